@@ -1,4 +1,4 @@
-"""Masks at inference alone, on the network's own head, for the ladders that have them."""
+"""Rungs with masks only at inference, on the network's own head."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ _KEPT = (0.9, 0.7, 0.5, 0.3)
 
 
 def at_inference() -> Iterator[Rung]:
-    """A rung for each share of weights that is kept, with one mask and averaged over masks."""
+    """Yield a rung for each share of kept weights, with one mask and averaged over masks."""
     for evaluation, text in _EVALUATIONS.items():
         for q in _KEPT:
             head = {
@@ -21,7 +21,7 @@ def at_inference() -> Iterator[Rung]:
                 "shape": "linear",
                 "masking": "functional",
                 "tau0": 0.0,
-                # Nothing is trained, and q stands still.
+                # Nothing is trained, and q stays constant.
                 "epochs": 1,
                 "q0": q,
                 "evaluation": evaluation,

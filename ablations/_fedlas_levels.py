@@ -1,7 +1,8 @@
 """Levels of FeDLaS's hyper-parameters around its published points, for the ladders that vary them.
 
-The point differs by data set (alpha 0.05 or 0.1, beta 4, theta 0.95 or 0.5) and is what a rung has
-that sets nothing. No level is one of these, so that no two rungs are one trial on any data set.
+The published point depends on the data set (alpha 0.05 or 0.1, beta 4, theta 0.95 or 0.5); a rung
+without settings has it. No level equals one of these values, so that no two rungs are the same
+trial on any data set.
 """
 
 LEVELS = {

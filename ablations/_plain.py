@@ -1,6 +1,6 @@
-"""The control of ladders whose networks all have one method: plain cross entropy.
+"""The plain cross-entropy control of ladders whose networks all use one method.
 
-Whether results are in the regime of the papers is told by networks of plain cross entropy.
+The network check, whether the base network is over-confident as in the papers, needs such networks.
 """
 
 from tune_calib.spec.ladder import Rung

@@ -1,13 +1,13 @@
 """Each loss of MaC-Cal's table 3 (arXiv 2508.09116) alone, + mac_cal, and + temperature scaling.
 
-The paper shows the first two. Temperature scaling, which costs seconds, is the row to beat.
+The paper has the first two. Temperature scaling, which takes seconds, is the row to beat.
 """
 
 from collections.abc import Iterator
 
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
-# By their names in print; plain cross entropy first, which has no row there.
+# With their printed names; plain cross entropy has no row in the paper.
 _LOSSES = {
     "ce": None,
     "acls": "ACLS",
@@ -24,7 +24,7 @@ _LOSSES = {
 
 
 def _rungs(loss: str, printed: str | None) -> Iterator[Rung]:
-    """Each loss is the base of what is put on its network."""
+    """Yield a loss as the base, then what is built on its network."""
     network = {"network": {"method": loss}}
     yield Rung(loss, "the network's own head", network, published=printed, kind="base")
     yield Rung(

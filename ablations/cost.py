@@ -1,8 +1,8 @@
 """What each method costs against vanilla (table 4 of MaC-Cal, arXiv 2508.09116).
 
-The table shows seconds of training on the authors' GPU. Beside its rows stand FeDLaS and
-temperature scaling, which the papers leave out. Networks must have been trained on an idle machine
-of one kind, and not found in a store that another machine filled.
+The table has seconds of training on the authors' GPU. FeDLaS and temperature scaling, which it
+lacks, are added. Train all networks on one idle machine, and do not take them from a store that
+another machine filled.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""TST's claim (Jordahn and Olmos, arXiv 2405.01196) taken apart.
+"""The claim of TST (Jordahn and Olmos, arXiv 2405.01196), one ingredient at a time.
 
-Is it the second stage, the frozen body, the fresh weights or the larger head that calibrates? All
-heads are retrained by one recipe, that of TST's authors, so that each step changes one thing.
+Which of them calibrates: the second stage, the frozen body, the fresh weights or the larger head?
+All heads are retrained with the recipe of TST's authors, so that each step changes one thing.
 """
 
 from typing import Any
@@ -26,7 +26,7 @@ LADDERS.register(
             Rung("joint", "the network's own head", kind="base"),
             # Without it, what stage II gains might be the gain of more epochs.
             Rung(
-                "joint, longer", "joint for as many epochs as stage II has", adds_head_epochs=True
+                "joint, longer", "joint training for the epochs of stage II", adds_head_epochs=True
             ),
             Rung(
                 "frozen, continued linear",

@@ -1,4 +1,4 @@
-"""FeDLaS taken apart (ECCV 2026): base loss, norm-based confidence (NCI), learned gate (BCG).
+"""FeDLaS (ECCV 2026) step by step: base loss, norm-based confidence (NCI), learned gate (BCG).
 
 Two chains: on label smoothing, and on the margin penalty of MbLS. NCI alone is the gate fixed
 at +1: samples with large features are smoothed more.

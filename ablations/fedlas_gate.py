@@ -1,4 +1,4 @@
-"""Which gate FeDLaS needs: learned, fixed, random, or one that knows what is correct."""
+"""The gate of FeDLaS: learned, fixed, random, or an oracle that knows what is correct."""
 
 from ablations._plain import PLAIN
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung

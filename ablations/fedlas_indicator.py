@@ -1,4 +1,4 @@
-"""Which indicator of confidence FeDLaS needs, each with and without the running normalisation.
+"""The indicator of confidence in FeDLaS, each with and without the running normalisation.
 
 ``constant`` and ``random`` are never normalised.
 """
@@ -24,7 +24,10 @@ def _rungs() -> Iterator[Rung]:
         yield Rung(label, "normalised", {"network": network}, kind=kind)
         raw = {"network": {**network, "normalise": False}}
         yield Rung(f"{label}, raw", "without normalisation", raw, kind="variant")
-    for indicator, text in (("constant", "the gate alone decides"), ("random", "drawn each step")):
+    for indicator, text in (
+        ("constant", "only the gate decides"),
+        ("random", "drawn at each step"),
+    ):
         network = {"method": "fedlas_ls", "indicator": indicator}
         yield Rung(indicator, text, {"network": network}, kind="variant")
 

@@ -1,4 +1,4 @@
-"""How much FeDLaS-LS depends on alpha, beta and theta: one at a time around the published point."""
+"""Sensitivity of FeDLaS-LS to alpha, beta and theta, one at a time around the published point."""
 
 from ablations._fedlas_levels import LEVELS
 from ablations._plain import PLAIN
@@ -6,7 +6,7 @@ from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _MEANS = {
     "alpha": "mean amount of smoothing",
-    "beta": "how steeply the indicator decides",
+    "beta": "steepness in the indicator",
     "theta": "weight of a new batch in the moments",
 }
 

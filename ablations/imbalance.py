@@ -1,8 +1,8 @@
-"""Methods where some classes have few training images; the splits that judge stay balanced.
+"""Methods with few training images of some classes; the evaluation splits stay balanced.
 
-How few is a setting of the data and not of a rung, ``--set data.imbalance=10``: a sweep then has
-one training set, and says of its own base network whether it is over-confident. A sweep file runs
-several factors (docs/pages/ladders.md#class-imbalance).
+The imbalance is a setting of the data and not of a rung, ``--set data.imbalance=10``: a sweep then
+has one training set, and its own network check. An experiment file runs several factors
+(docs/pages/ladders.md#class-imbalance).
 """
 
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung
@@ -17,13 +17,13 @@ LADDERS.register(
             Rung("MaC-Cal", "a masked head", {"head": {"method": "mac_cal"}}, kind="variant"),
             Rung(
                 "FeDLaS-LS",
-                "labels smoothed by the size of features",
+                "labels smoothed by the norm of the features",
                 {"network": {"method": "fedlas_ls"}},
                 kind="variant",
             ),
             Rung(
                 "temperature",
-                "the row to beat; fitted on balanced images",
+                "fitted on balanced images; the row to beat",
                 {"posthoc": {"method": "temperature"}},
                 kind="variant",
             ),

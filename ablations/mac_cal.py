@@ -1,7 +1,7 @@
 """The incremental ablation of MaC-Cal (arXiv 2508.09116, table 5).
 
-Every rung is a setting of the one method ``mac_cal``. Until the sparsity adapts, q stays at q0.
-The controls, which the paper lacks, retrain the same head without a mask.
+Every rung is a setting of the method ``mac_cal``. Before the rungs with adaptive sparsity, q stays
+at q0. The controls, which the paper lacks, retrain the same head without a mask.
 """
 
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung
@@ -19,7 +19,7 @@ LADDERS.register(
             Rung(
                 "+ masked retraining",
                 "fresh linear head, weights masked each epoch, dense gradient",
-                # The next rung is another one because the stored weights are masked: a mask in the
+                # The next rung differs only because the stored weights are masked: a mask in the
                 # forward pass alone restricts the gradient by itself, unless it is detached.
                 {"head": {**_FIXED, "shape": "linear", "gradient": "dense"}},
                 published="+Masked Retraining",

@@ -1,8 +1,8 @@
 """The target of MaC-Cal's confidence: gamma over its range (figure 7 of arXiv 2508.09116).
 
-The paper says that the result depends little on it, and does not say what it took. With the
-``val_ratio``, our extension, the network names its own: its accuracy on ``select`` over that on
-``train``, which is what its confidence on ``train`` exceeds what it is right in.
+The paper reports that the result depends little on gamma, but not the value it used. With our
+extension ``val_ratio``, gamma is the network's own ratio of the accuracy on ``select`` to that on
+``train``.
 """
 
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung

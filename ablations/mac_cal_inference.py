@@ -1,4 +1,4 @@
-"""Masks at inference alone, with which MaC-Cal begins (figure 1 of arXiv 2508.09116).
+"""Masks only at inference, the starting point of MaC-Cal (figure 1 of arXiv 2508.09116).
 
 The network keeps its own head and nothing is trained; ``mac_cal_readings`` ends with these rungs.
 Last comes the method, which trains a head under masks.
@@ -7,7 +7,7 @@ Last comes the method, which trains a head under masks.
 from ablations._at_inference import at_inference
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
-# The default, said here so that a setting of the rungs above has nothing to make of it.
+# The defaults, explicit so that no setting of the rungs above applies to this one.
 _METHOD = {
     "method": "mac_cal",
     "start": "fresh",

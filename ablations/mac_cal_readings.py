@@ -1,9 +1,9 @@
-"""The readings of MaC-Cal's equations 8 to 13 (arXiv 2508.09116), side by side.
+"""The readings of MaC-Cal's equations 8 to 13 (arXiv 2508.09116), compared.
 
-The print that the method is known from leaves open where a mask acts, when it is drawn, and which
-head is evaluated (docs/pages/readings.md#mac-cal). Last come masks at inference alone, on the
-network's own head, with which the paper begins (figure 1). What a rung does not name is the
-default, the learning rate too, though each reading has a best one of its own.
+The paper leaves open where a mask acts, when it is drawn, and which head is evaluated
+(docs/pages/readings.md#mac-cal). The last rungs mask only at inference, on the network's own head,
+as the paper's figure 1 does. Settings that a rung does not name keep their defaults, including the
+learning rate, though each reading has its own best one.
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ _EVALUATIONS = {
 
 
 def _rung(label: str, text: str, **own: Any) -> Rung:
-    # Said here, so that `--set head.start` has nothing to make of a reading that trains.
+    # Explicit, so that `--set head.start` does not apply to a reading that trains.
     head = {"method": "mac_cal", "start": "fresh", **own}
     return Rung(label, text, {"head": head}, kind="variant")
 
 
 def _in_place() -> Iterator[Rung]:
-    """The weights are masked where they are stored, so that two of the evaluations mask twice."""
+    """Yield the readings that mask the stored weights; two of the evaluations would mask twice."""
     for refresh in ("epoch", "batch"):
         for evaluation in ("dense", "last_mask"):
             own = {"masking": "destructive", "refresh": refresh, "evaluation": evaluation}

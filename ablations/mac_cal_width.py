@@ -1,12 +1,12 @@
-"""How wide MaC-Cal's bottleneck must be: the paper gives no width.
+"""The width of MaC-Cal's bottleneck, which the paper does not give.
 
-The controls retrain a bottleneck of the same width without a mask, so that what the mask does is
-told from what the width does.
+The controls retrain a bottleneck of the same width without a mask, to separate the effect of the
+mask from that of the width.
 """
 
 from tune_calib.spec.ladder import LADDERS, Kind, Ladder, Rung
 
-# None is a quarter of the features. Where they are 64 or 512, D/4 and a number are one head.
+# None is a quarter of the features; for 64 or 512 features, D/4 equals one of the numbers.
 _WIDTHS = {None: "D/4", 16: "16", 32: "32", 64: "64", 128: "128", 256: "256", 512: "512"}
 
 

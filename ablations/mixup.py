@@ -1,7 +1,7 @@
 """mixup, MIT and mixup + mac_cal over alpha (figure 6 of MaC-Cal, arXiv 2508.09116).
 
-alpha is that of the Beta distribution of the shares: the larger it is, the more is mixed, and the
-less sure the network. Read the table with O-ECE and U-ECE: mixing trades the one for the other.
+A larger alpha of the Beta distribution mixes more and makes the network less confident. Read the
+table with O-ECE and U-ECE: mixing trades one for the other.
 """
 
 from collections.abc import Iterator

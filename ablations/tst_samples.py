@@ -1,7 +1,7 @@
 """TST's latent size, and V-TST's Monte Carlo samples (Jordahn and Olmos, arXiv 2405.01196).
 
-The authors' program has a size of 10 by default and 256 in its example, and 10 samples. The heads
-of a size are one training each: those that differ in samples alone differ by evaluation alone.
+The authors' program has a size of 10 by default and 256 in its example, and 10 samples. The number
+of samples changes only the evaluation: heads of one size are trained once.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ LADDERS.register(
             *(_rung(f"TST, Z {size}", "width of the latent", "tst", size) for size in _SIZES),
             *(_drawn(f"V-TST, Z {size}", "10 samples", size, 10) for size in _SIZES),
             *(_drawn(f"V-TST, {n} samples", "Z 256", 256, n) for n in _SAMPLES),
-            _rung("V-TST, mean", "Z 256, nothing drawn", "vtst", 256, evaluation="mean"),
+            _rung("V-TST, mean", "Z 256, no sampling", "vtst", 256, evaluation="mean"),
         ),
     ),
 )

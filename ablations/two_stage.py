@@ -1,7 +1,7 @@
-"""What the published reproduction of TST compares (Khodaverdian et al., TMLR 2025).
+"""The methods of the published reproduction of TST (Khodaverdian et al., TMLR 2025).
 
-It is of Jordahn and Olmos, arXiv 2405.01196. All heads are retrained by the recipe of TST's
-authors; ``decoupling`` takes the method apart further, and shares these trials.
+TST is by Jordahn and Olmos, arXiv 2405.01196. All heads are retrained with the recipe of its
+authors; ``decoupling`` has more steps and shares these trials.
 """
 
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung

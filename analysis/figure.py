@@ -26,6 +26,7 @@ class Figure(Generic[R]):
         caption: what these results show in it, in sentences, computed from the rows that it draws.
         absent: why there is none where ``draw`` gives None, without a full stop; empty where
             nobody waits for it.
+        takes: what a caller may choose, of ``settings`` (two or more) and ``metric``.
         position: where it stands in the page, the smallest first, equal ones by their names.
     """
 
@@ -35,6 +36,7 @@ class Figure(Generic[R]):
     draw: Callable[[R], "Drawing | None"]
     caption: Callable[[R], str] = lambda results: ""
     absent: str | Callable[[R], str] = ""
+    takes: tuple[str, ...] = ()
     position: int = 1000
 
     def full_caption(self, results: R) -> str:

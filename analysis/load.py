@@ -9,9 +9,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.draws import Floats, read_draws
-from analysis.shifts import read_shifts
-from tune_calib.paths import Place
+from analysis.shifts import Floats, read_draws, read_shifts
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import no_sweep, sweep_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
@@ -44,7 +43,7 @@ class Sweep:
         shows_intervals: whether the means of its table have intervals over the test samples.
     """
 
-    out: Place
+    out: AnyPath
     manifest: SweepManifest
     trials: pd.DataFrame
     shows_regime: bool = False
@@ -54,7 +53,7 @@ class Sweep:
     # The long tables are read when they are first asked for: ranks and tests need the trials alone.
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """One row a (trial, epoch, name): spec_hash, epoch, name, value."""
+        """Return one row a (trial, epoch, name): spec_hash, epoch, name, value."""
         return _unique(self._curves, ["spec_hash", "epoch", "name"])
 
     # Of thousands of trials they are gigabytes in pandas.
@@ -70,16 +69,15 @@ class Sweep:
 
     @cached_property
     def bins(self) -> pd.DataFrame:
-        """One row a (trial, split, bin)."""
+        """Return one row a (trial, split, bin)."""
         bins = read_table(self.out, "bins", encoded=("spec_hash", "split"))
         return _unique(bins, ["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """Bootstrap intervals over the test samples, a row a (trial, metric) that has one.
+        """Return the bootstrap intervals over the test samples by spec_hash and metric; fractions.
 
-        Index spec_hash, metric; columns lower, upper, se, resamples; fractions. Of a trial with
-        several that of the most draws counts.
+        Columns lower, upper, se, resamples. Of a trial with several the one of most draws counts.
         """
         found = read_table(self.out, "intervals", keep=lambda name: name != "draws")
         rows: pd.DataFrame = found.to_pandas()
@@ -88,25 +86,24 @@ class Sweep:
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
     def draws(self, metric: str, split: str = "test") -> dict[str, Floats]:
-        """Values of a metric on each bootstrap draw of the samples: ``draws.read_draws``."""
+        """Return a metric on each bootstrap draw of the samples, see ``shifts.read_draws``."""
         return read_draws(self.out, metric, split)
 
     @property
     def rungs(self) -> list[RungRecord]:
-        """Rungs in the order of the ladder, controls last."""
+        """Return the rungs in the order of the ladder, controls last."""
         return list(self.manifest.rungs)
 
     @property
     def labels(self) -> dict[int, str]:
-        """Label of each rung by its index; indices have gaps where rungs are not there."""
+        """Return the label of each rung by its index; indices may have gaps."""
         return {rung.index: rung.label for rung in self.rungs}
 
     @property
     def vanished(self) -> str:
-        """A sentence if rungs of the ladder are not there; else empty.
+        """Return a sentence if rungs of the ladder are absent; else empty.
 
-        Results of before that was refused: with the settings asked for, two rungs were one, which
-        ran once, under the label of the first.
+        Older versions ran two rungs with equal settings once, under the label of the first.
         """
         indices = set(self.labels)
         gone = sorted(set(range(max(indices, default=0))) - indices)
@@ -119,45 +116,43 @@ class Sweep:
 
     @property
     def missing(self) -> int:
-        """Planned trials without a row."""
+        """Return how many planned trials have no row."""
         planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
-        """Rows of one rung; only those that are done have metrics."""
+        """Return the rows of one rung; only finished ones have metrics."""
         # They are sorted by rungs: a slice copies none of their hundred columns.
         rows = self.done if done_only else self.trials
         first, end = rows["rung"].searchsorted([index, index + 1])
         return rows.iloc[first:end]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
-        """How many of some trials are done, of each rung that has one."""
+        """Return how many of some trials are done, for each rung that has one."""
         rungs = self.done.loc[self.done["spec_hash"].isin(set(hashes)), "rung"]
         counts = rungs.value_counts()
         return [int(counts[index]) for index in self.labels if index in counts]
 
     def flags(self, index: int | None = None) -> list[str]:
-        """Cells of the column ``flags``, of the trials of a rung or of the sweep that are done."""
-        return [cell for cell in self._done(index)["flags"] if cell]
-
-    def _done(self, index: int | None) -> pd.DataFrame:
-        return self.done if index is None else self.of_rung(index)
+        """Return the flags of finished trials, of one rung or of the sweep."""
+        rows = self.done if index is None else self.of_rung(index)
+        return [flags for flags in rows["flags"] if flags]
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """Rows of the trials that are done."""
+        """Return the rows of finished trials."""
         return self.trials[self.trials["status"] == "done"]
 
     def label(self, rung: RungRecord) -> str:
-        """Label of a rung with the signs of its flags, as a table prints it."""
+        """Return the label of a rung with the signs of its flags."""
         return signed(rung.label, self.flags(rung.index))
 
     def statuses(self, index: int) -> str:
-        """How the trials of a rung ended, e.g. ``5 done`` or ``3 done, 1 diverged, 1 missing``."""
+        """Describe how the trials of a rung ended, e.g. ``3 done, 1 diverged, 1 missing``."""
         return ", ".join(f"{count} {status}" for status, count in self.counts(index).items())
 
     def failures(self, index: int) -> str:
-        """Why a rung has no numbers, e.g. ``diverged (3/3)``; empty if a trial of it is done."""
+        """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has some."""
         counts = self.counts(index)
         if "done" in counts:
             return ""
@@ -165,17 +160,17 @@ class Sweep:
         return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
 
     def is_done(self, index: int) -> bool:
-        """Whether every planned trial of a rung is done."""
+        """Return whether every planned trial of a rung is done."""
         return set(self.counts(index)) == {"done"}
 
     def ended(self, index: int) -> str:
-        """``n = 5`` if every trial of a rung is done, else every status."""
+        """Return ``n = 5`` if every trial of a rung is done, else every status."""
         if self.is_done(index):
             return f"n = {self.counts(index)['done']}"
         return self.statuses(index)
 
     def counts(self, index: int | None = None) -> dict[str, int]:
-        """Trials by status, ``missing`` last, none that is 0; of one rung or of the sweep."""
+        """Count the trials of a rung or of the sweep by status, ``missing`` last."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)
         ended = Counter(rows["status"])
         planned = self._planned.total() if index is None else self._planned[index]
@@ -189,24 +184,21 @@ class Sweep:
         return Counter(entry.rung for entry in self.manifest.planned)
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
-        """One recorded quantity of a rung's trials: columns spec_hash, epoch, value."""
+        """Return one recorded quantity of a rung's trials: spec_hash, epoch, value."""
         curves = self.recorded(name)
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
-def load(out: Place, metric: str | None = None) -> Sweep:
-    """Read a sweep.
-
-    Args:
-        out: its folder.
-        metric: read no more of the trials than a rank of this metric needs, which for a year of
-            results is a quarter of the time; everything if None.
+def load(out: AnyPath, metric: str | None = None) -> Sweep:
+    """Read a sweep, or only what a rank of one metric needs, which takes a quarter of the time.
 
     Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged; for a damaged file of
-            curves or bins it is raised where they are first asked for.
+        UserError: the folder holds no sweep, or a file of it is damaged; damaged curves or bins
+            raise when they are first read.
     """
-    manifest = _manifest(out)
+    manifest = sweep_of(out)
+    if manifest is None:
+        raise no_sweep(out)
     keep = None if metric is None else partial(_is_needed, metric)
     # The long texts as categories: what repeats is held once, and copies of rows share it.
     found = read_table(out, "trials", keep=keep, encoded=_LONG_TEXTS)
@@ -226,7 +218,7 @@ def load(out: Place, metric: str | None = None) -> Sweep:
 
 
 def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with a text in the column ``flags``, which results of before have not.
+    """Return the trials with a text in the column ``flags``, which older results lack.
 
     The flag of heads far below their networks is added here, from columns that rows have anyway.
     """
@@ -237,7 +229,7 @@ def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
-    """Which trials are of a head that is far less accurate on test than its network."""
+    """Return which trials have a head far less accurate on test than its network."""
     gap_se, accuracy = column("test", "confidence_gap_se"), column("test", "accuracy")
     names = [accuracy, gap_se, f"{BASE}/{accuracy}", f"{BASE}/{gap_se}"]
     numbers = trials.reindex(columns=names).astype(float)
@@ -256,13 +248,6 @@ def _is_needed(metric: str, name: str) -> bool:
 
 
 def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:
-    """The rows of a long table; a trial that was run again may stand in two files."""
+    """Return the rows of a long table once; a retried trial may have them in two files."""
     frame: pd.DataFrame = rows.to_pandas().drop_duplicates(key)
     return frame
-
-
-def _manifest(out: Place) -> SweepManifest:
-    found = sweep_of(out)
-    if found is None:
-        raise no_sweep(out)
-    return found

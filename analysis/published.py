@@ -1,16 +1,23 @@
 """The numbers that the papers print, as package data, in the tidy shape of our own results."""
 
+import csv
 from dataclasses import replace
 from functools import cache
-from importlib.resources.abc import Traversable
+from importlib.resources import files
+from io import StringIO
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
-
-from analysis.load import Sweep
-from analysis.printed import NUMBERS, TITLES, overview
-from analysis.tidy import COLUMNS
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
+
+if TYPE_CHECKING:  # lists and completion name the tables without loading pandas
+    import pandas as pd
+
+    from analysis.load import Sweep
+
+_FOLDER = files("analysis") / "published"
+_NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")
+_PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "methods": "method"}
 
 # Our name of a method, and how each paper prints it where that is more than a matter of case.
 _PRINTED = {
@@ -25,48 +32,65 @@ _PRINTED = {
 }
 
 
-def published(table: str) -> pd.DataFrame:
-    """Read one published table.
-
-    Args:
-        table: ``paper/table``, e.g. ``maccal/table5``.
+def published(table: str) -> "pd.DataFrame":
+    """Read one published table, e.g. ``maccal/table5``.
 
     Returns:
         The columns of ``tidy.COLUMNS``: source is the table's name, method as printed, status
         ``published``, seeds absent; dataset and backbone are ``average`` where the paper prints
-        only that. OOD results stand on the split ``ood/<set>``. Metrics of ``names.METRICS`` are
-        fractions; ``rank_ece``, ``rank_aece`` and ``train_seconds_a40`` as printed.
+        only that. OOD results have the split ``ood/<set>``. Metrics are fractions; ``rank_ece``,
+        ``rank_aece`` and ``train_seconds_a40`` are as printed.
 
     Raises:
         UserError: there is no such table; the message lists those there are.
     """
-    everything = _everything()
-    rows = everything[everything["source"] == table]
+    numbers = _read_numbers()
+    rows = numbers[numbers["source"] == table]
     if rows.empty:
         raise UserError(f"no published table {table!r}; known: {', '.join(published_tables())}")
     return rows.reset_index(drop=True)
 
 
 def published_tables() -> list[str]:
-    """Names of the published tables, sorted."""
-    return list(overview())
+    """Return the names of the published tables, sorted."""
+    return list(describe_published())
+
+
+@cache
+def describe_published() -> dict[str, dict[str, Any]]:
+    """Describe every published table by its name, without pandas.
+
+    Returns:
+        For each ``data sets``, ``backbones``, ``metrics`` and ``methods`` as the package names
+        them, in the order of print, and how many ``numbers`` it has.
+    """
+    tables: dict[str, list[dict[str, str]]] = {}
+    for path in _NUMBERS:
+        with path.open(encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                tables.setdefault(f"{row['paper']}/{row['table']}", []).append(row)
+    return {
+        name: {part: list(dict.fromkeys(row[column] for row in rows))
+               for part, column in _PARTS.items()} | {"numbers": len(rows)}
+        for name, rows in sorted(tables.items())
+    }  # fmt: skip
 
 
 def printed_name(table: str, method: str) -> str | None:
-    """How a table names one of our methods; None if it has no such row."""
+    """Return how a table names one of our methods; None if it has no such row."""
     methods = {name.lower(): name for name in published(table)["method"].unique()}
     name = _PRINTED.get(table.partition("/")[0], {}).get(method, method)
     return methods.get(name.lower())
 
 
 def published_titles() -> dict[str, str]:
-    """How the papers print the names of data sets and backbones, by our names."""
-    rows = _read(TITLES)
-    return dict(zip(rows["name"], rows["title"], strict=True))
+    """Return how the papers print the names of data sets and backbones, by our names."""
+    with (_FOLDER / "titles.csv").open(encoding="utf-8") as file:
+        return {row["name"]: row["title"] for row in csv.DictReader(file)}
 
 
-def beside(sweep: Sweep, table: str) -> Sweep:
-    """The sweep with another published table beside it: its rungs get the names of that table.
+def compare_with(sweep: "Sweep", table: str) -> "Sweep":
+    """Return the sweep with the rungs named as in a published table, which its reports show.
 
     Raises:
         UserError: there is no such table, or it prints none of the sweep's methods.
@@ -85,26 +109,25 @@ def beside(sweep: Sweep, table: str) -> Sweep:
     )
 
 
-def _read(file: Traversable) -> pd.DataFrame:
-    with file.open(encoding="utf-8") as text:
-        return pd.read_csv(text, keep_default_na=False)
-
-
 @cache
-def _everything() -> pd.DataFrame:
-    rows = pd.concat([_read(numbers) for numbers in NUMBERS], ignore_index=True)
+def _read_numbers() -> "pd.DataFrame":
+    import pandas as pd
+
+    from analysis.tidy import COLUMNS
+
+    texts = [StringIO(path.read_text(encoding="utf-8")) for path in _NUMBERS]
+    rows = pd.concat([pd.read_csv(text, keep_default_na=False) for text in texts])
+    rows = rows.reset_index(drop=True)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
-    is_fraction = rows["metric"].isin(
-        [name for name in METRICS if METRICS[name].unit == "fraction"]
-    )
+    fractions = [name for name in METRICS if METRICS[name].unit == "fraction"]
     rows = rows.rename(columns={"arch": "backbone"}).assign(
         source=rows["paper"] + "/" + rows["table"],
         dataset=data[0],
         variant="",
         split=("ood/" + data[2].where(data[2] != "", "average")).where(is_ood, "test"),
         # Rounded, since 1.22 / 100 is 0.012199999999999999.
-        value=rows["value"].where(~is_fraction, (rows["value"] / 100).round(6)),
+        value=rows["value"].where(~rows["metric"].isin(fractions), (rows["value"] / 100).round(6)),
         status="published",
         network_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
         head_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),

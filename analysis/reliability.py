@@ -8,7 +8,7 @@ from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.svg import label_points
-from analysis.text import number
+from tune_calib.spec.metrics import METRICS
 
 RESAMPLES = 2000
 LEVEL = 0.95
@@ -17,12 +17,12 @@ _SEED = 0
 
 
 def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
-    """Return how far the accuracy of a bin may lie from its confidence by chance alone.
+    """Return how far the accuracy of a bin may be from its confidence by chance alone.
 
-    Consistency resampling: as many test samples as the split has are drawn anew with the shares
-    of the bins, each is right with the mean confidence of its bin, and the accuracy of each bin is
-    taken; ``RESAMPLES`` times. The trials of a rung share the test split, so pooling them makes the
-    sample no larger. Unlike a bootstrap of the outcomes, it is not 0 wide in a bin of one sample.
+    Consistency resampling: as many test samples as the split has are drawn with the shares of the
+    bins, and each is right with the mean confidence of its bin; ``RESAMPLES`` times. Trials of a
+    rung share the test split, so pooling them makes the sample no larger. Unlike a bootstrap of
+    the outcomes, the band is not 0 wide in a bin of one sample.
 
     Args:
         bins: columns lower, upper, count, confidence, accuracy, share, and trials, how many were
@@ -30,8 +30,8 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
         seed: of the draws.
 
     Returns:
-        Index of ``bins`` without those that are empty; columns low and high, the middle ``LEVEL``
-        of the draws. Fractions.
+        Index of the non-empty bins; columns low and high, the middle ``LEVEL`` of the draws.
+        Fractions.
     """
     shown = bins[bins["count"] > 0]
     chance = np.random.default_rng(seed)
@@ -46,24 +46,19 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
 
 
 def describe_bins(bins: pd.DataFrame) -> list[str]:
-    """Return a text of some lines for each bin that is not empty; fractions in percent."""
+    """Describe each non-empty bin in some lines; fractions in percent."""
     shown = bins[bins["count"] > 0]
     return [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
-        f"accuracy (%): {number('accuracy', row['accuracy'])}\n"
-        f"mean confidence (%): {number('accuracy', row['confidence'])}\n"
+        f"accuracy (%): {METRICS['accuracy'].format(row['accuracy'])}\n"
+        f"mean confidence (%): {METRICS['accuracy'].format(row['confidence'])}\n"
         f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
         for row in shown.to_dict("records")
     ]
 
 
 def diagram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Draw accuracy against confidence, and how far chance takes a calibrated network.
-
-    Args:
-        axis: to draw on.
-        bins: as of ``consistency_band``.
-    """
+    """Draw accuracy against confidence, and what chance does to a calibrated network."""
     shown = bins[bins["count"] > 0]
     width = shown["upper"] - shown["lower"]
     reached = axis.bar(
@@ -85,13 +80,7 @@ def diagram(axis: Axes, bins: pd.DataFrame) -> None:
 
 
 def histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
-    """Draw the share of samples in each bin.
-
-    Args:
-        axis: to draw on.
-        bins: as of ``consistency_band``.
-        floor: where the logarithmic scale begins, a power of ten below every share.
-    """
+    """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
     shown = bins[bins["count"] > 0]
     # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
     axis.set_yscale("log")
@@ -109,7 +98,7 @@ def histogram(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
 
 
 def legend() -> list[Line2D | Patch]:
-    """Handles of their own, since a diagram may lack a kind of bar."""
+    """Return handles of their own, since a diagram may lack a kind of bar."""
     return [
         Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
         Patch(color=style.color(9), label="accuracy of the bin"),

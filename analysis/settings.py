@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tune_calib.spec.names import SLOTS
@@ -14,35 +14,26 @@ _SEED = re.compile(r'"seed": ?\d+')
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every setting of the trials but the seeds, which are an axis of the design.
+    """Return every setting of trials but their seeds, a column for each ``slot.key`` of ``--set``.
 
-    Args:
-        rows: the ``trials`` table of a sweep or a search.
-
-    Returns:
-        Index as of ``rows``; a column a ``slot.key``, as ``--set`` writes it (a method's own
-        hyper-parameters beside its slot's: ``head.lr``, ``head.gamma``); None where a trial has
-        no such setting. A list and null are their JSON text, so that every value can be grouped.
+    None where a trial has no such setting; a list and null as JSON, so that values can be grouped.
     """
-    # Trials share most of their slots, and differ by their seeds alone: each setting is read once.
-    codes, known = {}, {}
-    for slot in SLOTS:
-        texts = rows.reindex(columns=[slot])[slot].astype(object)
-        if slot in ("network", "head"):
-            texts = texts.map(_without_seed, na_action="ignore")
-        codes[slot], unique = pd.factorize(texts)
-        known[slot] = [dict(_flat(slot, json.loads(text))) for text in unique]
-    kinds, of_kind = np.unique(np.column_stack(list(codes.values())), axis=0, return_inverse=True)
-    found: list[dict[str, Any]] = []
-    for kind in kinds:
-        own = [known[slot][code] for slot, code in zip(SLOTS, kind, strict=True) if code >= 0]
-        found.append({name: value for each in own for name, value in each.items()})
-    names = sorted({name for own in found for name in own}, key=_order)
+    texts = rows.reindex(columns=list(SLOTS)).astype(object)
+    seeded = ["network", "head"]
+    texts[seeded] = texts[seeded].map(_without_seed, na_action="ignore")
+    # Trials share most of their slots: each combination is read once.
+    kinds = texts.groupby(list(SLOTS), dropna=False, sort=False).ngroup()
+    known = [
+        {name: value for slot in SLOTS if isinstance(kind[slot], str)
+         for name, value in _read_slot(slot, kind[slot]).items()}
+        for kind in texts[~kinds.duplicated()].to_dict("records")
+    ]  # fmt: skip
+    names = sorted({name for own in known for name in own}, key=_order)
     # As objects: pandas would turn whole numbers beside None into floats, and print 8 as 8.0.
     frame = pd.DataFrame(
-        {name: pd.Series([own.get(name) for own in found], dtype=object) for name in names}
+        {name: pd.Series([own.get(name) for own in known], dtype=object) for name in names}
     )
-    return frame.take(of_kind.ravel()).set_axis(rows.index)
+    return frame.take(kinds.to_numpy()).set_axis(rows.index)
 
 
 def _without_seed(slot: str) -> str:
@@ -51,11 +42,14 @@ def _without_seed(slot: str) -> str:
     return text if count == 1 else slot
 
 
-def _flat(slot: str, filling: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    own = {key: value for key, value in filling.items() if key not in ("params", "seed")}
-    for key, value in {**own, **filling.get("params", {})}.items():
-        is_plain = isinstance(value, bool | int | float | str)
-        yield f"{slot}.{key}", value if is_plain else json.dumps(value)
+@cache
+def _read_slot(slot: str, text: str) -> dict[str, Any]:
+    entries = json.loads(text)
+    own = {key: value for key, value in entries.items() if key not in ("params", "seed")}
+    return {
+        f"{slot}.{key}": value if isinstance(value, bool | int | float | str) else json.dumps(value)
+        for key, value in {**own, **entries.get("params", {})}.items()
+    }
 
 
 def _order(name: str) -> tuple[int, bool, str]:
@@ -65,15 +59,9 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
-    """Which rungs have which value of each setting.
+    """Return which rungs have which value of each setting: columns setting, value and rungs.
 
-    Args:
-        rows: the ``trials`` table of a sweep, with ``rung``.
-        labels: of the rungs by their index, which may have gaps.
-
-    Returns:
-        Columns setting, value and rungs (labels joined, ``all`` where no rung has
-        another value or none): one row a (setting, value).
+    Rungs are their labels joined, or ``all``; indices of ``labels`` may have gaps.
     """
     frame = settings(rows)
     present = sorted(rows["rung"].unique())

@@ -11,11 +11,17 @@ none. Nor has a trial a mean that lacks a foreign set which others have.
 
 from collections.abc import Iterable
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
+
+Floats = NDArray[np.float64]
 
 OOD = "ood"
 MEAN = "mean"
@@ -32,19 +38,12 @@ _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
 def kind_title(kind: str) -> str:
-    """A kind of corruption as it is printed, e.g. ``JPEG compression``."""
+    """Return a kind of corruption as it is printed, e.g. ``JPEG compression``."""
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
-def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
-    """What trials do on shifted images, a row each.
-
-    Args:
-        out: folder of a sweep.
-        metric: of this one alone; of all if None.
-
-    Returns:
-        Index ``spec_hash``, columns as above; fractions.
+def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
+    """Return the metrics on shifted images, of one metric or of all, a row a trial.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
@@ -66,12 +65,12 @@ def read_shifts(out: Place, metric: str | None = None) -> pd.DataFrame:
 
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
-    """Those of some shift sets that are foreign, no mean among them."""
+    """Return the foreign sets among some shift sets, without their mean."""
     return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
 def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
-    """Means over the foreign sets, of trials that have all of them."""
+    """Return means over the foreign sets, of trials that have all of them."""
     sets = foreign_sets(rows["set"])
     groups = rows[rows["set"].isin(sets)].groupby(["spec_hash", "metric"], as_index=False)["value"]
     found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
@@ -80,7 +79,7 @@ def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
-    """Means over severities, over kinds and over both, each only where all are there."""
+    """Yield means over severities, over kinds and over both, each only where all exist."""
     of_kind = _mean(rows, "severity", {family: len(SEVERITIES) for family in FAMILIES})
     yield _named(of_kind, ["family", "kind"])
     kinds = {family: len(kinds) for family, kinds in FAMILIES.items()}
@@ -100,8 +99,49 @@ def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame
 
 
 def _named(rows: pd.DataFrame, parts: list[str], tail: str = f"/{MEAN}") -> pd.DataFrame:
-    """The rows with the name of their set."""
+    """Return the rows with the name of their set."""
     names = rows[parts[0]].astype(str)
     for part in parts[1:]:
         names = names + "/" + rows[part].astype(str)
     return rows.assign(set=names + tail)[["spec_hash", "set", "metric", "value"]]
+
+
+def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:
+    """Return the values of a metric on each bootstrap draw of the samples, by spec hash.
+
+    ``split`` is ``test``, a shift set or a mean over some. A draw takes the same test samples in
+    all trials and sets, so draws of a mean are the means of draws. Of a trial with several numbers
+    of draws the most count; one that lacks draws of a set has none.
+    """
+    if split == "test":
+        table, where, sets = read_table(out, "intervals"), "split", [split]
+    else:
+        table, where = read_table(out, "shifts"), "set"
+        sets = _sets(split, table[where].unique().to_pylist())
+    is_asked = pc.and_(
+        pc.equal(table["metric"], metric), pc.is_in(table[where], pa.array(sets, pa.string()))
+    )
+    kept = table.filter(pc.and_(is_asked, pc.is_valid(table["draws"]))).sort_by("resamples")
+    found: dict[str, dict[str, Floats]] = {}
+    columns = (kept[name] for name in ("spec_hash", where, "draws"))
+    for spec_hash, name, draws in zip(*columns, strict=True):
+        values = draws.values.to_numpy().astype(np.float64)
+        found.setdefault(spec_hash.as_py(), {})[name.as_py()] = values
+    return {
+        spec_hash: np.mean(list(own.values()), axis=0)
+        for spec_hash, own in found.items()
+        if len(own) == len(sets) and len({len(values) for values in own.values()}) == 1
+    }
+
+
+def _sets(split: str, there: Iterable[str]) -> list[str]:
+    """Return the sets that a split is the mean of; itself, if it is no mean."""
+    if split == FOREIGN_MEAN:
+        return foreign_sets(there)
+    family, *parts = split.split("/")
+    if family not in FAMILIES:
+        return [split]
+    kind, severity = (*parts, MEAN)[:2]
+    kinds = FAMILIES[family] if kind == MEAN else (kind,)
+    severities = SEVERITIES if severity == MEAN else (severity,)
+    return [f"{family}/{one}/{level}" for one in kinds for level in severities]

@@ -52,12 +52,7 @@ _LABELS: "WeakKeyDictionary[Artist, list[str]]" = WeakKeyDictionary()
 
 
 def label_points(drawn: Artist | BarContainer, texts: Sequence[str]) -> None:
-    """Give every point that was drawn a tooltip.
-
-    Args:
-        drawn: a line with marks, the marks of a scatter, or bars.
-        texts: of the points in their order, each of one or more lines.
-    """
+    """Give every point of a line, scatter or bar chart a tooltip of one or more lines."""
     artists = list(drawn) if isinstance(drawn, BarContainer) else [drawn]
     parts = [[text] for text in texts] if isinstance(drawn, BarContainer) else [list(texts)]
     for artist, labels in zip(artists, parts, strict=True):
@@ -65,9 +60,9 @@ def label_points(drawn: Artist | BarContainer, texts: Sequence[str]) -> None:
 
 
 def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
-    """Return where each labelled point of a drawn figure is, in points, and its text.
+    """Return the box in points and the text of each labelled point of a drawn figure.
 
-    Large ones come first, so that what lies on them can be pointed at.
+    Large ones come first, so that small ones on top of them can be pointed at.
     """
     found = []
     to_points = _POINTS_AN_INCH / figure.dpi
@@ -127,10 +122,7 @@ def write_tooltips(svg: bytes, figure: Figure) -> bytes:
 def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
     """Return the SVG of a figure as an element of a page, and its width in inches.
 
-    Args:
-        svg: as ``style.save`` wrote it.
-        key: stands before its ids, since all pictures of a page share theirs.
-        title: what it shows.
+    ``key`` prefixes its ids, since all pictures of a page share theirs.
 
     Raises:
         ParseError: it is no SVG.
@@ -150,7 +142,7 @@ def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
 
 
 def _plain(element: ET.Element, uses: set[str], key: str) -> ET.Element:
-    """Return an element without what a page does not need, its ids those of a picture."""
+    """Return an element without what a page does not need, its ids prefixed by ``key``."""
     found = ET.Element(element.tag.removeprefix(_SVG))
     found.text = element.text if found.tag in ("title", "text", "tspan") else None
     for name, value in element.attrib.items():

@@ -25,8 +25,7 @@ class Cell:
 
     Attributes:
         text: what is printed.
-        value: the number that the text prints, in its unit and rounded to its digits; None where
-            the text is no number.
+        value: the printed number, rounded to its digits; None where the text is no number.
         rank: 1 for the best of its column, 2 for the second, else 0.
     """
 
@@ -36,15 +35,11 @@ class Cell:
 
     @property
     def is_blank(self) -> bool:
-        """Whether it stands where nothing is to be said."""
+        """Return whether the cell says nothing."""
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
-        """The text with the mark of its rank.
-
-        Args:
-            kind: of ``MARKS``. The text is taken as it is: LaTeX and HTML escape it before.
-        """
+        """Return the text with the mark of its rank; LaTeX and HTML escape it before."""
         return MARKS[kind][self.rank].format(self.text)
 
 
@@ -53,7 +48,7 @@ Record = dict[str, Cell]  # a row, its cells by the heads of their columns
 
 
 def cell(value: object) -> Cell:
-    """The cell of a text or a plain number; ``-`` for None, NaN and the like; a cell stays."""
+    """Return the cell of a text or a plain number; ``-`` for None and NaN."""
     if isinstance(value, Cell):
         return value
     if isinstance(value, str):
@@ -82,21 +77,16 @@ class Printed(Protocol):
 
 
 def rounded(metric: str | Printed, value: float) -> float:
-    """The number that is printed: what prints alike is equal, and shares a rank."""
+    """Return the number that is printed; equal prints are equal and share a rank."""
     # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 takes the sign off -0.0.
     record = METRICS[metric] if isinstance(metric, str) else metric
     return round(float(record.scale * value), record.digits) + 0.0
 
 
-def number(metric: str, value: float, signed: bool = False) -> str:
-    """A value as printed: fractions in percent with two digits, others with three."""
-    return METRICS[metric].format(value, signed)
-
-
 def number_cell(
     metric: str | Printed, value: float, sd: float = math.nan, signed: bool = False
 ) -> Cell:
-    """The cell of a value, with its spread unless that is NaN."""
+    """Return the cell of a value, with its spread unless that is NaN."""
     record = METRICS[metric] if isinstance(metric, str) else metric
     if math.isnan(value):
         return NOTHING
@@ -105,14 +95,14 @@ def number_cell(
 
 
 def unit_cell(metric: str, value: float, sd: float = math.nan) -> Cell:
-    """The cell of a value and its spread, each with its unit, where rows are of several metrics."""
+    """Return the cell of a value and its spread with units, for rows of several metrics."""
     spread = "" if math.isnan(sd) else f" ± {format_value(metric, sd)}"
     text = f"{format_value(metric, value)}{spread}"
     return NOTHING if math.isnan(value) else Cell(text, rounded(metric, value))
 
 
 def span_cell(metric: str | Printed, low: float, high: float, signed: bool = False) -> Cell:
-    """The cell of an interval, which is sorted by its lower end; ``-`` where that is NaN."""
+    """Return the cell of an interval, sorted by its lower end; ``-`` where that is NaN."""
     record = METRICS[metric] if isinstance(metric, str) else metric
     if math.isnan(low):
         return NOTHING
@@ -121,14 +111,14 @@ def span_cell(metric: str | Printed, low: float, high: float, signed: bool = Fal
 
 
 def decimal_cell(value: float, digits: int) -> Cell:
-    """The cell of a number with so many decimals; ``-`` for NaN."""
+    """Return the cell of a number with so many decimals; ``-`` for NaN."""
     if math.isnan(value):
         return NOTHING
     return Cell(f"{value:.{digits}f}", round(float(value), digits))
 
 
 def significant_cell(value: float, digits: int) -> Cell:
-    """The cell of a number with so many significant digits; ``-`` for NaN."""
+    """Return the cell of a number with so many significant digits; ``-`` for NaN."""
     if math.isnan(value):
         return NOTHING
     text = f"{value:.{digits}g}"
@@ -136,7 +126,7 @@ def significant_cell(value: float, digits: int) -> Cell:
 
 
 def measured_cell(value: float) -> Cell:
-    """The cell of seconds or mebibytes: three digits, and all before the point; ``-`` for NaN."""
+    """Return the cell of seconds or mebibytes with three digits; ``-`` for NaN."""
     if math.isnan(value):
         return NOTHING
     text = f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
@@ -148,10 +138,7 @@ def ranked(
 ) -> list[Cell]:
     """Mark the best and the second of some cells; equal numbers share a mark.
 
-    Args:
-        cells: of a column.
-        direction: of the metric, ``min`` or ``max``; with None, no number is the best.
-        may_win: whether each of them may be marked; all unless given.
+    With the direction None no number is the best; ``may_win`` excludes cells.
     """
     flags = [True] * len(cells) if may_win is None else list(may_win)
     pairs = zip(cells, flags, strict=True)
@@ -165,25 +152,15 @@ def ranked(
 
 
 def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
-    """Return the rows of a table, from its columns by their heads."""
+    """Return the rows of a table from its columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def title(metric: str) -> str:
-    """Head of a metric's column, with unit and direction."""
-    return METRICS[metric].head
-
-
 def capital(text: str) -> str:
-    """The text with a capital at its start."""
+    """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
 
 
-def lower(text: str) -> str:
-    """The text with a small letter at its start."""
-    return f"{text[0].lower()}{text[1:]}"
-
-
 def full_stops(lines: Sequence[str]) -> list[str]:
-    """The lines as sentences."""
+    """End each line with a full stop."""
     return [line if line.endswith(".") else f"{line}." for line in lines]

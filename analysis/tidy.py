@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from analysis.load import Sweep
@@ -24,19 +25,12 @@ _TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
 
 
 def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) -> pd.DataFrame:
-    """Every planned trial and metric of a sweep.
+    """Return one row a (planned trial, metric) of a sweep, with the columns ``COLUMNS``.
 
-    Args:
-        sweep: the sweep.
-        metrics: names of ``names.METRICS``; every recorded one if empty.
-        split: e.g. ``test`` or ``ood/svhn``; every recorded one if None.
-
-    Returns:
-        Columns ``COLUMNS``: source (the sweep's id), method (label of the rung), dataset, variant
-        (what of the data is not as the data set has it, e.g. ``label_noise=0.2``; else empty),
-        backbone, split, metric, value (a fraction where the metric is one; NaN unless the trial
-        is done), status (of ``names.STATUSES``, or ``missing``), network_seed, head_seed (absent
-        where the trial has none), note, spec_hash, flags. One row a (planned trial, metric).
+    Values are fractions, NaN unless the trial is done. The source is the sweep's id, the method
+    the label of the rung, the variant what differs from the data set (``label_noise=0.2``), the
+    status one of ``names.STATUSES`` or ``missing``. Without ``metrics`` or ``split`` all recorded
+    ones are returned.
     """
     rows = planned_trials(sweep)
     found = [name for name in map(str, rows) if is_metric_column(name)]
@@ -56,17 +50,17 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
 
 
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
-    """Name of a metric's column; one that stands in the rows may be of what is no metric.
+    """Return the column of a metric; a column of the rows may hold another quantity.
 
     Raises:
-        UserError: there is no such metric, nor such a column.
+        UserError: there is neither such a metric nor such a column.
     """
     name = f"{split}/{metric}"
     return name if name in rows else column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """Cells of the column ``flags`` of each method's trials that have one, of a tidy frame."""
+    """Return the flags of the flagged trials of each method."""
     is_flagged = frame["flags"].notna() & (frame["flags"] != "")
     flagged = frame[is_flagged].drop_duplicates(["method", "spec_hash"])
     groups = flagged.groupby("method", sort=False)["flags"]
@@ -74,10 +68,9 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
-    """One line for each way in which planned trials of a method have no numbers.
+    """Return a line for each way in which planned trials have no numbers, or lack a metric.
 
-    E.g. ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``; empty if all are done and
-    have the metric, if one is named.
+    For example ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``.
     """
     rows = planned_trials(sweep)
     if metric is not None:
@@ -99,7 +92,7 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
 
 
 def incomplete(sweep: Sweep, metric: str) -> list[str]:
-    """One loud line with all ``complaints``, or nothing."""
+    """Return one line with all ``complaints``, or nothing."""
     told = complaints(sweep, metric)
     return [f"INCOMPLETE: {'; '.join(told)}"] if told else []
 
@@ -107,13 +100,9 @@ def incomplete(sweep: Sweep, metric: str) -> list[str]:
 def check_metric(metric: str, of_search: bool = False) -> None:
     """Refuse a metric that no row can have, or that ranks no rows.
 
-    Args:
-        metric: what was asked for.
-        of_search: the rows are of a search, which sees ``select`` alone.
-
     Raises:
-        UserError: ``names.METRICS`` lacks it (the nearest is suggested), no row has it, or no value
-            of it is the best.
+        UserError: the metric is unknown, has no best value, or is not known of searches, which
+            see ``select`` only.
     """
     if metric not in METRICS:
         known = rankable_metrics() if of_search else list(METRICS)
@@ -125,10 +114,10 @@ def check_metric(metric: str, of_search: bool = False) -> None:
 
 
 def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
-    """A metric, and the split whose it is, where both are named in one: ``ood/svhn/auroc``.
+    """Split a name such as ``ood/svhn/auroc`` into its metric and its split.
 
     Raises:
-        UserError: the split is named twice.
+        UserError: ``split`` names another one.
     """
     own, slash, name = metric.rpartition("/")
     if not slash:
@@ -139,11 +128,7 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
 
 
 def check_looked(frame: pd.DataFrame, metric: str) -> None:
-    """Refuse a metric of foreign images where no trial was looked at on any.
-
-    Args:
-        frame: a tidy frame.
-        metric: a name of ``names.METRICS``.
+    """Refuse a metric of foreign images where no trial was evaluated on any.
 
     Raises:
         UserError: no row has it.
@@ -156,10 +141,10 @@ def check_looked(frame: pd.DataFrame, metric: str) -> None:
 
 
 def default_split(sweep: Sweep, metric: str) -> str:
-    """``test``; of a metric of foreign images the one set that the sweep was looked at on.
+    """Return ``test``, or for a metric of foreign images the one set with results.
 
     Raises:
-        UserError: it was looked at on none, or on several.
+        UserError: there is no such set, or several.
     """
     if metric not in OOD_METRICS:
         return "test"
@@ -173,11 +158,7 @@ def default_split(sweep: Sweep, metric: str) -> str:
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
-    """Rows whose columns have one of the wanted values.
-
-    Args:
-        frame: a tidy frame.
-        wanted: a value or a list of values for each column, e.g. ``metric="ece"``.
+    """Return the rows whose columns have one of the wanted values, e.g. ``metric="ece"``.
 
     Raises:
         UserError: no such column, or no row has the value; the message suggests the nearest.
@@ -198,7 +179,7 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
 
 
 def planned_trials(sweep: Sweep) -> pd.DataFrame:
-    """One row a planned trial, with its result where there is one."""
+    """Return one row a planned trial, with its result where there is one."""
     ours = ["rung", "network_seed", "head_seed"]
     entries = [(p.spec_hash, p.rung, p.network_seed, p.head_seed) for p in sweep.manifest.planned]
     planned = pd.DataFrame(entries, columns=["spec_hash", *ours])
@@ -221,14 +202,14 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
 
 
 def seeds_of(row: Mapping[Any, Any]) -> str:
-    """The seeds of a trial in words; a network has no head seed."""
+    """Describe the seeds of a trial; a network has no head seed."""
     network, head = row["network_seed"], row["head_seed"]
     told = f"network seed {network:.0f}"
     return told if pd.isna(head) else f"{told}, head seed {head:.0f}"
 
 
 def _variant(data: str) -> str:
-    """What a data slot changes of its data set, e.g. ``label_noise=0.2``."""
+    """Describe what a data slot changes of its data set, e.g. ``label_noise=0.2``."""
     slot: dict[str, Any] = json.loads(data)
     if slot.get("imported"):
         return str(slot["imported"]["digest"])
@@ -239,3 +220,15 @@ def _variant(data: str) -> str:
         if name != "dataset" and value != defaults.get(name)
     ]
     return ", ".join(changed)
+
+
+def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return the rows that no other one beats, best first metric first; equal ones all stay.
+
+    One row beats another where it is at least as good in all metrics and better in one.
+    """
+    signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
+    losses = rows[metrics].to_numpy(dtype=float) * signs
+    is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]
+    best = rows[~np.array(is_beaten, dtype=bool)]
+    return best.sort_values(metrics, ascending=[sign > 0 for sign in signs], kind="stable")

@@ -19,7 +19,7 @@ from analysis.load import Sweep
 from analysis.reproduction.files import Made, is_given
 from analysis.reproduction.overview import LOCK, Stored, overview, read_all
 from analysis.tidy import parted
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table, write_file
 
@@ -36,7 +36,7 @@ def ship(out: Path) -> None:
     for folder in (SHIPPED, IMAGES):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    for own in read_all(place(str(out))):
+    for own in read_all(parse_path(str(out))):
         for _, sweep in own.made.sweeps:
             _ship_sweep(own, sweep, _command(own))
             for name in own.made.table.figures[:1] if not is_given(sweep) else ():
@@ -50,7 +50,7 @@ def ship(out: Path) -> None:
 
 def page() -> str:
     """The page, of what is shipped."""
-    return overview(read_all(place(str(SHIPPED))), _pictured)
+    return overview(read_all(parse_path(str(SHIPPED))), _pictured)
 
 
 def _command(own: Stored) -> str:

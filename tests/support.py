@@ -19,12 +19,12 @@ import pytest
 import torch
 
 from tune_calib.cli import main
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import IN_PROCESS
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import ablate
 from tune_calib.tuning.ablate import LadderJob
@@ -207,10 +207,12 @@ def damaged(path: Path, how: str) -> None:
 
 def job_in(out, given=None, seeds=1) -> LadderJob:
     asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
-    site = Site(place(str(out)), place(str(out)) / "store", command="tune-calib ablate mac_cal")
+    site = Site(
+        parse_path(str(out)), parse_path(str(out)) / "store", command="tune-calib ablate mac_cal"
+    )
     return LadderJob(
         ladder=LADDERS["mac_cal"],
-        asked=Asked(given or asked, Seeds.count(seeds, None, None)).suited(),
+        asked=ResolvedRequest(given or asked, Seeds.count(seeds, None, None)).with_recipe(),
         site=site,
     )
 

@@ -13,7 +13,7 @@ from analysis.tables.table import Table
 from analysis.tables.terminal import column_key
 from analysis.text import Cell
 from tests.support import each
-from tune_calib.cli.added_options import of_user
+from tune_calib.cli.added_options import chosen_screen
 from tune_calib.console import (
     WIDE,
     Prose,
@@ -25,7 +25,7 @@ from tune_calib.console import (
     terminal,
 )
 from tune_calib.errors import UserError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.manifests import VERSION, ReportRecord
 
 WIDTHS = [60, 80, 100, 120, 200]
@@ -34,7 +34,7 @@ WIDTHS = [60, 80, 100, 120, 200]
 @pytest.fixture(scope="module")
 def ladder() -> Text:
     """The table of a real ladder, with a caption of many sentences."""
-    return Text([tables.ladder(load(place("analysis/example/ladder")))])
+    return Text([tables.ladder(load(parse_path("analysis/example/ladder")))])
 
 
 def random_table(seed: int) -> Table:
@@ -127,10 +127,10 @@ def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
     assert terminal() == Screen(80)
     with shown_on(terminal()):
         assert "a wider window or a pipe shows all" in " ".join(shown(ladder).split())
-    with shown_on(of_user(None, is_wide=False)):
+    with shown_on(chosen_screen(None, is_wide=False)):
         assert "--wide shows all, --columns" in " ".join(shown(ladder).split())
     with pytest.raises(UserError, match="give one of them"):
-        of_user("ece", is_wide=True)
+        chosen_screen("ece", is_wide=True)
     monkeypatch.delenv("COLUMNS")
     assert terminal() == WIDE  # the tests have no terminal
 

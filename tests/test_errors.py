@@ -8,7 +8,7 @@ import pytest
 import tune_calib
 from tests.support import each, here
 from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
-from tune_calib.spec.experiment import SearchOptions, SeedCounts, SweepFile, TrialResources
+from tune_calib.spec.experiment import ExperimentFile, SearchOptions, SeedCounts, TrialResources
 from tune_calib.spec.request import SearchRequest, build_request
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
@@ -69,7 +69,7 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
 @each("name", sorted({*SETTINGS} - {*NOT_OF_SWEEP_FILES, "plugin"}))
 def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
     part, _, key = SETTINGS[name].rpartition(".")
-    models = {"": SweepFile, "search": SearchOptions, "resources": TrialResources,
+    models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,
               "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot,
               "set.head": HeadSlot}  # fmt: skip
     assert key in models[part].model_fields

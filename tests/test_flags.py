@@ -7,16 +7,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from analysis.compare import rank_tables, significance, significance_tables
+from analysis.compare import ranks, significance
 from analysis.compare.blocks import over_seeds
 from analysis.compare.friedman import friedman
-from analysis.compare.ranks import collect, rank
+from analysis.compare.gather import collect
+from analysis.compare.ranks import rank
 from analysis.ladder import tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.report import write_report
 from analysis.load import load
-from analysis.tables.latex import latex
-from analysis.tables.latex_text import escape
+from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results
 from tests.support import each, small_spec
@@ -240,7 +240,7 @@ def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
     is_chance = flag.name == CHANCE
     assert (table.summary["mean_rank"]["control"] == last) == is_chance
     assert (table.summary["wins"]["control"] == 0) == is_chance
-    text = rank_tables.view(table).render(kind)
+    text = ranks.view(table).render(kind)
     if kind == "json":
         assert [entry["method"] for entry in json.loads(text)][-1 if is_chance else 0] == "control"
         return
@@ -253,7 +253,7 @@ def test_ranks_where_all_are_at_chance_have_no_winner(tmp_path):
     fake_results.write(tmp_path, flags=dict.fromkeys(range(4), CHANCE))
     table = rank(collect([tmp_path], None, "ece")[0], "ece")
     assert table.summary["wins"].tolist() == [0] * 4
-    assert "**" not in rank_tables.view(table).render("markdown")
+    assert "**" not in ranks.view(table).render("markdown")
 
 
 def test_friedman_leaves_out_what_is_at_chance(out, flag):
@@ -262,7 +262,7 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
     assert ("control" in result.ranks) is (flag.name != CHANCE)
     assert ("left out, at chance: control" in result.notes) is (flag.name == CHANCE)
     standing = significance.judge(matched, "wilcoxon", "vanilla")
-    text = significance_tables.view(standing).render("plain")
+    text = significance.view(standing).render("plain")
     assert text.count(f"control {flag.sign}") == 2
     assert f"{flag.sign} {flag.name} (1 trial): " in text
 

@@ -15,7 +15,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import files, place
+from tune_calib.paths import files, parse_path
 from tune_calib.results.tables import read_table, write_results
 
 ROW = {"schema_version": 1, "spec_hash": "a", "status": "done"}
@@ -27,7 +27,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path / "cache"))
     memory = fsspec.filesystem("memory")
     memory.store.clear()
-    yield place("memory://bucket/folder/")
+    yield parse_path("memory://bucket/folder/")
     memory.store.clear()
 
 
@@ -43,21 +43,21 @@ def damage(name):
 
 
 def test_a_path_is_local_and_a_url_is_not(tmp_path):
-    assert place(str(tmp_path)) == tmp_path
-    assert place(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
-    assert str(place("s3://bucket/a/") / "b") == "s3://bucket/a/b"
-    assert place("s3://bucket/a").parent.name == "bucket"
+    assert parse_path(str(tmp_path)) == tmp_path
+    assert parse_path(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
+    assert str(parse_path("s3://bucket/a/") / "b") == "s3://bucket/a/b"
+    assert parse_path("s3://bucket/a").parent.name == "bucket"
 
 
 @each("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
 def test_a_url_that_is_misunderstood_is_one_line(text):
     with pytest.raises(UserError, match=r"bucket|environment"):
-        place(text)
+        parse_path(text)
 
 
 def test_a_store_that_nobody_knows_is_one_line():
     with pytest.raises(UserError, match=r"cannot reach nonsense://a/b: .*nonsense"):
-        place("nonsense://a/b").exists()
+        parse_path("nonsense://a/b").exists()
 
 
 def test_a_remote_folder_is_listed_and_matched(folder):

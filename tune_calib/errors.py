@@ -91,22 +91,22 @@ class DivergedError(Exception):
 
 
 def as_option(message: object) -> str:
-    """A message as the command line says it: settings are options (``--guard``)."""
+    """Spell the settings in a message as options (``--guard``)."""
     return _NAMED.sub(lambda named: f"--{named[1].replace('_', '-')}", str(message))
 
 
 def as_key(message: object) -> str:
-    """A message on a sweep file: settings are its keys (``search.guard``)."""
+    """Spell the settings in a message as keys of an experiment file (``search.guard``)."""
     return _NAMED.sub(lambda named: SETTINGS[named[1]], str(message))
 
 
 def way_out(error: OSError) -> str:
-    """What helps against an error of the system."""
+    """Return a hint on how to fix an error of the operating system."""
     return _WAYS_OUT.get(error.errno or 0, "mend it or name another place")
 
 
-def told(error: OSError) -> str | None:
-    """What the system refuses of a path or a disk, in one line with a way out.
+def describe_os_error(error: OSError) -> str | None:
+    """Describe an error of a path or a disk in one line, with a hint.
 
     Returns:
         None if the error is of neither, which is then a defect of the program.
@@ -120,7 +120,7 @@ def told(error: OSError) -> str | None:
     return f"cannot use {shown}: {error.strerror}; {way_out(error)}"
 
 
-class Traced(NamedTuple):
+class LocatedError(NamedTuple):
     """Where an error of a user's own code arose.
 
     Attributes:
@@ -132,13 +132,13 @@ class Traced(NamedTuple):
     said: str
 
     def __str__(self) -> str:
-        """For messages."""
+        """Format for messages."""
         return f"{self.place}: {self.said}" if self.place else self.said
 
 
-def traced(
+def locate_error(
     error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
-) -> Traced:
+) -> LocatedError:
     """Find the line to mend: the deepest of the user's own.
 
     Args:
@@ -157,4 +157,4 @@ def traced(
         frames, said = [(error.filename, error.lineno)], error.msg
     if not isinstance(error, UserError):
         said = ": ".join(filter(None, (type(error).__name__, said)))
-    return Traced(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", said)
+    return LocatedError(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", said)

@@ -1,7 +1,7 @@
 """Where results and artifacts lie: a folder of this machine, or one of an object store by URL.
 
 A local folder is a ``pathlib.Path``. A URL that pyarrow or fsspec knows (``s3://bucket/prefix``,
-``gs://``, ``abfs://`` ...) is a ``RemotePlace``, with those methods of ``Path`` that are needed.
+``gs://``, ``abfs://`` ...) is a ``RemotePath``, with those methods of ``Path`` that are needed.
 What is read from one is kept in a folder of this machine, which may be deleted at any time.
 """
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tune_calib.caches import cache_folder
-from tune_calib.errors import UserError, told
+from tune_calib.errors import UserError, describe_os_error
 
 READERS = 16
 """Files that are fetched side by side: a store answers late and can do many things at once."""
@@ -37,7 +37,7 @@ _ENVIRONMENT = (
 
 
 @dataclass(frozen=True, order=True)
-class RemotePlace:
+class RemotePath:
     """A file or folder of an object store. Its errors are one line, as the user's they mostly are.
 
     Attributes:
@@ -47,38 +47,38 @@ class RemotePlace:
     url: str
 
     def __str__(self) -> str:
-        """The URL."""
+        """Return the URL."""
         return self.url
 
-    def __truediv__(self, name: str) -> "RemotePlace":
-        """What lies below."""
-        return RemotePlace(f"{self.url}/{name}")
+    def __truediv__(self, name: str) -> "RemotePath":
+        """Return the path of a name in this folder."""
+        return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """Return the last part."""
         return self.url.rpartition("/")[2]
 
     @property
-    def parent(self) -> "RemotePlace":
-        """The folder that it lies in."""
-        return RemotePlace(self.url.rpartition("/")[0])
+    def parent(self) -> "RemotePath":
+        """Return the parent folder."""
+        return RemotePath(self.url.rpartition("/")[0])
 
-    def resolve(self) -> "RemotePlace":
-        """Itself: a URL is absolute."""
+    def resolve(self) -> "RemotePath":
+        """Return itself: a URL is absolute."""
         return self
 
     def exists(self) -> bool:
-        """Whether a file or a folder with something in it lies here."""
+        """Return whether it is a file or a folder that is not empty."""
         return bool(self._info().type != fs.FileType.NotFound)
 
-    def iterdir(self) -> Iterator["RemotePlace"]:
-        """What lies directly below."""
+    def iterdir(self) -> Iterator["RemotePath"]:
+        """Yield the files and folders in it."""
         for info in self._listed():
             yield self / info.base_name
 
-    def glob(self, pattern: str) -> Iterator["RemotePlace"]:
-        """What lies below and matches; ``*`` stands for a part of a name, as in ``Path.glob``."""
+    def glob(self, pattern: str) -> Iterator["RemotePath"]:
+        """Yield the paths below it that match, as ``Path.glob`` does."""
         first, _, rest = pattern.partition("/")
         for place in self.iterdir():
             if not fnmatchcase(place.name, first):
@@ -92,27 +92,23 @@ class RemotePlace:
                 yield place / rest
 
     def read_bytes(self) -> bytes:
-        """The content.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
-        with self._told("read") as (system, path), system.open_input_stream(path) as stream:
+        """Return the content."""
+        with self._connect("read") as (system, path), system.open_input_stream(path) as stream:
             content: bytes = stream.read()
         return content
 
     def read_text(self) -> str:
-        """The content as text."""
+        """Return the content as text."""
         return self.read_bytes().decode()
 
     def write_bytes(self, content: bytes) -> None:
         """Write a file; a reader sees the whole of it or nothing."""
-        with self._told("write") as (system, path), system.open_output_stream(path) as stream:
+        with self._connect("write") as (system, path), system.open_output_stream(path) as stream:
             stream.write(content)
 
     def upload(self, source: Path) -> None:
         """Write a file of this machine; a reader sees the whole of it or nothing."""
-        with self._told("write") as (system, path):
+        with self._connect("write") as (system, path):
             fs.copy_files(
                 str(source),
                 path,
@@ -121,15 +117,11 @@ class RemotePlace:
             )
 
     def download(self, target: Path) -> None:
-        """Copy to a file of this machine, which appears whole.
-
-        Raises:
-            FileNotFoundError: there is none.
-        """
+        """Copy to a file of this machine, which appears whole."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with self._told("read") as (system, path):
+            with self._connect("read") as (system, path):
                 fs.copy_files(
                     path,
                     str(temporary),
@@ -142,16 +134,16 @@ class RemotePlace:
 
     def unlink(self) -> None:
         """Remove a file, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_file(path)
 
     def remove(self) -> None:
         """Remove a folder and what is in it, if it is there."""
-        with contextlib.suppress(FileNotFoundError), self._told("remove") as (system, path):
+        with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
-    def fetched(self, pattern: str) -> list[tuple["RemotePlace", Path]]:
-        """Matching files of this folder by name, each with its copy on this machine."""
+    def fetched(self, pattern: str) -> list[tuple["RemotePath", Path]]:
+        """Return matching files of this folder by name, each with its local copy."""
         if "*" in pattern:
             infos = [info for info in self._listed() if fnmatchcase(info.base_name, pattern)]
         else:
@@ -161,7 +153,7 @@ class RemotePlace:
             return list(pool.map(lambda file: (file[0], file[0]._copy(file[1])), files))
 
     def _copy(self, info: fs.FileInfo) -> Path:
-        """The copy on this machine of one version of a file."""
+        """Return the local copy of one version of a file."""
         # A file that was written anew has another size or time, and so another copy: none is ever
         # out of date.
         copy = cache_folder() / "files" / _digest(f"{self.url} {info.size} {info.mtime_ns}")
@@ -170,17 +162,17 @@ class RemotePlace:
         return copy
 
     def _info(self) -> fs.FileInfo:
-        with self._told("reach") as (system, path):
+        with self._connect("reach") as (system, path):
             return system.get_file_info(path)
 
     def _listed(self) -> list[fs.FileInfo]:
-        with self._told("reach") as (system, path):
+        with self._connect("reach") as (system, path):
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(found, key=lambda info: info.path)
 
     @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
-        """The file system and the path in it; its errors become one line."""
+    def _connect(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
+        """Provide the file system and the path in it; turn its errors into one line."""
         scheme, _, rest = self.url.partition("://")
         host, _, path = rest.partition("/")
         try:
@@ -194,28 +186,20 @@ class RemotePlace:
             raise UserError(f"cannot {what} {self.url}: {reason}") from None
 
 
-Place = Path | RemotePlace
+AnyPath = Path | RemotePath
 
 
-def own_path(text: str | Path) -> Path:
-    """A path on this machine, with the home directory in place of ``~``.
-
-    Raises:
-        UserError: it starts with the name of nobody on this machine.
-    """
+def expand_path(text: str | Path) -> Path:
+    """Return a local path, with the home directory in place of ``~``."""
     try:
         return Path(text).expanduser()
     except RuntimeError:
         raise UserError(f"{text}: nobody is named so on this machine; is the path right?") from None
 
 
-def place(text: str) -> Place:
-    """A path, or a URL.
-
-    Raises:
-        UserError: it is no path; the URL names no bucket, or has a query.
-    """
-    refuse_no_path(text)
+def parse_path(text: str) -> AnyPath:
+    """Parse a local path or a URL."""
+    check_path(text)
     if "://" not in text:
         return Path(text)
     url = urlsplit(text)
@@ -225,7 +209,7 @@ def place(text: str) -> Place:
         raise UserError(f"{text} names no bucket; write {url.scheme}://BUCKET/FOLDER")
     if url.query or "@" in url.netloc:
         raise UserError(f"{text}: leave endpoint and credentials to the environment (AWS_...)")
-    return RemotePlace(text.rstrip("/"))
+    return RemotePath(text.rstrip("/"))
 
 
 def is_file_name(name: str) -> bool:
@@ -238,12 +222,8 @@ def is_file_name(name: str) -> bool:
     )
 
 
-def refuse_no_path(text: str) -> None:
-    """Refuse what no system takes for the name of a file or folder.
-
-    Raises:
-        UserError: it is empty, or has a character that no path can have.
-    """
+def check_path(text: str) -> None:
+    """Refuse what no system takes for the name of a file or folder."""
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -252,18 +232,14 @@ def refuse_no_path(text: str) -> None:
         raise UserError(f"{text!a} is no path; name a file or folder")
 
 
-def require_writable(folder: Place, lacks: str) -> None:
-    """Try whether a folder can be written, before hours of work find out.
+def require_writable(folder: AnyPath, lacks: str) -> None:
+    """Check that a folder can be written, before hours of work.
 
     Args:
         folder: the folder.
         lacks: what will be written, for the message.
-
-    Raises:
-        UserError: it cannot: a file in the way, no permission; of a remote one, no bucket or no
-            connection.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         # An object store tells what is allowed only when it is tried.
         (folder / ".writable").write_bytes(b"")
         return
@@ -275,7 +251,7 @@ def require_writable(folder: Place, lacks: str) -> None:
 
 
 def is_writable(folder: Path) -> bool:
-    """Whether files and folders can be made in a folder of this machine, and in those in it."""
+    """Return whether a local folder and the folders in it can be written."""
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     # Those in it as well: a store that somebody else filled may be writable where its networks are
     # not.
@@ -283,13 +259,9 @@ def is_writable(folder: Path) -> bool:
     return all(os.access(path, os.W_OK | os.X_OK) for path in (there, *inside))
 
 
-def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
-    """Matching files of a folder by name, each with where it can be read on this machine.
-
-    Raises:
-        UserError: the folder is there and cannot be listed.
-    """
-    if isinstance(folder, RemotePlace):
+def files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
+    """Return matching files of a folder by name, each with its local path."""
+    if isinstance(folder, RemotePath):
         return list(folder.fetched(pattern))
     refuse_unlisted(folder)
     found = sorted(folder.glob(pattern))
@@ -298,49 +270,37 @@ def files(folder: Place, pattern: str) -> list[tuple[Place, Path]]:
     return [(path, path) for path in found]
 
 
-def refuse_special(path: Place) -> None:
-    """Refuse a pipe or a device in the place of a file: to read it might never end.
-
-    Raises:
-        UserError: it is one.
-    """
+def refuse_special(path: AnyPath) -> None:
+    """Refuse a pipe or a device in the place of a file: to read it might never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path} is a pipe or a device and no file; remove it")
 
 
-def refuse_link(path: Place) -> None:
-    """Refuse a link where the program writes: it may lead out of the folder of results.
-
-    Raises:
-        UserError: it is one.
-    """
+def refuse_link(path: AnyPath) -> None:
+    """Refuse a link where the program writes: it may lead out of the folder of results."""
     if isinstance(path, Path) and path.is_symlink():
         raise UserError(f"{path} is a link, and what it leads to might be overwritten; remove it")
 
 
-def refuse_unlisted(folder: Place) -> None:
-    """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty.
-
-    Raises:
-        UserError: a file or a link that leads nowhere has its name, or it cannot be read.
-    """
-    if isinstance(folder, RemotePlace):
+def refuse_unlisted(folder: AnyPath) -> None:
+    """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty."""
+    if isinstance(folder, RemotePath):
         return
     try:
         os.scandir(folder).close()
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not is_absent or os.path.lexists(folder):
-            raise UserError(told(error)) from None
+            raise UserError(describe_os_error(error)) from None
 
 
-def lock_file(folder: Place, name: str) -> Path:
-    """Where the file of a lock lies: in the folder, or for a remote one on this machine.
+def lock_file(folder: AnyPath, name: str) -> Path:
+    """Return the path of a lock: in the folder, or on this machine for a remote one.
 
     Object stores have no locks that end with their holder. Two nodes may so do the same work;
     since it is the same, whoever is last changes nothing.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
     else:
         path = folder / name
@@ -350,8 +310,8 @@ def lock_file(folder: Place, name: str) -> Path:
 
 
 @contextlib.contextmanager
-def folder_to_fill(folder: Place) -> Iterator[Path]:
-    """A folder of this machine for programs that write to paths.
+def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
+    """Provide a local folder for programs that write to paths.
 
     Yields:
         The folder itself; for a remote one an empty folder, whose files are uploaded at the end.
@@ -370,23 +330,23 @@ def folder_to_fill(folder: Place) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder beside the copies, so that what is whole in it can be moved among them."""
+    """Provide a temporary folder on the file system of the cached copies."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
         yield Path(scratch)
 
 
-def remove_folder(folder: Place) -> None:
+def remove_folder(folder: AnyPath) -> None:
     """Remove a folder and what is in it, if it is there."""
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         folder.remove()
     else:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def environment(*places: Place) -> dict[str, str]:
-    """The variables by which S3 is reached, for processes elsewhere; none for local places."""
-    if not any(isinstance(each, RemotePlace) for each in places):
+def environment(*places: AnyPath) -> dict[str, str]:
+    """Return the variables for reaching S3 from other nodes; none for local paths."""
+    if not any(isinstance(each, RemotePath) for each in places):
         return {}
     return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
 
@@ -397,7 +357,7 @@ def _digest(text: str) -> str:
 
 @lru_cache
 def _file_system(scheme: str, host: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a bucket, and the path of the bucket in it."""
+    """Return the file system of a bucket, and the path of the bucket in it."""
     # A small file is then one request, not the three of an upload in parts.
     query = "?allow_delayed_open=true" if scheme == "s3" else ""
     try:

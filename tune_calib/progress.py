@@ -1,6 +1,6 @@
-"""What is being done now: said by whoever does it, heard by whoever shows it.
+"""Progress events: any code may report one, and the last listener of the process receives it.
 
-Anything may say it, at no cost where nobody listens: ``activity("reading CIFAR-10")``.
+An event costs nothing where nobody listens.
 """
 
 import contextlib
@@ -10,15 +10,15 @@ from types import MappingProxyType
 
 
 @dataclass(frozen=True)
-class Activity:
-    """What is being done.
+class ProgressEvent:
+    """What a process does at the moment.
 
     Attributes:
         doing: in a few words, e.g. ``"reading CIFAR-10"``.
-        at: how far it is, e.g. epochs that are trained.
-        of: how far it goes; 0 where nobody knows.
-        metrics: last values by their names in reports, e.g. ``select/accuracy``.
-        at_once: whether a pipe, which is told once a minute, is told at once.
+        at: steps that are done, e.g. epochs.
+        of: all steps; 0 if unknown.
+        metrics: latest values by their names in reports, e.g. ``select/accuracy``.
+        at_once: print it at once where output is a pipe, which otherwise gets a line a minute.
     """
 
     doing: str
@@ -28,40 +28,40 @@ class Activity:
     at_once: bool = False
 
 
-Listener = Callable[[Activity], None]
+Listener = Callable[[ProgressEvent], None]
 
 _listeners: list[Listener] = []
 
 
-def activity(
+def report_progress(
     doing: str,
     at: int = 0,
     of: int = 0,
     metrics: Mapping[str, float] = MappingProxyType({}),
     at_once: bool = False,
 ) -> None:
-    """Say what is being done now, until the next word.
+    """Report what this process does from now on.
 
     Args:
         doing: in a few words, in the form "reading CIFAR-10".
-        at: how far it is, e.g. figures that are drawn.
-        of: how far it goes; 0 where nobody knows.
-        metrics: last values by their names in reports; they are read later, and must not change.
-        at_once: whether a pipe is told at once; for the few things that take long.
+        at: steps that are done.
+        of: all steps; 0 if unknown.
+        metrics: latest values by their names in reports; they are read later and must not change.
+        at_once: print it at once where output is a pipe; for the few things that take long.
     """
     if _listeners:
-        _listeners[-1](Activity(doing, at, of, metrics, at_once))
+        _listeners[-1](ProgressEvent(doing, at, of, metrics, at_once))
 
 
-def listen(listener: Listener) -> None:
-    """Hear what this process does from now on."""
+def add_listener(listener: Listener) -> None:
+    """Send the events of this process to a listener from now on."""
     _listeners.append(listener)
 
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Hear what this process does while the block runs; who listened before does so after it."""
-    listen(listener)
+    """Send the events of this process to a listener while the block runs."""
+    _listeners.append(listener)
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 from tune_calib.errors import UserError
-from tune_calib.text import nearest, shown
+from tune_calib.text import nearest, short_repr
 
 
 class Record(Protocol):
@@ -22,7 +22,7 @@ class Record(Protocol):
 
     @property
     def name(self) -> str:
-        """Registry key."""
+        """Return the registry key."""
 
 
 T = TypeVar("T", bound=Record)
@@ -57,19 +57,14 @@ class Registry(Generic[T]):
         REGISTRIES.add(self)
 
     def register(self, record: T) -> T:
-        """Add a record under its name.
-
-        Raises:
-            TypeError: it is no such record.
-            ValueError: the name is none, or is taken.
-        """
+        """Add a record under its name."""
         caller = sys._getframe(1).f_globals
         origin = self._origin_of_caller(caller)
         if not isinstance(record, self._record):
-            raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {shown(record)}")
+            raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {short_repr(record)}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(
-                f"{shown(record.name)} names no {self.kind}: take letters, digits, _.-"
+                f"{short_repr(record.name)} names no {self.kind}: take letters, digits, _.-"
             )
         if self._is_taken(record.name, is_own=origin is None):
             raise ValueError(f"{self.kind} {record.name!r} is registered already")
@@ -94,7 +89,7 @@ class Registry(Generic[T]):
             self._names_of_families.append(names)
 
     def _origin_of_caller(self, names: dict[str, Any]) -> str | None:
-        """The plug-in that is being loaded, unless it made Python import a module of ours."""
+        """Return the plug-in being loaded, unless it made Python import a module of ours."""
         caller = f"{names.get('__name__')}."
         return None if caller.startswith(f"{self.package}.") else _loading
 
@@ -105,11 +100,7 @@ class Registry(Generic[T]):
         return not is_own and (name in self._own() or self._is_of_family(name))
 
     def origin(self, name: str) -> str | None:
-        """Content hash of the plug-in that a record is of; None for one of the program.
-
-        Raises:
-            UserError: it is of neither, so that nobody could tell two versions of it apart.
-        """
+        """Content hash of the plug-in that a record is of; None for one of the program."""
         if not self._index:
             self._load()
         if name in self._records:
@@ -124,11 +115,11 @@ class Registry(Generic[T]):
         return origin
 
     def of(self, origin: str) -> list[T]:
-        """What a plug-in registered."""
+        """Return the records that a plug-in registered."""
         return [self._records[name] for name, own in self._origins.items() if own == origin]
 
     def families_of(self, origin: str) -> list[Callable[[str], T | None]]:
-        """The rules that a plug-in registered."""
+        """Return the rules that a plug-in registered."""
         return [resolve for resolve, own in self._families if own == origin]
 
     def remove(self, origin: str) -> None:
@@ -155,7 +146,7 @@ class Registry(Generic[T]):
 
     @cached_property
     def _index(self) -> Mapping[str, Any] | None:
-        """What ``index.json`` has of the package; None of a package that is loaded quickly."""
+        """Return the package's part of ``index.json``; None for a package that loads quickly."""
         index: Mapping[str, Any] | None = read_index().get(self.package)
         # Somebody who adds a method sees it at once, and the index is made anew later.
         return index if index and index["modules"] == self.modules() else None
@@ -166,18 +157,14 @@ class Registry(Generic[T]):
         return known
 
     def require(self, name: str) -> None:
-        """Refuse an unknown name; of a package in the index nothing is imported for it.
-
-        Raises:
-            UserError: it is; the message suggests the nearest.
-        """
+        """Refuse an unknown name; of a package in the index nothing is imported for it."""
         if not isinstance(name, str):
             raise UserError(f"a {self.kind} is named by a text, got {name!r}")
         if name not in self and not self._is_of_family(name):
             raise self._unknown(name)
 
     def _unknown(self, name: str) -> UserError:
-        return UserError(f"unknown {self.kind} {shown(name)}{nearest(name, list(self))}")
+        return UserError(f"unknown {self.kind} {short_repr(name)}{nearest(name, list(self))}")
 
     def _is_of_family(self, name: str) -> bool:
         if self._index:
@@ -192,11 +179,7 @@ class Registry(Generic[T]):
         return sorted({name for names in self._names_of_families for name in names()})
 
     def __getitem__(self, name: str) -> T:
-        """Look a record up, and import its module if need be.
-
-        Raises:
-            UserError: the name is unknown; the message suggests the nearest.
-        """
+        """Look a record up, and import its module if need be."""
         self.require(name)
         if name not in self._records:
             if facts := self.facts(name):
@@ -212,11 +195,11 @@ class Registry(Generic[T]):
         raise self._unknown(name)
 
     def __contains__(self, name: object) -> bool:
-        """Whether the name is registered."""
+        """Return whether the name is registered."""
         return name in self._records or name in self._own()
 
     def __iter__(self) -> Iterator[str]:
-        """Names in alphabetical order."""
+        """Yield the names in alphabetical order."""
         return iter(sorted({*self._records, *self._own()}))
 
     def _own(self) -> Collection[str]:
@@ -248,7 +231,7 @@ _loading = OUTSIDE
 
 @contextlib.contextmanager
 def loading(origin: str) -> Iterator[None]:
-    """What is registered in the block is of the plug-in with this content hash."""
+    """Attribute what is registered in the block to the plug-in with this content hash."""
     global _loading
     before, _loading = _loading, origin
     try:

@@ -41,8 +41,8 @@ _WORDS = {
 }
 
 
-def complaint(error: Mapping[str, Any]) -> str:
-    """What is wrong with a value, without the value.
+def format_mistake(error: Mapping[str, Any]) -> str:
+    """Describe what is wrong with a value, without the value.
 
     Args:
         error: one of ``ValidationError.errors()``.
@@ -54,7 +54,7 @@ def complaint(error: Mapping[str, Any]) -> str:
     return words.format(**context)
 
 
-def one_line(error: ValidationError, model: type[BaseModel]) -> str:
+def format_validation_error(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first mistake that pydantic found: where, what is wrong, and the value.
 
     Args:
@@ -65,7 +65,7 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
     first = found[0]
     branch = _branch(first["loc"], model)
     if branch is None:
-        where, complaints = first["loc"], [complaint(first)]
+        where, complaints = first["loc"], [format_mistake(first)]
     else:  # each kind of value that the field takes complains on its own
         field = first["loc"][:branch]
         of_field = [each for each in found if each["loc"][:branch] == field]
@@ -73,12 +73,18 @@ def one_line(error: ValidationError, model: type[BaseModel]) -> str:
         first = max(of_field, key=lambda each: len(each["loc"]))
         where = (*field, *first["loc"][branch + 1 :])
         complaints = [
-            complaint(each) for each in of_field if (*field, *each["loc"][branch + 1 :]) == where
+            format_mistake(each)
+            for each in of_field
+            if (*field, *each["loc"][branch + 1 :]) == where
         ]
     words = " or ".join(
         [complaints[0], *(each.removeprefix("must be ") for each in complaints[1:])]
     )
-    return f"{'.'.join(map(str, where))}: {words}, got {shown(first['input'])}" if where else words
+    return (
+        f"{'.'.join(map(str, where))}: {words}, got {short_repr(first['input'])}"
+        if where
+        else words
+    )
 
 
 def _branch(location: Sequence[int | str], model: Any) -> int | None:
@@ -128,15 +134,15 @@ def nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {names}{', ...' if len(close) > _MOST_NAMES else ''}?"
 
 
-def counted(count: int, thing: str) -> str:
-    """A number of things, e.g. ``1 trial`` or ``2 trials``."""
+def format_count(count: int, thing: str) -> str:
+    """Format a number of things, e.g. ``1 trial`` or ``2 trials``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
-def as_setting(value: Any) -> str:
-    """The value of a setting as captions print it, e.g. ``none`` or ``0.429, 0.714``."""
+def format_setting(value: Any) -> str:
+    """Format the value of a setting for captions, e.g. ``none`` or ``0.429, 0.714``."""
     if isinstance(value, list | tuple):
-        return ", ".join(map(as_setting, value)) or "()"
+        return ", ".join(map(format_setting, value)) or "()"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float | int):
@@ -147,7 +153,7 @@ def as_setting(value: Any) -> str:
 _NO_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
-def typed(value: Any) -> str:
+def format_yaml(value: Any) -> str:
     """Return a plain JSON value as ``--set`` reads it back, without a loss of digits."""
     if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
         return value
@@ -159,8 +165,8 @@ def typed(value: Any) -> str:
 _EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
 
 
-def shown(value: Any) -> str:
-    """A value as a message shows it, cut where it is long."""
+def short_repr(value: Any) -> str:
+    """Return the repr of a value for messages, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -212,7 +218,7 @@ def _mask_parameter(parameter: str) -> str:
     return f"{name}={STARS}" if "=" in parameter else STARS
 
 
-def without_password(text: str) -> str:
+def mask_urls(text: str) -> str:
     """Mask the secrets of all URLs in a text."""
     return _URL.sub(lambda url: mask_url(url[0]), text)
 

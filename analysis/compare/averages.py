@@ -4,75 +4,131 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.figure import Figure as Drawing
 
-from analysis.compare.ranks import Collected, Gathered, gather, is_published, name, source_of
+from analysis import style
+from analysis.compare.gather import Collected, column_name, gather, without_nan
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import BEST, Table
+from analysis.text import Cell, number_cell, ranked, records_of
 from tune_calib.errors import UserError
-from tune_calib.spec.names import legend
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import legend, signed
+from tune_calib.text import format_count
+
+_PARTS = ("o_ece", "u_ece")  # together the ECE
+_BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
 
 
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Means of methods over the columns in which every method has every metric.
+    """Means of methods over the columns in which every method has every metric."""
 
-    Attributes:
-        source: the published tables, or the ids of the sweeps.
-        is_published: whether the values are printed ones.
-        values: index method in the order of the source, columns metric; fractions where a metric
-            is one; NaN where a method has no number of a metric at all.
-        columns: names of those that count.
-        at_chance: methods with a trial at chance in one of them; such a one is never the best.
-        flags: cells of the column ``flags`` of the trials of each method that has some.
-        notes: the regime of each sweep, and what was left out and why, a line each.
-    """
-
-    source: str
+    source: str  # the published tables, or the ids of the sweeps
     is_published: bool
-    values: pd.DataFrame
-    columns: tuple[str, ...]
-    at_chance: frozenset[str]
-    flags: Mapping[str, list[str]]
-    notes: tuple[str, ...]
+    values: pd.DataFrame  # index method, columns metric; fractions; NaN where there is no number
+    columns: tuple[str, ...]  # names of those that count
+    at_chance: frozenset[str]  # methods with a trial at chance in one of them, never the best
+    flags: Mapping[str, list[str]]  # cells of the column ``flags`` of the trials of each method
+    notes: tuple[str, ...]  # the regime of each sweep, and what is left out and why
+
+    def label(self, method: str) -> str:
+        """Return the name of a method with the signs of its flags."""
+        return signed(method, self.flags.get(method, []))
 
 
 def average(collected: Mapping[str, Collected]) -> Averages:
-    """Average each metric over the columns that count for all of them.
-
-    Seeds are averaged first, so that each column counts alike.
+    """Average each metric over the columns that count for all of them, seeds first.
 
     Args:
-        collected: what ``ranks.collect`` gives, by metric; at least one.
+        collected: results of ``gather.collect`` by metric; at least one.
 
     Raises:
         UserError: a metric has no numbers, or no column has all metrics of all methods.
     """
-    found = {metric: gather(each.frame, metric) for metric, each in collected.items()}
-    counted: list[list[Any]] = [
-        [key for key in each.values.columns if key not in each.uncounted] for each in found.values()
+    scores = {metric: gather(each.frame, metric) for metric, each in collected.items()}
+    complete: list[list[Any]] = [
+        [key for key in each.values.columns if key not in each.uncounted]
+        for each in scores.values()
     ]
-    columns = [key for key in counted[0] if all(key in own for own in counted)]
+    columns = [key for key in complete[0] if all(key in own for own in complete)]
     if not columns:
         raise UserError("no column has a number of every method and metric: name fewer metrics")
-    means = {m: each.values[columns].mean(axis="columns") for m, each in found.items()}
-    methods = list(dict.fromkeys(method for each in found.values() for method in each.values.index))
-    flags = {m: cells for each in found.values() for m, cells in each.flags.items()}
+    means = {m: each.values[columns].mean(axis="columns") for m, each in scores.items()}
+    methods = list(
+        dict.fromkeys(method for each in scores.values() for method in each.values.index)
+    )
+    flags = {m: cells for each in scores.values() for m, cells in each.flags.items()}
     notes = [note for each in collected.values() for note in each.notes]
-    notes += [note for each in found.values() for note in each.notes]
-    lost = [name(key) for own in counted for key in own if key not in columns]
+    notes += [note for each in scores.values() for note in each.notes]
+    lost = [column_name(key) for own in complete for key in own if key not in columns]
     notes += [f"{column} does not count: a metric has no number there" for column in lost]
     notes += legend(cell for cells in flags.values() for cell in cells)
-    frame = next(iter(collected.values())).frame
+    first = next(iter(scores.values()))
+    at_chance: set[str] = set()
+    for each in scores.values():
+        is_chance = each.at_chance[columns].any(axis="columns")
+        at_chance |= set(map(str, is_chance.index[is_chance]))
     return Averages(
-        source=source_of(frame),
-        is_published=is_published(frame),
+        source=first.source,
+        is_published=first.is_published,
         values=pd.DataFrame(means).reindex(methods),
-        columns=tuple(name(key) for key in columns),
-        at_chance=frozenset(method for each in found.values() for method in _chance(each, columns)),
+        columns=tuple(column_name(key) for key in columns),
+        at_chance=frozenset(at_chance),
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
-def _chance(found: Gathered, columns: list[tuple[str, ...]]) -> list[str]:
-    is_so = found.at_chance[columns].any(axis="columns")
-    return [str(method) for method in is_so.index[is_so]]
+def view(averages: Averages) -> View:
+    """Return a row per method, best and second of each metric marked."""
+    methods = list(averages.values.index)
+    may_win = [method not in averages.at_chance for method in methods]
+    columns = {"method": [Cell(averages.label(method)) for method in methods]}
+    for metric, values in averages.values.items():
+        record = METRICS[str(metric)]
+        cells = [number_cell(record, value) for value in values]
+        columns[record.head] = ranked(cells, record.direction, may_win)
+    kind = "printed in" if averages.is_published else "each the mean over the trials of sweep"
+    lines = [
+        f"Mean over {format_count(len(averages.columns), 'column')} "
+        f"({', '.join(averages.columns)}), {kind} {averages.source}. {BEST}",
+        *(f"{note}." for note in averages.notes),
+    ]
+    table = Table(
+        "averages", "\n".join(lines), records_of(columns), label=label_of("averages"), is_main=True
+    )
+    means = without_nan(averages.values).to_dict("index")
+    content = {"columns": averages.columns, "means": means, "notes": averages.notes}
+    long = averages.values.rename_axis("method").reset_index()
+    long = long.melt(id_vars="method", var_name="metric", value_name="mean")
+    frame = long.assign(columns=len(averages.columns))
+    return View([table], content, frame, averages.notes)
+
+
+def draw(averages: Averages) -> Drawing | None:
+    """Draw a bar per method: its average ECE in an over- and an under-confident part.
+
+    Returns:
+        None where the averages lack one of the two.
+    """
+    if not set(_PARTS) <= set(averages.values):
+        return None
+    parts = 100 * averages.values[list(_PARTS)]
+    names = [averages.label(str(method)) for method in parts.index]
+    height = _FRAME_IN + _BAR_IN * len(parts)
+    figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
+    over, under = (parts[name] for name in _PARTS)
+    axis.barh(names, over, color=style.color(3), label="O-ECE: over-confident")
+    axis.barh(names, under, left=over, color=style.color(0), label="U-ECE: under-confident",
+              hatch="////", edgecolor="white", linewidth=0)  # fmt: skip
+    axis.invert_yaxis()  # the first at the top, as in a table
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel(f"ECE (%), mean over {format_count(len(averages.columns), 'column')}")
+    figure.legend(loc="outside upper left", frameon=False, ncols=2, fontsize=6.5,
+                  handlelength=1.2, columnspacing=1.0)  # fmt: skip
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from analysis.compare.ranks import RankTable, name
+from analysis.compare.gather import column_name
+from analysis.compare.ranks import RankTable
 from analysis.compare.regime import regime_of
 from analysis.load import Sweep
 from analysis.tidy import flags_of_methods, incomplete, tidy
@@ -90,6 +91,6 @@ def over_columns(table: RankTable, withheld: str = "") -> Matched:
         table: the rank table.
         withheld: why no test is to be carried out, as ``regime.withheld`` says it.
     """
-    values = table.values.T.set_axis([name(key) for key in table.values.columns.to_list()])
+    values = table.values.T.set_axis([column_name(key) for key in table.values.columns.to_list()])
     unit = "(data set, backbone) column"
     return Matched(table.metric, unit, values, (), table.notes, table.flags, withheld)

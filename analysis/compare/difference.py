@@ -1,5 +1,6 @@
 """Two sweeps side by side: rungs of one name, their trials matched by seeds, and what differs."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,10 +12,14 @@ from analysis.compare.intervals import t_interval
 from analysis.compare.paired import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.settings import by_rung
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import Table
+from analysis.text import Cell, cell, full_stops, number_cell, span_cell
 from analysis.tidy import check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 USUAL = ("accuracy", "ece", "nll")
 
@@ -65,10 +70,8 @@ def difference(
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
-        raise UserError(
-            f"no rung has the same name in both: {first.out} has {_listed(first)}; {second.out} "
-            f"has {_listed(second)}"
-        )
+        rungs = [f"{s.out} has {', '.join(s.labels.values())}" for s in (first, second)]
+        raise UserError(f"no rung has the same name in both: {'; '.join(rungs)}")
     names = tuple(dict.fromkeys(metrics or USUAL))
     rows: list[dict[str, object]] = []
     told: list[str] = []
@@ -84,7 +87,8 @@ def difference(
     if not table["pairs"].any():
         raise UserError(
             f"no trial of {second.out} has a number under a seed of {first.out}: seeds "
-            f"{_seeds(first)} and {_seeds(second)}; nothing can be matched"
+            f"{', '.join(map(str, first.manifest.network_seeds))} and "
+            f"{', '.join(map(str, second.manifest.network_seeds))}; nothing can be matched"
         )
     notes = (*_absent(first, second, shared), *_same(first, second), *dict.fromkeys(told))
     titles = (_title(first), _title(second))
@@ -103,16 +107,8 @@ def _refuse(first: Sweep, second: Sweep) -> None:
         )
 
 
-def _listed(sweep: Sweep) -> str:
-    return ", ".join(sweep.labels.values())
-
-
 def _title(sweep: Sweep) -> str:
     return f"{sweep.out} ({sweep.manifest.title}; {sweep.manifest.setting})"
-
-
-def _seeds(sweep: Sweep) -> str:
-    return ", ".join(map(str, sweep.manifest.network_seeds))
 
 
 def _unit(first: Matched, second: Matched) -> str:
@@ -162,7 +158,9 @@ def _same(first: Sweep, second: Sweep) -> list[str]:
     both = len(hashes[0] & hashes[1])
     if not both:
         return []
-    return [f"{counted(both, 'trial')} of both have equal settings and seeds: one and the same"]
+    return [
+        f"{format_count(both, 'trial')} of both have equal settings and seeds: one and the same"
+    ]
 
 
 def _changed(first: Sweep, second: Sweep, shared: Sequence[str]) -> pd.DataFrame:
@@ -182,3 +180,51 @@ def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
         where = "" if row["rungs"] == "all" else f" ({row['rungs']})"
         found.setdefault(row["setting"], []).append(f"{row['value']}{where}")
     return {name: "; ".join(sorted(values)) for name, values in found.items()}
+
+
+def view(found: Difference) -> View:
+    """Return a row per (rung, metric), then the settings that changed."""
+    records = [
+        {
+            "rung": Cell(row["rung"]),
+            "metric": Cell(METRICS[row["metric"]].head),
+            "A": number_cell(row["metric"], row["first"]),
+            "B": number_cell(row["metric"], row["second"]),
+            "B - A": number_cell(row["metric"], row["difference"], signed=True),
+            "95 % interval": span_cell(row["metric"], row["low"], row["high"], signed=True),
+            "pairs": cell(row["pairs"]),
+            "B better in": cell(row["better"]),
+        }
+        for row in found.table.to_dict("records")
+    ]
+    changed = [
+        {"setting": Cell(setting), "A": Cell(first), "B": Cell(second)}
+        for setting, first, second in found.changed.itertuples(index=False)
+    ]
+    notes, label = _sentences(found), label_of("diff", *found.metrics)
+    tables = [
+        Table("differences", "\n".join(notes), records, label=label, is_main=True),
+        Table("settings", "Settings that differ.", changed, label=f"{label}-settings"),
+    ]
+    content = {
+        # By way of pandas' JSON, which has null for NaN.
+        "differences": json.loads(found.table.to_json(orient="records")),
+        "settings": json.loads(found.changed.to_json(orient="records")),
+        "notes": notes,
+    }
+    return View([table for table in tables if table.records], content, found.table, notes)
+
+
+def _sentences(found: Difference) -> list[str]:
+    """Return what was compared and how, and what is missing."""
+    same = [] if len(found.changed) else ["The rungs of both have the same settings."]
+    lines = [
+        f"A: {found.titles[0]}",
+        f"B: {found.titles[1]}",
+        f"A pair is a {found.unit}; means are over the pairs",
+        f"Intervals: Student's over pairs, from {MIN_PAIRS} on, each for itself: of twenty that "
+        "show nothing one leaves out 0",
+        *same,
+        *found.notes,
+    ]
+    return full_stops(lines)

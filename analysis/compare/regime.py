@@ -12,9 +12,8 @@ import pandas as pd
 
 from analysis.compare.intervals import over_both
 from analysis.load import Sweep
-from analysis.text import number
-from tune_calib.spec.metrics import BASE, column
-from tune_calib.text import counted
+from tune_calib.spec.metrics import BASE, METRICS, column
+from tune_calib.text import format_count
 
 PLAIN = "ce"  # the networks that all papers begin with
 _NOT_RECORDED = "The regime of the base network was not recorded"
@@ -73,7 +72,9 @@ class Regime:
             f"fits train to {_percent(self.train)} %, " if not is_unknown else "(train not known) "
         )
         images = "images" if self.networks == 1 else "images and networks"
-        interval = f"{counted(self.networks, 'network')}; 95 % bootstrap interval over {images}"
+        interval = (
+            f"{format_count(self.networks, 'network')}; 95 % bootstrap interval over {images}"
+        )
         told = f"Base network{name} {fit}is {self._confidence} on {self.split} ({interval})"
         return f"{told}: {_NO_CARRY}" if self.withheld else told
 
@@ -81,7 +82,7 @@ class Regime:
     def _confidence(self) -> str:
         half = _percent(self.half)
         if abs(self.gap) <= self.half:
-            gap = number("confidence_gap", self.gap, signed=True)
+            gap = METRICS["confidence_gap"].format(self.gap, signed=True)
             return f"neither over- nor under-confident beyond its interval ({gap} ± {half} points)"
         side = "over" if self.gap > 0 else "under"
         return f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
@@ -192,4 +193,4 @@ def _of_networks(networks: pd.DataFrame, split: str) -> Regime:
 
 
 def _percent(fraction: float) -> str:
-    return number("confidence_gap", fraction)
+    return METRICS["confidence_gap"].format(fraction)

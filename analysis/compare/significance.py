@@ -4,23 +4,48 @@ Where there are too few blocks for a test to say anything, a statement stands in
 p-value.
 """
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.compare.blocks import Matched, over_seeds
 from analysis.compare.friedman import Friedman, friedman
-from analysis.compare.intervals import t_interval
+from analysis.compare.intervals import ALPHA, t_interval
 from analysis.compare.paired import MIN_PAIRS, PAIRED_TESTS, compare
 from analysis.load import Sweep
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import Table
+from analysis.text import (
+    NOTHING,
+    Cell,
+    Record,
+    cell,
+    decimal_cell,
+    full_stops,
+    number_cell,
+    significant_cell,
+    span_cell,
+)
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
+
+_TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
+_INTERVALS = {
+    test: f"Intervals of a difference: {name}, 95 % each; of p, not adjusted as p (Holm) is."
+    for test, name in (("wilcoxon", "exact signed rank"), ("t", "Student's"))
+}
+_LEAST_P = 0.0001  # a smaller p is not told exactly
+_ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What a declared test says.
+    """The result of a declared test.
 
     Attributes:
         matched: the values.
@@ -40,7 +65,7 @@ class Verdict:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
-    """Carry a declared test out.
+    """Run a declared test.
 
     Raises:
         UserError: there is no such test or method, a paired test has no baseline, or no numbers.
@@ -60,12 +85,12 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
 
 
 def are_rivals(sweep: Sweep) -> bool:
-    """Whether methods stand side by side, and are no steps of a ladder."""
+    """Return whether the rungs are alternatives and not steps of a ladder."""
     return all(rung.kind in ("base", "variant") for rung in sweep.rungs)
 
 
 def for_report(sweep: Sweep, test: str) -> list[Verdict]:
-    """What the report of methods side by side says of ECE: the test against the base, Friedman's.
+    """Run the tests of a comparison's report on ECE: the paired one against the base, Friedman's.
 
     Returns:
         Nothing for a ladder (its steps are not rivals), or if fewer than two methods have numbers.
@@ -79,7 +104,7 @@ def for_report(sweep: Sweep, test: str) -> list[Verdict]:
 
 
 def spreads_of(matched: Matched) -> pd.DataFrame:
-    """Mean and spread of each method over the blocks.
+    """Return mean and spread of each method over the blocks.
 
     Returns:
         Columns method, n, mean, sd (with n - 1; NaN below two), low and high (Student's 95 %
@@ -98,3 +123,159 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
             {"method": method, "n": len(values), "mean": mean, "sd": sd, "low": low, "high": high}
         )
     return pd.DataFrame(rows)
+
+
+def view(verdict: Verdict) -> View:
+    """Return the spread of each method, then the declared test."""
+    result = verdict.friedman
+    declared = _comparisons(verdict) if result is None else _ranks(verdict, result)
+    return View([_spread(verdict), declared], _content(verdict), _frame(verdict))
+
+
+def for_page(verdicts: Sequence[Verdict]) -> list[Table]:
+    """Return the tables of several verdicts, each table once."""
+    tables = [table for verdict in verdicts for table in view(verdict).tables]
+    return list({table.key: table for table in tables if table.records}.values())
+
+
+def _spread(verdict: Verdict) -> Table:
+    metric = verdict.matched.metric
+    records = [
+        {
+            "method": Cell(verdict.matched.label(row.method)),
+            "n": cell(row.n),
+            METRICS[metric].head: number_cell(metric, row.mean),
+            "sd": number_cell(metric, row.sd),
+            "95 % interval of the mean (t)": span_cell(metric, row.low, row.high),
+        }
+        for row in _rows(verdict.spreads)
+    ]
+    caption = f"{METRICS[metric].head}: mean and spread of each method over the blocks."
+    return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
+
+
+def _comparisons(verdict: Verdict) -> Table:
+    """Return each comparison, with a statement where there is no p-value."""
+    metric = verdict.matched.metric
+    assert verdict.comparisons is not None  # only called for a paired test
+    records = [
+        {
+            f"against {verdict.baseline}": Cell(verdict.matched.label(row.method)),
+            "pairs": cell(row.pairs),
+            "better in": cell(row.better),
+            _ESTIMATES[verdict.test]: number_cell(metric, row.difference, signed=True),
+            "95 % interval": span_cell(metric, row.low, row.high, signed=True),
+            "p": Cell(row.statement) if row.statement else _p(row.p),
+            "p (Holm)": _p(row.p_holm),
+        }
+        for row in _rows(verdict.comparisons)
+    ]
+    return _declared("comparisons", verdict, records)
+
+
+def _ranks(verdict: Verdict, result: Friedman) -> Table:
+    """Return the mean rank of each method, best first, and which methods differ from it."""
+    records = []
+    for method, rank in result.ranks.sort_values(kind="stable").items():
+        cells = {"method": Cell(str(method)), "mean rank": decimal_cell(rank, 2)}
+        if result.nemenyi is not None:
+            p: Any = result.nemenyi.loc[str(method)]
+            others = [str(other) for other in p.index[p < ALPHA]]
+            cells["differs from (Nemenyi)"] = Cell(", ".join(others)) if others else NOTHING
+        records.append(cells)
+    return _declared("friedman", verdict, records)
+
+
+def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
+    metric = verdict.matched.metric
+    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
+    label = label_of("significance", metric)
+    return Table(key, caption, records, first=["p"], label=label, is_main=True)
+
+
+def _rows(frame: pd.DataFrame) -> Any:
+    return frame.itertuples(index=False)
+
+
+def _p(p: float) -> Cell:
+    if p < _LEAST_P:
+        return Cell(f"< {_LEAST_P}", _LEAST_P)
+    return significant_cell(p, 2)
+
+
+def _sentences(verdict: Verdict) -> list[str]:
+    """Return what was declared, what a block is, and what is missing."""
+    matched = verdict.matched
+    lines = [
+        f"A block is a {matched.unit}.",
+        f"Intervals of a mean: Student's, over blocks, from {MIN_PAIRS} of them on.",
+    ]
+    lines += matched.legend()
+    if verdict.friedman is not None:
+        return [*lines, friedman_sentence(verdict.friedman), *verdict.friedman.notes]
+    table = verdict.comparisons
+    assert table is not None
+    tested = table["p"].notna()
+    lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
+    if tested.any():
+        lines.append(f"Holm over {tested.sum()} comparisons.")
+        lines.append(_INTERVALS[verdict.test])
+        if table.loc[tested, "low"].isna().any():
+            lines.append("None where differences are 0 or tie: the signed ranks are not exact.")
+        # All signs alike, then times the number of comparisons, as Holm takes the smallest p.
+        least = tested.sum() * 2.0 ** (1 - table.loc[tested, "pairs"].max())
+        if verdict.test == "wilcoxon" and least > ALPHA:
+            lines.append(f"With so few pairs the smallest possible p after Holm is {least:.2g}.")
+    return [*lines, *matched.notes]
+
+
+def friedman_sentence(result: Friedman) -> str:
+    """Return the result of Friedman's test, or why there is none."""
+    if result.statement:
+        return f"No p-value: {result.statement}."
+    text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
+    text += f"p {'' if result.p < _LEAST_P else '= '}{_p(result.p).text}"
+    if result.nemenyi is None:
+        return f"{text}: no difference at {ALPHA:.0%}, so no pair is told apart."
+    difference = f"{result.critical_difference:.2f}"
+    return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
+
+
+def _frame(verdict: Verdict) -> pd.DataFrame:
+    """Return a row per method: spread, then the comparison or the mean rank; fractions."""
+    if verdict.friedman is not None:
+        ranks = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
+        table = verdict.spreads.merge(ranks, on="method", how="left")
+    else:
+        assert verdict.comparisons is not None
+        # Both frames have low and high: of the mean, and of the difference.
+        named = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
+        table = verdict.spreads.merge(named, on="method", how="left")
+    return table
+
+
+def _content(verdict: Verdict) -> dict[str, Any]:
+    """Return what was declared, ``methods``, then ``comparisons`` or ``friedman``."""
+    # Frames by way of pandas' JSON, which has null for NaN; json.dumps would write NaN.
+    content: dict[str, Any] = {
+        "metric": verdict.matched.metric,
+        "block": verdict.matched.unit,
+        "test": verdict.test,
+        "baseline": verdict.baseline,
+        "methods": json.loads(verdict.spreads.to_json(orient="records")),
+    }
+    if verdict.comparisons is not None:
+        content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
+    if verdict.friedman is not None:
+        result = verdict.friedman
+        content["friedman"] = {
+            "blocks": result.blocks,
+            "statistic": None if result.statement else result.statistic,
+            "p": None if result.statement else result.p,
+            "critical_difference": None if result.statement else result.critical_difference,
+            "statement": result.statement,
+            "mean_ranks": result.ranks.to_dict(),
+            "nemenyi": None if result.nemenyi is None else result.nemenyi.to_dict(),
+        }
+    content["notes"] = _sentences(verdict)
+    return content

@@ -1,44 +1,44 @@
-"""What the trials of a sweep cost: network, feature bank and own work, apart and summed."""
+"""The cost of the trials of a sweep: network, feature bank and own time, each and summed."""
 
 import pandas as pd
 
 from analysis.compare.regime import PLAIN
 from analysis.load import Sweep
 
-PARTS = {"network_s": "network", "bank_s": "feature bank", "own_s": "of its own"}
+PARTS = {"network_s": "network", "bank_s": "feature bank", "own_s": "own"}
 _MIB = 2**20
-_READ = (
+_COLUMNS = (
     "spec_hash", "rung", "network_id", "network_method", "network_seed", "head", "posthoc",
     "wall_s", "population", "peak_memory_bytes", "own_s", "bank_s",
 )  # fmt: skip
 
 
 def has_own_time(sweep: Sweep) -> bool:
-    """Whether the trials' own time was recorded; older results have that of Ray trials alone."""
+    """Return whether the trials' own time was recorded; older results have that of Ray trials."""
     return bool(sweep.trials.reindex(columns=["own_s"])["own_s"].notna().any())
 
 
 def costs(sweep: Sweep) -> pd.DataFrame:
-    """Seconds and memory of every trial that is done.
+    """Compute seconds and memory of every finished trial.
 
     The network under a head or a post-hoc method is the trial of the network alone, and the bank is
-    that under the head: each is counted in full, though it may serve many.
+    that under the head: each counts in full, though many trials may share it.
 
     Returns:
-        Index spec_hash; columns rung, seconds (of training and evaluation of its own: of a head
-        its share of those that were trained together; of older results as of ``_ray_time``), own_s
-        (the same, NaN in older results), network_s, bank_s (0 where there is none of them beneath
-        the trial), total_s (the sum of the three), ratio (total_s over that of the network of
-        plain cross entropy of the same seed) and memory_mib (peak of the whole process, or of the
-        GPU where there is one, also of what else it held). NaN where a part is not known.
+        Index spec_hash; columns rung, seconds (own training and evaluation: for a head its share of
+        the heads that were trained together; for older results see ``_ray_time``), own_s (the same,
+        NaN in older results), network_s, bank_s (0 where the trial has none), total_s (the sum of
+        the three), ratio (total_s divided by that of the plain cross-entropy network of the same
+        seed) and memory_mib (peak of the whole process, or of the GPU if there is one, including
+        everything else it held). NaN where a part is unknown.
     """
-    rows = sweep.done.reindex(columns=list(_READ)).set_index("spec_hash")
+    rows = sweep.done.reindex(columns=list(_COLUMNS)).set_index("spec_hash")
     own, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()
     networks = own[is_plain].groupby(rows.loc[is_plain, "network_id"]).first()
     beneath = rows["network_id"].map(networks).astype(float).mask(is_plain, 0.0)
     bank = rows["bank_s"].astype(float).mask(rows["head"].isna(), 0.0)
     total = own + beneath + bank
-    # Of one rung: others may train such a network otherwise.
+    # Only one rung: others may train such a network with another recipe.
     vanilla = rows[is_plain & (rows["network_method"] == PLAIN)]
     vanilla = vanilla[vanilla["rung"] == vanilla["rung"].min()]
     of_seed = total[vanilla.index].groupby(vanilla["network_seed"]).first()
@@ -57,7 +57,7 @@ def costs(sweep: Sweep) -> pd.DataFrame:
 
 
 def _ray_time(done: pd.DataFrame) -> "pd.Series[float]":
-    """Seconds of Ray trials over their heads; a post-hoc method has no time of its own there."""
+    """Divide the seconds of Ray trials by their heads; NaN for post-hoc methods on a network."""
     heads = done["population"].where(done["head"].notna(), 1).astype(float)
     is_of_network = done["posthoc"].notna() & done["head"].isna()
     return (done["wall_s"].astype(float) / heads).mask(is_of_network)

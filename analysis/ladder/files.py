@@ -7,49 +7,43 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.compare import significance_tables
+from analysis.compare import significance
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import regime_of
-from analysis.compare.significance import are_rivals
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
+from analysis.ladder.lead import describe_best
 from analysis.ladder.means import ladder_table
-from analysis.ladder.options import Options
+from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
-from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, list_files, render, write_folder
-from analysis.published import beside
-from analysis.tables.render import body, in_files
+from analysis.page.page import Link, Section, environment, list_files, render, steps, write_folder
+from analysis.published import compare_with
+from analysis.tables.render import body, in_files, markdown
 from analysis.tidy import complaints
 from tune_calib.console import Text
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
 from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.text import counted, nearest
+from tune_calib.text import format_count, nearest
 
 
-def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report.
-
-    Args:
-        out: folder of the sweep.
-        options: of the report.
-        folder: for the files.
+def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, list[str]]:
+    """Write the files of a report into a folder.
 
     Returns:
-        What to print, as ``report.write_report`` says, and the paths of the files.
+        What to print, and the paths of the files.
 
     Raises:
-        UserError: as ``report.write_report`` says.
+        UserError: as ``report.write_report`` does.
     """
-    sweep = sweep_of(out, options)
+    sweep = load_sweep(out, options)
     if sweep.trials.empty:
-        return Text([f"{out}: no result yet, {counted(sweep.missing, 'trial')} planned"]), []
+        return Text([f"{out}: no result yet, {format_count(sweep.missing, 'trial')} planned"]), []
     _check_test(sweep, options.test)
     results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
     names, gallery = write_folder(
@@ -60,15 +54,15 @@ def write_files(out: Place, options: Options, folder: Path) -> tuple[Text, list[
         lambda gallery, files: page(results, gallery, files, options.words()),
     )
     trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
-    lines = [*_troubles(sweep), *recipes.of_heads_below(sweep), *gallery.remarks]
+    lines = [*_troubles(sweep), *recipes.weak_heads(sweep), *gallery.remarks]
     return Text([tables.ladder(sweep), *trained, *lines, *list_files(out, names)]), names
 
 
-def sweep_of(out: Place, options: Options) -> Sweep:
-    """Load what a folder holds, as a table that is asked for shows it.
+def load_sweep(out: AnyPath, options: Options) -> Sweep:
+    """Load a sweep with the options of its tables.
 
     Raises:
-        UserError: it holds no sweep, or no result has what is asked for.
+        UserError: the folder holds no sweep, or no result has a selected metric or an interval.
     """
     sweep = replace(
         load(out),
@@ -77,9 +71,27 @@ def sweep_of(out: Place, options: Options) -> Sweep:
         shows_intervals=options.intervals,
     )
     if options.published is not None:
-        sweep = beside(sweep, options.published)
-    if not sweep.trials.empty:
-        _check_shown(sweep)
+        sweep = compare_with(sweep, options.published)
+    if sweep.trials.empty:
+        return sweep
+    for metric in sweep.shown:
+        if metric not in METRICS:
+            raise UserError(f"unknown metric {metric!r}{nearest(metric, metrics_of_trials())}")
+        if not METRICS[metric].is_of_trials:
+            raise UserError(
+                f"{METRICS[metric].title} needs foreign images besides the test split: run the "
+                "command again with --shift, and find it in the table of shift sets"
+            )
+        name = column("test", metric)
+        if name not in sweep.trials or sweep.trials[name].isna().all():
+            raise UserError(
+                f"no result here has {METRICS[metric].title} on test; the version that wrote "
+                "these results did not record it"
+            )
+    if sweep.shows_intervals and sweep.intervals.empty:
+        raise UserError(
+            "no result here has intervals; run the sweep's command again with --bootstrap 1000"
+        )
     return sweep
 
 
@@ -88,62 +100,42 @@ def _check_test(sweep: Sweep, test: str | None) -> None:
         return
     if test not in PAIRED_TESTS:
         raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
-    if not are_rivals(sweep):
-        raise UserError("--test is of methods side by side; the steps of a ladder are no rivals")
-
-
-def _check_shown(sweep: Sweep) -> None:
-    for metric in sweep.shown:
-        if metric not in METRICS:
-            raise UserError(f"unknown metric {metric!r}{nearest(metric, metrics_of_trials())}")
-        if not METRICS[metric].is_of_trials:
-            raise UserError(
-                f"{METRICS[metric].title} is not of the test split alone: of foreign images it is "
-                "in the table of what the sweep was looked at on by --shift"
-            )
-        name = column("test", metric)
-        if name not in sweep.trials or sweep.trials[name].isna().all():
-            raise UserError(
-                f"no result here has {METRICS[metric].title} on test; those of before it was "
-                "recorded have it not"
-            )
-    if sweep.shows_intervals and sweep.intervals.empty:
-        raise UserError(
-            "no result here has intervals; run the sweep's command again with --bootstrap 1000"
-        )
+    if not significance.are_rivals(sweep):
+        raise UserError("--test compares methods; the steps of a ladder are no rivals")
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
-    """Every table by name of its file."""
+    """Return the tables by the names of their files."""
     sweep = results.sweep
-    contents = in_files(tables.ladder(sweep), ladder_table(sweep))
+    files = in_files(tables.ladder(sweep), ladder_table(sweep))
     for own in recipes.recipes(sweep):
-        contents["ladder.md"] += f"\n{own.caption}\n\n{body(own)}\n"
+        files["ladder.md"] += f"\n{own.caption}\n\n{body(own)}\n"
         printed = pd.DataFrame([{h: c.text for h, c in row.items()} for row in own.records])
-        contents |= {n: t for n, t in in_files(own, printed).items() if n != "recipes.md"}
-    if below := recipes.of_heads_below(sweep):
-        contents["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in below)
+        files |= {n: t for n, t in in_files(own, printed).items() if n != "recipes.md"}
+    if weak := recipes.weak_heads(sweep):
+        files["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in weak)
+    values = [markdown(table) for table in tables.rung_settings(sweep)]
+    files["settings.md"] = "\n\n".join([f"{sweep.manifest.setting}.", *values]) + "\n"
     if len(results.intervals):
-        contents["intervals.csv"] = results.intervals.to_csv(index=False)
+        files["intervals.csv"] = results.intervals.to_csv(index=False)
     for shift in shift_tables.shift_tables(sweep):
-        contents |= in_files(shift_tables.table(sweep, shift), shift_tables.means(sweep, shift))
+        files |= in_files(shift_tables.table(sweep, shift), shift_tables.means(sweep, shift))
     last = last_epochs(sweep, results.statistics)
     for own in samples(sweep, last):
-        contents |= in_files(own, last)
+        files |= in_files(own, last)
     if results.verdicts:
-        views = [significance_tables.view(verdict) for verdict in results.verdicts]
-        told = "\n\n".join(view.render("markdown") for view in views)
-        contents["significance.md"] = f"{told}\n"
-        contents["significance.csv"] = f"{views[0].render('csv')}\n"
-    return contents
+        views = [significance.view(verdict) for verdict in results.verdicts]
+        files["significance.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
+        files["significance.csv"] = f"{views[0].render('csv')}\n"
+    return files
 
 
 def _troubles(sweep: Sweep) -> list[str]:
     """Return one line for each way in which a trial ended badly."""
     bad = sweep.trials[sweep.trials["status"] != "done"]
     messages = bad["message"].fillna("no message")
-    told = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
-    return [f"{n} x {label}: {state}, {message}" for (label, state, message), n in told.items()]
+    counts = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
+    return [f"{n} x {label}: {state}, {text}" for (label, state, text), n in counts.items()]
 
 
 def page(
@@ -155,26 +147,31 @@ def page(
         results: what it shows.
         gallery: its figures.
         files: paths of every other file of the report.
-        options: of ``tune-calib report``, as given.
+        options: options of ``tune-calib report``, as words of the command line.
     """
     sweep = results.sweep
-    # Of the look of a search at test, to that search.
-    is_look = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
+    manifest, counts = sweep.manifest, sweep.counts()
+    state = f"Complete: all {len(manifest.planned)} planned trials are done."
+    if set(counts) != {"done"}:
+        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+        state = f"Not every trial has numbers: of {len(manifest.planned)} planned, {ended}."
+    # The header shows the setting and the network check.
+    main = tables.ladder(sweep).without_blank()
+    main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
+    is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
     return render(
-        title=sweep.manifest.title,
-        setting=sweep.manifest.setting,
+        title=manifest.title,
+        lead=describe_best(sweep),
+        details=manifest.setting,
+        setting=tables.describe_setting(sweep),
         regime=regime_of(sweep).sentence,
-        state=_state(sweep),
-        troubles=[*complaints(sweep), *recipes.of_heads_below(sweep)],
+        state=state,
+        troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
         sections=[
             Section(
                 "results",
                 "Results",
-                tables=[
-                    tables.ladder(sweep).without_blank(),
-                    *tables.drawn_intervals(sweep),
-                    *recipes.recipes(sweep),
-                ],
+                tables=[main, *tables.drawn_intervals(sweep), *recipes.recipes(sweep)],
             ),
             Section(
                 "shift",
@@ -185,7 +182,7 @@ def page(
             Section(
                 "significance",
                 "Significance",
-                tables=significance_tables.for_page(results.verdicts),
+                tables=significance.for_page(results.verdicts),
             ),
             Section(
                 "single-samples",
@@ -193,28 +190,17 @@ def page(
                 tables=samples(sweep, last_epochs(sweep, results.statistics)),
             ),
             Section(
-                "plan",
-                "Plan and what was done",
-                tables=[tables.plan(sweep), *tables.unfinished(sweep)],
+                "plan", "Plan and status", tables=[tables.plan(sweep), *tables.unfinished(sweep)]
             ),
             Section(
                 "trials",
                 "Trials",
                 tables=[tables.trials(sweep), *tables.intervals(results.intervals)],
             ),
-            Section("settings", "Settings", tables=tables.rung_settings(sweep)),
+            Section("settings", "Settings", [f"{manifest.setting}."], tables.rung_settings(sweep)),
             Section("environment", "Environment", tables=environment(sweep.trials)),
         ],
-        steps=steps(sweep.trials, sweep.manifest.command, options),
+        steps=steps(sweep.trials, manifest.command, options),
         files=files,
-        links=[Link("The search", "../report.html")] if is_look else [],
+        links=[Link("The search", "../report.html")] if is_evaluation else [],
     )
-
-
-def _state(sweep: Sweep) -> str:
-    counts = sweep.counts()
-    planned = len(sweep.manifest.planned)
-    if set(counts) == {"done"}:
-        return f"Complete: all {planned} planned trials are done."
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return f"Not every trial has numbers: of {planned} planned, {told}."

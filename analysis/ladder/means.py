@@ -1,5 +1,6 @@
-"""A ladder as numbers: mean, spread and changes of every rung, and what they are over."""
+"""A ladder as numbers: mean, spread and changes of every rung, and what they vary over."""
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from functools import cache
 
@@ -7,59 +8,56 @@ import pandas as pd
 
 from analysis.load import Sweep
 from analysis.published import published
+from analysis.text import NOTHING, Cell, rounded
 from analysis.tidy import column_in
-from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.metrics import AT_VALUE, METRICS, column
 from tune_calib.spec.names import count_flags
 
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
 
 def table_metrics(sweep: Sweep) -> tuple[str, ...]:
-    """The metrics of a ladder's table: those asked for, else the usual ones."""
+    """Return the metrics of a ladder's table: the selected ones, else the default ones."""
     return sweep.shown or usual_metrics(sweep.trials)
 
 
 def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
-    """Seven, and those of plug-ins that trials have.
-
-    Args:
-        columns: of the trials.
-    """
-    given = (name for name in METRICS if METRICS[name].compute is not None)
-    there = set(columns)
-    return (*_TABLE_METRICS, *(name for name in given if column("test", name) in there))
+    """Return the seven default metrics, and those of plug-ins among the columns of the trials."""
+    present = set(columns)
+    own = (name for name in METRICS if METRICS[name].compute is not None)
+    return (*_TABLE_METRICS, *(name for name in own if column("test", name) in present))
 
 
 def ladder_table(
     sweep: Sweep, metrics: Sequence[str] | None = None, split: str = "test"
 ) -> pd.DataFrame:
-    """Mean and spread of every rung and metric.
+    """Compute mean and spread of every rung and metric.
 
     Args:
         sweep: the sweep.
-        metrics: names of ``names.METRICS``; those of the table unless given.
+        metrics: names of ``METRICS``; those of the sweep's table if None.
         split: ``select`` or ``test``.
 
     Returns:
-        One row a (rung, metric): rung, label, kind, metric, n, mean, sd (with n - 1; NaN
-        below two), change_before (mean minus that of the rung before; NaN but for
-        steps), change_base (mean minus that of the last base; NaN for a base), statuses, flags, and
-        ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has
-        none). Fractions. Only trials that are done enter; a change is a difference of means.
+        One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1; NaN for n < 2),
+        change_before (mean minus that of the previous rung; NaN except for steps), change_base
+        (mean minus that of the last base; NaN for a base), statuses, flags, and
+        ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has no
+        number). Fractions. Only finished trials count; a change is a difference of means.
     """
     trials = {rung.index: sweep.of_rung(rung.index) for rung in sweep.rungs}
-    told = {
-        index: {"statuses": sweep.statuses(index), "flags": _flags(sweep, index)}
-        for index in trials
-    }
+    ends = {index: {"statuses": sweep.statuses(index), "flags": _flags(sweep, index)}
+            for index in trials}  # fmt: skip
     rows = []
     for metric in table_metrics(sweep) if metrics is None else metrics:
-        base = before = float("nan")
+        base = before = math.nan
         printed = published_columns(sweep, metric)
+        name = column_in(sweep.trials, split, metric)
         for index, rung in enumerate(sweep.rungs):
-            values = _values(trials[rung.index], column_in(sweep.trials, split, metric))
-            mean = values.mean() if len(values) else float("nan")
-            # Changes need a base: where the rung that is one is not there, the first stands for it.
+            own = trials[rung.index]
+            values = own[name].dropna() if name in own else pd.Series(dtype=float)
+            mean = values.mean() if len(values) else math.nan
+            # Changes need a base: where the base rung is absent, the first one replaces it.
             is_base = index == 0 or rung.kind == "base"
             base = mean if is_base else base
             rows.append(
@@ -70,37 +68,31 @@ def ladder_table(
                     "metric": metric,
                     "n": len(values),
                     "mean": mean,
-                    "sd": values.std(ddof=1) if len(values) > 1 else float("nan"),
-                    "change_before": mean - before if rung.kind == "step" else float("nan"),
-                    "change_base": float("nan") if is_base else mean - base,
-                    **told[rung.index],
+                    "sd": values.std(ddof=1) if len(values) > 1 else math.nan,
+                    "change_before": mean - before if rung.kind == "step" else math.nan,
+                    "change_base": math.nan if is_base else mean - base,
+                    **ends[rung.index],
                     **{
                         f"published {key[0]} {key[1]}": printed[key].get(rung.label)
                         for key in printed.columns
                     },
                 }
             )
-            # Of a rung without numbers too: the next step has then nothing to be compared with.
+            # Also without numbers: the next step then has nothing to be compared with.
             before = mean
     return pd.DataFrame(rows)
 
 
 def _flags(sweep: Sweep, rung: int) -> str:
-    """Flags of a rung's trials and how many have them, e.g. ``chance (2)``."""
+    """Return the flags of a rung with their numbers of trials, e.g. ``chance (2)``."""
     return ", ".join(f"{flag.name} ({n})" for flag, n in count_flags(sweep.flags(rung)).items())
 
 
-def _values(rows: pd.DataFrame, name: str) -> "pd.Series[float]":
-    if name not in rows:
-        return pd.Series(dtype=float)
-    return rows[name].dropna()
-
-
 def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
-    """What the paper prints for each rung.
+    """Return the paper's numbers of each rung.
 
     Returns:
-        Index: label of the rung; one column a (dataset, backbone); fractions. Empty if the
+        Index: label of the rung; one column per (dataset, backbone); fractions. Empty if the
         ladder follows no published table.
     """
     if not sweep.manifest.published:
@@ -109,23 +101,22 @@ def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     return _pivot(sweep.manifest.published, metric, tuple(labels)).rename(index=labels)
 
 
-@cache
+@cache  # every table of a report needs it
 def _pivot(name: str, metric: str, methods: tuple[str, ...]) -> pd.DataFrame:
-    """What a published table prints of some methods; asked for by every table of a report."""
     table = published(name)
     table = table[(table["metric"] == metric) & table["method"].isin(methods)]
     return table.pivot(index="method", columns=["dataset", "backbone"], values="value")
 
 
 def has_spread(sweep: Sweep) -> bool:
-    """Whether a rung has two trials that are done: planned seeds alone are no spread."""
-    return max(_done(sweep), default=0) > 1
+    """Return whether a rung has two finished trials: planned seeds alone give no spread."""
+    return max(_finished(sweep), default=0) > 1
 
 
 def spread_over(sweep: Sweep) -> str:
-    """What the spread is over, in words."""
+    """Describe the seeds that the spread is over."""
     networks, heads = len(sweep.manifest.network_seeds), len(sweep.manifest.head_seeds)
-    if _is_one_seed(sweep):
+    if networks == heads == 1:
         return "1 seed: no spread"
     if sweep.manifest.paired_seeds:
         return f"{networks} seeds, network and head vary together"
@@ -137,36 +128,56 @@ def spread_over(sweep: Sweep) -> str:
 
 
 def mean_over(sweep: Sweep) -> str:
-    """What a mean and its spread are over, in words, e.g. ``mean ± sd over 5 seeds, ...``."""
-    numbers = _done(sweep)
+    """Describe mean and spread, e.g. ``mean ± sd over 5 seeds, ...; n = 5 trials of each rung``."""
+    numbers = _finished(sweep)
     if not numbers:
-        return "no trial is done"
-    if not has_spread(sweep):
-        one = "n = 1 trial of each rung: no spread"
-        return spread_over(sweep) if _is_one_seed(sweep) else one
-    return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(numbers)}"
+        return "no finished trial"
+    if has_spread(sweep):
+        return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(numbers)}"
+    is_one_seed = len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
+    return spread_over(sweep) if is_one_seed else "n = 1 trial of each rung: no spread"
 
 
-def _is_one_seed(sweep: Sweep) -> bool:
-    return len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
-
-
-def _done(sweep: Sweep) -> list[int]:
-    """How many trials of each rung are done, of those that have one."""
+def _finished(sweep: Sweep) -> list[int]:
+    """Return the numbers of finished trials of the rungs that have some."""
     return [len(rows) for index in sweep.labels if len(rows := sweep.of_rung(index))]
 
 
 def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:
-    """``trials_of_each`` of the trials whose hashes are given."""
+    """Describe how many of some trials each rung has, as ``trials_of_each`` does."""
     return trials_of_each(sweep.numbers(hashes) or [0])
 
 
 def trials_of_each(numbers: Collection[int]) -> str:
-    """How many trials stand behind what is shown, e.g. ``n = 3 to 5 trials of each rung``.
-
-    Args:
-        numbers: of the trials of each rung that is shown, at least one.
-    """
+    """Describe the numbers of trials of the rungs, e.g. ``n = 3 to 5 trials of each rung``."""
     least, most = min(numbers), max(numbers)
     span = f"{most}" if least == most else f"{least} to {most}"
     return f"n = {span} trial{'s' * (most > 1)} of each rung"
+
+
+def interval_ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:
+    """Average the ends of the bootstrap intervals of a rung's trials; NaN if a trial has none."""
+    wanted = pd.MultiIndex.from_product([sweep.of_rung(rung)["spec_hash"], [metric]])
+    # A mean over some of the trials would stand next to one over all of them.
+    low, high = sweep.intervals.reindex(wanted)[["lower", "upper"]].mean(skipna=False)
+    return float(low), float(high)
+
+
+def interval_cell(sweep: Sweep, rung: int, metric: str, mean: float) -> Cell:
+    """Return the cell of a mean and its interval, e.g. ``1.20 [0.80, 1.43]``."""
+    if math.isnan(mean):
+        return NOTHING
+    low, high = interval_ends(sweep, rung, metric)
+    formatted = METRICS[metric].format
+    span = "" if math.isnan(low) else f" [{formatted(low)}, {formatted(high)}]"
+    return Cell(f"{formatted(mean)}{span}", rounded(metric, mean))
+
+
+def interval_note(sweep: Sweep) -> str:
+    """Explain the brackets of ``interval_cell``, without a full stop."""
+    draws = " or ".join(map(str, sorted(set(sweep.intervals["resamples"]))))
+    return (
+        f"Brackets: 95 % intervals over the test samples ({draws} bootstrap draws) for the trained "
+        "classifiers as they are; means of their ends over the trials of a rung. For ECE and other "
+        f"distances they subtract what chance adds. {AT_VALUE}"
+    )

@@ -1,45 +1,65 @@
-"""The report of a ladder: made of what its folder holds, told again where nothing changed."""
+"""The report of a ladder: made from its folder, or printed again where nothing changed."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.ladder.options import Options
 from analysis.page.record import renew
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a ladder's report; ``write_report`` describes them."""
+
+    published: str | None = None
+    test: str | None = None
+    regime: bool = False
+    metrics: tuple[str, ...] = ()
+    intervals: bool = False
+
+    def words(self) -> list[str]:
+        """Return the options as words of the command line."""
+        metrics = [word for name in self.metrics for word in ("--metric", name)]
+        return [
+            *([] if self.published is None else ["--published", self.published]),
+            *([] if self.test is None else ["--test", self.test]),
+            *["--regime"] * self.regime, *metrics, *["--intervals"] * self.intervals,
+        ]  # fmt: skip
 
 
 def write_report(
-    out: Place,
+    out: AnyPath,
     published: str | None = None,
     test: str | None = None,
     regime: bool = False,
     metrics: Sequence[str] = (),
     intervals: bool = False,
 ) -> str:
-    """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep; what would be the same stays.
+    """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep unless they are up to date.
 
     Args:
         out: folder of the sweep.
-        published: a published table to put beside it, e.g. ``fedlas/table1``; None for the one
-            that its ladder follows.
-        test: paired test of methods side by side against the first, ``wilcoxon`` (unless given)
+        published: a published table to compare with, e.g. ``fedlas/table1``; None for the one that
+            the ladder follows.
+        test: paired test of the methods of a comparison against the first, ``wilcoxon`` (if None)
             or ``t``; a ladder has none.
-        regime: columns of the regime in the table.
-        metrics: of the table, of ``names.METRICS``; the usual ones if there are none.
-        intervals: of the means over the test samples instead of the spread over seeds.
+        regime: add the columns of the network check to the table.
+        metrics: metrics of the table, names of ``METRICS``; the default ones if empty.
+        intervals: show intervals of the means over the test samples, not the spread over seeds.
 
     Returns:
         What to print: the table, what is missing or diverged, the files that were written.
 
     Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged, or there is no such
-            published table or test, or no result has a metric or an interval that is asked for.
+        UserError: the folder holds no sweep, a file of it is damaged, the published table or test
+            is unknown, or no result has a selected metric or an interval.
     """
     options = Options(published, test, regime, tuple(dict.fromkeys(metrics)), intervals)
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
-        # Only now: it loads what the same report again does not need.
+        # Imported here: an up-to-date report needs neither pandas nor matplotlib.
         from analysis.ladder.files import write_files
 
         return write_files(out, options, folder)

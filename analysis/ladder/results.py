@@ -1,4 +1,4 @@
-"""What the report of a ladder is made of: its results, and what is computed of them once."""
+"""The results that tables and figures of a ladder's report share, computed once."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,35 +15,34 @@ from analysis.load import Sweep
 
 @dataclass(frozen=True, eq=False)
 class LadderResults:
-    """A ladder or comparison, as tables and figures of its report see it.
+    """The results of a ladder or comparison, read and computed on first use.
 
     Attributes:
-        sweep: what its folder holds.
-        test: paired test of methods side by side against the first, of ``PAIRED_TESTS``.
+        sweep: the contents of its folder.
+        test: paired test of the methods against the first, of ``PAIRED_TESTS``.
     """
 
     sweep: Sweep
     test: str = PAIRED_TESTS[0]
 
-    # Read and computed when first asked for, since a single figure needs little of it.
     @cached_property
     def statistics(self) -> pd.DataFrame:
-        """Of single samples, as of ``samples.sample_statistics``."""
+        """Statistics of single samples, see ``samples.sample_statistics``."""
         return sample_statistics(self.sweep.out)
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """Over the test samples, as of ``resampling.over_samples``."""
+        """Intervals over the test samples, see ``resampling.over_samples``."""
         return over_samples(self.sweep)
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """The paired test, then Friedman's; none of a ladder, whose steps are no rivals."""
+        """The paired test, then Friedman's; none for a ladder, whose steps are no rivals."""
         return for_report(self.sweep, self.test)
 
     @property
     def friedman(self) -> Friedman | None:
-        """Friedman's test of methods side by side."""
+        """Friedman's test of the methods of a comparison."""
         return next((v.friedman for v in self.verdicts if v.friedman is not None), None)
 
     @property

@@ -1,7 +1,7 @@
-"""What FeDLaS makes of single samples: gate, flips, and whether the indicator knows what is right.
+"""Statistics of FeDLaS's single samples: gates, flips, and correlations of the indicator.
 
-The gate of a sample at +1 treats large indicators as over-confident (they are smoothed more), at -1
-as under-confident (FeDLaS, ECCV 2026, Fig. 3).
+A gate of +1 treats large indicators as over-confident (they are smoothed more), one of -1 as
+under-confident (FeDLaS, ECCV 2026, Fig. 3).
 """
 
 import math
@@ -17,7 +17,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import NOTHING, Cell, Record, decimal_cell
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_files
 
 QUANTITIES = {
@@ -34,17 +34,17 @@ SHARES = ("over", "under", "flipped")
 LAST_EPOCH = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
 
 
-def sample_statistics(out: Place) -> pd.DataFrame:
+def sample_statistics(out: AnyPath) -> pd.DataFrame:
     """Summarise the per-sample records of a sweep, one network in memory at a time.
 
     Args:
         out: folder of the sweep.
 
     Returns:
-        One row a (trial, split, epoch): spec_hash, split, epoch, n, accuracy; over and under,
-        shares of samples whose gate is +1 and -1; flipped, share of those seen in the epoch
-        before too whose gate changed (NaN in the first epoch); pearson and spearman of the
-        indicator with correctness (NaN where one of them does not vary), confidence_pearson and
+        One row per (trial, split, epoch): spec_hash, split, epoch, n, accuracy; over and under,
+        shares of samples with gate +1 and -1; flipped, share of the samples of the previous epoch
+        whose gate changed (NaN in the first epoch); pearson and spearman of the indicator with
+        correctness (NaN where one of them does not vary), confidence_pearson and
         confidence_spearman with the softmax confidence (NaN too where that was not recorded).
         Fractions.
 
@@ -64,6 +64,10 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
             gate = seen.set_index("sample")["gate"]
             both = gate.index.intersection(before.index)
             changed = gate[both].to_numpy() != before[both].to_numpy()
+            is_recorded = "confidence" in seen and seen["confidence"].notna().all()
+            # Zeros do not vary, so that both correlations are NaN.
+            confidence = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
+            with_confidence = correlations(seen["indicator"], confidence)
             yield {
                 "spec_hash": spec_hash,
                 "split": split,
@@ -74,20 +78,13 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "under": (gate == -1).mean(),
                 "flipped": changed.mean() if len(both) else np.nan,
                 **correlations(seen["indicator"], seen["correct"]),
-                **{f"confidence_{k}": v for k, v in _with_confidence(seen).items()},
+                **{f"confidence_{k}": v for k, v in with_confidence.items()},
             }
             before = gate
 
 
-def _with_confidence(seen: pd.DataFrame) -> dict[str, float]:
-    is_recorded = "confidence" in seen and seen["confidence"].notna().all()
-    # Zeros do not vary, so that both correlations come out as NaN.
-    other = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
-    return correlations(seen["indicator"], other)
-
-
 def correlations(indicator: "pd.Series[float]", other: "pd.Series[Any]") -> dict[str, float]:
-    """Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
+    """Compute Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
     # Stored in half precision, in which sums over some thousand samples overflow.
     values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
     if np.ptp(values) == 0 or np.ptp(others) == 0:
@@ -99,11 +96,11 @@ def correlations(indicator: "pd.Series[float]", other: "pd.Series[Any]") -> dict
 
 
 def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
-    """Mean and spread over the trials of each rung at the last epoch.
+    """Compute mean and spread over the trials of each rung at the last epoch.
 
     Returns:
-        One row a (rung, split, quantity of ``QUANTITIES``): rung, label, split, quantity, n
-        (trials), mean, sd (with n - 1). Rungs without records are left out.
+        One row per (rung, split, quantity of ``QUANTITIES``): rung, label, split, quantity, n
+        (trials), mean, sd (ddof 1). Rungs without records are left out.
     """
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
     rows = []
@@ -112,15 +109,14 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
         for split in SPLITS if len(of_rung) else ():
             for quantity in QUANTITIES:
                 values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
-                key = {"rung": rung.index, "label": rung.label, "split": split}
-                numbers = {"n": len(values), "mean": values.mean(), "sd": values.std(ddof=1)}
-                rows.append({**key, "quantity": quantity, **numbers})
-    # Named, for a table without rows: a trial that diverged may be the only one with records.
+                numbers = (len(values), values.mean(), values.std(ddof=1))
+                rows.append((rung.index, rung.label, split, quantity, *numbers))
+    # With column names: a trial that diverged may be the only one with records.
     return pd.DataFrame(rows, columns=LAST_EPOCH)
 
 
 def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
-    """A row a (rung, split) of ``last_epochs``, shares in percent; none without records."""
+    """Build the table of ``last_epochs``, shares in percent; none without records."""
     if last.empty:
         return []
     heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
@@ -133,7 +129,7 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
     numbers = [n for n in last["n"] if n] or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
     caption = (
-        f"{manifest.title}. {manifest.setting}. Last epoch; {mean}{trials_of_each(numbers)}. "
+        f"{manifest.title}. Single samples at the last epoch; {mean}{trials_of_each(numbers)}.\n"
         "On train as the loss saw each sample (in training mode), on select after the epoch; "
         "- where nothing varies, or confidence was not recorded."
     )

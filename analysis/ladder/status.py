@@ -1,19 +1,22 @@
-"""What of a sweep is done, from its manifest and the column of statuses: no table is made."""
+"""The status of a sweep from its manifest and the column of statuses, without pandas."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
 
-from tune_calib.paths import Place
+from analysis.tables.table import Table
+from analysis.text import Cell, cell
+from tune_calib.console import Text
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import LOST, no_sweep, sweep_of
+from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import STATUSES
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 MISSING = "missing"
 
 
-def sweep_status(out: Place) -> str:
-    """Say what of a sweep is done.
+def sweep_status(out: AnyPath) -> str:
+    """Return a table of how the trials of each rung ended, and the command that continues.
 
     Raises:
         UserError: the folder holds no sweep, or a file of it is damaged.
@@ -21,31 +24,31 @@ def sweep_status(out: Place) -> str:
     manifest = sweep_of(out)
     if manifest is None:
         raise no_sweep(out)
-    ended = _ended(out)
-    told = _told(ended, (entry.spec_hash for entry in manifest.planned))
-    lines = [f"{out}: {counted(len(manifest.planned), 'trial')} planned: {told}"]
-    hashes: dict[int, list[str]] = {rung.index: [] for rung in manifest.rungs}
-    for entry in manifest.planned:
-        hashes.setdefault(entry.rung, []).append(entry.spec_hash)
-    lines += [f"  {rung.label}: {_told(ended, hashes[rung.index])}" for rung in manifest.rungs]
-    if manifest.is_lost:
-        lines.append(LOST)
-    return "\n".join([*lines, f"again or go on: {manifest.command}"])
+    lost = [LOST] if manifest.is_lost else []
+    return Text([status_table(out, manifest), *lost, f"continue with: {manifest.command}"])
 
 
-def _ended(out: Place) -> dict[str, str]:
-    """Status by spec hash; of a trial that stands in two files, since it was run again, done."""
+def status_table(out: AnyPath, manifest: SweepManifest) -> Table:
+    """Count the planned trials of each rung by status; the caption has the totals."""
     rows = read_table(out, "trials", keep=lambda name: name in ("spec_hash", "status"))
-    found: dict[str, str] = {}
+    ended: dict[str, str] = {}
     for key, status in zip(rows["spec_hash"].to_pylist(), rows["status"].to_pylist(), strict=True):
-        if status == "done":
-            found[key] = status
-        else:
-            found.setdefault(key, status)
-    return found
-
-
-def _told(ended: Mapping[str, str], hashes: Iterable[str]) -> str:
-    """How some trials ended, e.g. ``3 done, 1 diverged, 1 missing``."""
-    counts = Counter(ended.get(each, MISSING) for each in hashes)
-    return ", ".join(f"{counts[each]} {each}" for each in (*STATUSES, MISSING) if counts[each])
+        # A trial that was run again has two rows.
+        if status == "done" or key not in ended:
+            ended[key] = status
+    counts = {rung.index: Counter[str]() for rung in manifest.rungs}
+    for entry in manifest.planned:
+        counts.setdefault(entry.rung, Counter())[ended.get(entry.spec_hash, MISSING)] += 1
+    total = sum(counts.values(), Counter[str]())
+    names = [name for name in (*STATUSES, MISSING) if total[name]]
+    records = [
+        {
+            "rung": Cell(rung.label),
+            "planned": cell(counts[rung.index].total()),
+            **{name: cell(counts[rung.index][name]) for name in names},
+        }
+        for rung in manifest.rungs
+    ]
+    ends = ", ".join(f"{total[name]} {name}" for name in names)
+    caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
+    return Table("status", caption, records, is_main=True)

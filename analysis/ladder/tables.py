@@ -1,15 +1,17 @@
 """The tables of a ladder or comparison."""
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pandas as pd
 
 from analysis.compare.regime import known_networks, regime_of
-from analysis.ladder import intervals as intervals_of
 from analysis.ladder.means import (
+    interval_cell,
+    interval_note,
     ladder_table,
     mean_over,
     published_columns,
@@ -33,72 +35,99 @@ from analysis.text import (
     ranked,
     records_of,
     span_cell,
-    title,
 )
 from analysis.tidy import planned_trials
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
 from tune_calib.spec.names import STATUSES, is_chance, legend
 
-_PAPER = "paper: "  # before the head of a column of printed numbers
-_FIRST = ("ece", "accuracy", "nll")  # metrics that matter most, where the screen is narrow
-# Splits of the regime, which has columns of its own, and what settings were chosen by.
-_NOT_SHOWN = ("select", "train", BASE)
+_PAPER = "paper: "  # before the head of a column of published numbers
+_FIRST = ("ece", "accuracy", "nll")  # metrics that matter most on a narrow screen
+_HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
 
 def ladder(sweep: Sweep) -> Table:
-    """Mean and spread of every rung, the paper's numbers beside them."""
+    """Build the main table: mean and spread of every rung next to the paper's numbers."""
     manifest, titles = sweep.manifest, published_titles()
-    # Heads of the columns of printed numbers, and which of ``published_columns`` each shows.
     keys: list[Any] = published_columns(sweep).columns.to_list()
     papers = {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
     records = _records(sweep, papers)
-    note = f" Columns 'paper' are the ECE (%) printed in {manifest.published}."
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
+    first = [METRICS[name].head for name in sweep.shown or _FIRST]
     return Table(
         "ladder",
-        f"{_caption(sweep)} {BEST}{note if manifest.published else ''}",
+        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {mean_over(sweep)}. {BEST}",
         records,
         rules=_blocks(sweep),
-        first=[*map(title, sweep.shown or _FIRST), "ΔECE base", "trials"],
+        first=[*first, "ΔECE base", "trials", *papers],
         groups=groups if papers else {},
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
         is_main=True,
+        notes=[f"{regime_of(sweep).sentence}.", *notes(sweep)],
+        is_one_tabular=True,
     )
 
 
-def _caption(sweep: Sweep) -> str:
-    """What the numbers are of, over what they vary, and what is missing."""
+def describe_setting(sweep: Sweep) -> str:
+    """Shorten the setting to data, network and recipe, e.g. ``Digits; Small CNN, 60 epochs``."""
     manifest = sweep.manifest
-    parts = [manifest.title, manifest.setting, f"test split, {mean_over(sweep)}"]
-    ended = [f"{n} {status}" for status, n in sweep.counts().items() if status != "missing"]
-    parts.append(f"Trials of all rungs: {', '.join(ended)}; only done ones enter")
-    parts.append("Δ: difference of means, to the rung before and to the base")
-    if sweep.shows_intervals:
-        parts.append(intervals_of.note(sweep))
-    parts.append(regime_of(sweep).sentence)
-    if sweep.vanished:
-        parts.append(sweep.vanished)
+    backbones = tuple(map(str, sweep.trials["backbone"].dropna().unique()))
+    parts = []
+    for part in manifest.setting.split("; "):
+        name, *others = re.split(r"(?=\W)", part, maxsplit=1)
+        if name in ("heads", "one"):
+            continue
+        if part.startswith(backbones):
+            others = ["".join(others).partition(": ")[0]]  # without optimiser and the like
+        elif name == "recipe" and manifest.recipe and manifest.recipe.told:
+            others = [f" {manifest.recipe.told}"]
+        elif name == "imported":
+            name, others = (
+                "imported data",
+                [re.sub(r"^ \w+", "", "".join(others))],
+            )  # without its digest
+        parts.append("".join([manifest.titles.get(name, name), *others]))
+    return "; ".join(parts)
+
+
+def notes(sweep: Sweep) -> list[str]:
+    """Return what a reader of the main table must know besides its caption, in sentences."""
+    manifest, counts = sweep.manifest, sweep.counts()
+    found = []
+    if set(counts) != {"done"}:
+        ended = ", ".join(f"{n} {status}" for status, n in counts.items() if status != "missing")
+        found.append(f"Trials of all rungs: {ended}; only those that are done count")
     if sweep.missing:
-        parts.append(f"INCOMPLETE: {sweep.missing} of {len(manifest.planned)} trials missing")
-    return ". ".join([*parts, *legend(sweep.flags())]) + "."
+        found.append(f"INCOMPLETE: {sweep.missing} of {len(manifest.planned)} trials missing")
+    found += [sweep.vanished] if sweep.vanished else []
+    found += legend(sweep.flags())
+    found.append("Δ: change of the mean ECE from the previous rung and from the base, in points")
+    if sweep.shows_intervals:
+        found.append(interval_note(sweep))
+    if manifest.published:
+        found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
+    return [f"{line}." for line in found]
 
 
-def _records(sweep: Sweep, papers: dict[str, Any]) -> list[Record]:
-    """One row a rung; one with a trial at chance is never best or second."""
-    table: Any = ladder_table(sweep, (*table_metrics(sweep), "ece"))
+def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
+    """Return a row per rung; a rung with a trial at chance is never best or second."""
+    metrics = table_metrics(sweep)
+    table = ladder_table(sweep, (*metrics, "ece"))
     printed = published_columns(sweep)
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
-    absent = [Cell(sweep.failures(rung.index) or NOTHING.text) for rung in sweep.rungs]
     columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
-    for metric in table_metrics(sweep):
-        rows = table[table["metric"] == metric].drop_duplicates("rung").itertuples()
-        cells = [
-            _mean(sweep, metric, row) if row.n else other
-            for row, other in zip(rows, absent, strict=True)
-        ]
-        columns[title(metric)] = ranked(cells, METRICS[metric].direction, may_win)
+    for metric in metrics:
+        rows: Any = table[table["metric"] == metric].drop_duplicates("rung").itertuples()
+        cells = []
+        for row in rows:
+            if not row.n:
+                cells.append(Cell(sweep.failures(row.rung) or NOTHING.text))
+            elif sweep.shows_intervals:
+                cells.append(interval_cell(sweep, row.rung, metric, row.mean))
+            else:
+                cells.append(number_cell(metric, row.mean, row.sd))
+        columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_regime:
         regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
         columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
@@ -112,27 +141,18 @@ def _records(sweep: Sweep, papers: dict[str, Any]) -> list[Record]:
     return records_of(columns)
 
 
-def _mean(sweep: Sweep, metric: str, row: Any) -> Cell:
-    if sweep.shows_intervals:
-        return intervals_of.cell(sweep, row.rung, metric, row.mean)
-    return number_cell(metric, row.mean, row.sd)
-
-
 def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
-    """How the networks beneath a rung fit, and how confident the rung itself is."""
+    """Return how the networks under a rung fit train, and how confident the rung itself is."""
     trials = sweep.of_rung(rung)
     train = known_networks(trials)["train"].mean()
     gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
-    return {
-        "Network on train (%)": number_cell("accuracy", train),
-        title("confidence_gap"): number_cell(
-            "confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True
-        ),
-    }
+    gap = number_cell("confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True)
+    head = METRICS["confidence_gap"].head
+    return {"Network on train (%)": number_cell("accuracy", train), head: gap}
 
 
 def _blocks(sweep: Sweep) -> dict[int, str]:
-    """Rungs with a rule before them: the first control, and the first variant of a step."""
+    """Return the rungs with a rule before them: the first control, and variants after a step."""
     kinds = [rung.kind for rung in sweep.rungs]
     return {
         index: f"{kind}s"
@@ -142,22 +162,24 @@ def _blocks(sweep: Sweep) -> dict[int, str]:
 
 
 def plan(sweep: Sweep) -> Table:
-    """What each rung is, and how many of its planned trials ended how."""
+    """Build a table of the rungs and how their planned trials ended."""
     records = []
     for rung in sweep.rungs:
         counts = sweep.counts(rung.index)
-        ended = {status: cell(counts.get(status, 0)) for status in (*STATUSES, "missing")}
-        told = {
-            "rung": Cell(sweep.label(rung)),
-            "kind": Cell(rung.kind),
-            "what": Cell(rung.ingredient),
-        }
-        records.append({**told, "planned": cell(sum(counts.values())), **ended})
+        records.append(
+            {
+                "rung": Cell(sweep.label(rung)),
+                "kind": Cell(rung.kind),
+                "what": Cell(rung.ingredient),
+                "planned": cell(sum(counts.values())),
+                **{status: cell(counts.get(status, 0)) for status in (*STATUSES, "missing")},
+            }
+        )
     return Table("planned", "Planned trials of each rung by how they ended.", records)
 
 
 def unfinished(sweep: Sweep) -> list[Table]:
-    """Every planned trial without numbers and why; none if all are done."""
+    """Build a table of the planned trials without numbers and why; none if all are done."""
     rows = planned_trials(sweep)
     bad = rows[rows["status"] != "done"]
     records = [
@@ -171,43 +193,44 @@ def unfinished(sweep: Sweep) -> list[Table]:
         }
         for _, row in bad.head(MAX_ROWS).iterrows()
     ]
-    note = "Planned trials without numbers; they enter no mean."
-    if not records:
-        return []
-    return [Table("unfinished", note, records, chosen_by=("rung", "status"), total=len(bad))]
+    note = "Planned trials without numbers; no mean includes them."
+    table = Table("unfinished", note, records, chosen_by=("rung", "status"), total=len(bad))
+    return [table] if records else []
 
 
 def trials(sweep: Sweep) -> Table:
-    """Every planned trial with its numbers."""
+    """Build a table of every planned trial with its numbers."""
     rows = planned_trials(sweep)
-    names = _shown(rows)
+    names = _trial_columns(rows)
     records = [_trial(row, names) for _, row in rows.head(MAX_ROWS).iterrows()]
     if all(record["flags"].is_blank for record in records):
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
-    note = "One row a planned trial; time is of the Ray trial that ran it, alone or with others."
+    note = "One row per planned trial; the time is that of its Ray trial, which may run others too."
     note += "".join(f" {line}." for line in legend(rows["flags"]))
     return Table("trial-rows", note, records, chosen_by=("rung", "status"), total=len(rows))
 
 
 def drawn_intervals(sweep: Sweep) -> list[Table]:
-    """A row a rung that has bootstrap intervals: its means with them; none if no rung has."""
+    """Build a table of the rungs that have bootstrap intervals; none if no rung has."""
     if sweep.intervals.empty:
         return []
-    shown = table_metrics(sweep)
-    means = ladder_table(sweep, shown).set_index(["rung", "metric"])["mean"]
+    metrics = table_metrics(sweep)
+    means = ladder_table(sweep, metrics).set_index(["rung", "metric"])["mean"]
     records = []
     for rung in sweep.rungs:
         cells = {
-            title(metric): intervals_of.cell(sweep, rung.index, metric, means[rung.index, metric])
-            for metric in shown
+            METRICS[metric].head: interval_cell(
+                sweep, rung.index, metric, means[rung.index, metric]
+            )
+            for metric in metrics
         }
         if any("[" in own.text for own in cells.values()):
             records.append({"rung": Cell(sweep.label(rung)), **cells})
-    return [Table("drawn-intervals", f"{intervals_of.note(sweep)}.", records)] if records else []
+    return [Table("drawn-intervals", f"{interval_note(sweep)}.", records)] if records else []
 
 
 def intervals(rows: pd.DataFrame) -> list[Table]:
-    """Intervals over the test samples (``resampling.over_samples``); none without bins."""
+    """Build the table of ``resampling.over_samples``; none without bins."""
     if rows.empty:
         return []
     records = []
@@ -218,33 +241,37 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
             "head seed": cell(row["head_seed"]),
         }
         for metric in ("accuracy", "ece"):
-            ends = (row[f"{metric}_{end}"] for end in ("low", "high"))
-            cells[title(metric)] = number_cell(metric, row[metric])
-            cells[f"{title(metric)}, 95 %"] = span_cell(metric, *ends)
+            head = METRICS[metric].head
+            cells[head] = number_cell(metric, row[metric])
+            cells[f"{head}, 95 %"] = span_cell(metric, row[f"{metric}_low"], row[f"{metric}_high"])
         records.append(cells)
     note = (
-        "95 % intervals over the test samples: how far the numbers would move with other test "
-        "samples, with the trained network as it is. Those of the bootstrap where a trial has "
-        "them, else from its bins; then of accuracy Wilson's, of ECE by inversion of a test, "
-        "which takes off what chance adds to it (a calibrated network shows one above 0), widened "
-        f"to hold the ECE shown. {AT_VALUE}."
+        "95 % intervals over the test samples: how far the numbers would move on other test "
+        "samples with the same trained network. They come from the bootstrap where a trial has it, "
+        "else from its bins: Wilson's interval for accuracy, and for ECE the inversion of a test "
+        "that subtracts what chance adds (a calibrated network has an ECE above 0), widened to "
+        f"hold the ECE shown. {AT_VALUE}."
     )
     return [Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))]
 
 
-def _shown(rows: pd.DataFrame) -> list[str]:
-    """Metric columns of the trials' table: those of the ladder on test, and of shifted sets."""
+def _trial_columns(rows: pd.DataFrame) -> list[str]:
+    """Return the metric columns of the trials' table: those on test, then those of shift sets."""
     order = (*usual_metrics(rows), *OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
-    own = [(split, metric) for split, metric in parts if not split.startswith(_NOT_SHOWN)]
-    # Single corruptions are dozens; their means stand in tables of their own.
-    own = [(split, metric) for split, metric in own if split.split("/")[0] not in FAMILIES]
-    shown = [(split, metric) for split, metric in own if metric in order]
-    shown.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
-    return [column(*part) for part in shown]
+    chosen = [
+        (split, metric)
+        for split, metric in parts
+        # Single corruptions are dozens; tables of their own show their means.
+        if metric in order
+        and not split.startswith(_HIDDEN_SPLITS)
+        and split.split("/")[0] not in FAMILIES
+    ]
+    chosen.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
+    return [column(*part) for part in chosen]
 
 
-def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, Cell]:
+def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> Record:
     cells = {
         "rung": Cell(row["method"]),
         "network seed": cell(row["network_seed"]),
@@ -254,16 +281,16 @@ def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> dict[str, Cell]:
     }
     for name in names:
         split, _, metric = name.rpartition("/")
-        head = title(metric)
-        cells[head if split == "test" else f"{split}: {head}"] = number_cell(metric, row[name])
+        head = METRICS[metric].head if split == "test" else f"{split}: {METRICS[metric].head}"
+        cells[head] = number_cell(metric, row[name])
     wall = row.get("wall_s")
     seconds = NOTHING if wall is None or pd.isna(wall) else measured_cell(wall)
     return {**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])}
 
 
 def rung_settings(sweep: Sweep) -> list[Table]:
-    """Every setting of the rungs; none if no trial says how it was set."""
+    """Build a table of every setting of the rungs; none if no trial recorded its settings."""
     rows: list[Any] = by_rung(sweep.trials, sweep.labels).to_dict("records")
-    note = "Every setting but the seeds, written as the option --set takes it (slot.key=value)."
+    note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
     records = [{head: cell(value) for head, value in row.items()} for row in rows]
     return [Table("values", note, records)] if records else []

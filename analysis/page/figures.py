@@ -21,9 +21,9 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import Figure
 from analysis.svg import inline_svg
-from tune_calib.errors import DamagedFileError, UserError, traced
-from tune_calib.paths import Place
-from tune_calib.progress import activity
+from tune_calib.errors import DamagedFileError, UserError, locate_error
+from tune_calib.paths import AnyPath
+from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
 
 R = TypeVar("R")
@@ -37,12 +37,12 @@ class Picture:
     """A figure of the page.
 
     Attributes:
-        key: what its ids in the page are made of.
+        key: prefix of its ids in the page.
         title: what it shows.
         caption: how to read it.
         image: the element that shows it.
         width: share of the widest figure's width, so that text is equally large in all.
-        files: of its files, without what stands behind the point; relative to the page.
+        files: path of its files relative to the page, without suffix.
     """
 
     key: str
@@ -55,13 +55,7 @@ class Picture:
 
 @dataclass
 class Gallery:
-    """What became of the figures of a report.
-
-    Attributes:
-        pictures: those that were drawn.
-        remarks: a line for each that there is not, and why.
-        paths: files of those that were drawn.
-    """
+    """The figures of a report, a remark on each that is absent, and the files written."""
 
     pictures: list[Picture] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -69,18 +63,12 @@ class Gallery:
 
 
 def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
-    """Return the figures of a registry as they stand in a page."""
+    """Return the figures of a registry in the order of the page."""
     return sorted((registry[name] for name in registry), key=lambda f: (f.position, f.name))
 
 
 def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
-    """Draw every figure that the results have; one that fails is told, and loses no other.
-
-    Args:
-        figures: in the order of the page.
-        results: what they are drawn from.
-        folder: for their files.
-    """
+    """Draw every figure that the results have; one that fails is reported and loses no other."""
     style.apply()
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
     gallery = Gallery()
@@ -90,7 +78,7 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
             with _closing():
                 is_drawn = drawn.get(number)
                 if is_drawn is None:
-                    activity("drawing figures", number, len(figures))
+                    report_progress("drawing figures", number, len(figures))
                     is_drawn = _draw(figure, results, folder)
                 if is_drawn:
                     picture = picture_of(figure, results, folder, "figures", figure.name)
@@ -117,9 +105,8 @@ def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
 def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     """Draw figures in copies of this process, where copying it is safe and pays.
 
-    Returns:
-        By number whether a figure was drawn; without those whose copy failed or died, which this
-        process draws itself, so that their errors are told.
+    Returns whether each was drawn, without those whose copy failed: this process draws them again
+    and reports their errors.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     workers = min(count, cores)
@@ -133,7 +120,7 @@ def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, (draw,)) as pool:
         numbers = {pool.submit(_draw_in_copy, number): number for number in range(count)}
         for done, future in enumerate(as_completed(numbers)):
-            activity("drawing figures", done, count)
+            report_progress("drawing figures", done, count)
             with suppress(Exception):
                 found[numbers[future]] = future.result()
     return found
@@ -153,18 +140,11 @@ def _draw_in_copy(number: int) -> bool:
     return _draw_number(number)
 
 
-def picture_of(figure: Figure[R], results: R, folder: Place, of_page: str, key: str) -> Picture:
-    """Return a figure that was drawn, as a page shows it.
-
-    Args:
-        figure: the figure.
-        results: what it was drawn from.
-        folder: of its files.
-        of_page: the same folder, relative to the page.
-        key: what its ids in the page are made of.
+def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key: str) -> Picture:
+    """Return a drawn figure as a page shows it; ``of_page`` is its folder relative to the page.
 
     Raises:
-        DamagedFileError: its SVG is none.
+        DamagedFileError: its SVG cannot be read.
     """
     path = folder / f"{figure.name}.svg"
     try:
@@ -179,11 +159,7 @@ def picture_of(figure: Figure[R], results: R, folder: Place, of_page: str, key: 
 
 
 def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
-    """Draw a figure of a report; the style and the backend of the notebook stay as they are.
-
-    Args:
-        figure: its record.
-        results: what it is drawn from.
+    """Draw a figure of a report, leaving the style and backend of a notebook as they are.
 
     Raises:
         UserError: there is nothing to draw.
@@ -200,7 +176,7 @@ def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
 
 
 def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
-    """Return an ``img`` that holds a PNG, so wide in CSS pixels."""
+    """Return an ``img`` that holds a PNG, ``width`` CSS pixels wide."""
     size = Markup(' width="{}"').format(width) if width else ""
     data = base64.b64encode(content).decode()
     return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)
@@ -218,6 +194,8 @@ def _closing() -> Iterator[None]:
 
 
 def _describe(error: Exception) -> str:
-    """Return an error in one line; of one that nobody meant to be read, where it arose too."""
-    found = traced(error, lambda path: "site-packages" not in path, lambda path: Path(path).name)
+    """Describe an error in one line, with its origin unless it was written for users."""
+    found = locate_error(
+        error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+    )
     return found.said if isinstance(error, UserError) else str(found)

@@ -5,12 +5,16 @@ What the results are of, the page does not know: it is a list of sections.
 
 import base64
 import hashlib
+import json
+import shlex
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -18,8 +22,9 @@ from analysis.figure import Figure
 from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
 from analysis.tables.table import Table
+from analysis.text import Cell, cell
 from tune_calib.console import printable
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.registry import Registry
 from tune_calib.results.tables import atomic_write
 
@@ -66,19 +71,13 @@ def render(
     steps: Sequence[Step],
     files: Sequence[str],
     links: Sequence[Link] = (),
+    lead: str = "",
+    details: str = "",
 ) -> str:
-    """Return the page as HTML; the same results give the same text, wherever they lie.
+    """Return the page as HTML; equal results give equal text, wherever the folder is.
 
-    Args:
-        title: its heading.
-        setting: under which the results were made, without a full stop.
-        regime: of the networks beneath the results, without a full stop.
-        state: whether they are complete.
-        troubles: a line for each way in which they are not.
-        sections: its parts; those with nothing in them are left out.
-        steps: how to reproduce the results.
-        files: paths of all files beside the page.
-        links: to the pages that belong to this one.
+    Sections with nothing in them are left out; paths in ``files`` are relative to the page.
+    ``lead`` is the sentence on the result, ``details`` the full settings, which a reader unfolds.
     """
     environment = Environment(
         loader=PackageLoader("analysis.page"),
@@ -102,6 +101,8 @@ def render(
         steps=steps,
         files=files,
         links=links,
+        lead=lead,
+        details=details,
         script=Markup(script),
         # Only this script runs: not one that some text of the results could smuggle in.
         digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
@@ -129,15 +130,8 @@ def write_folder(
 ) -> tuple[list[str], Gallery]:
     """Write ``tables/``, ``figures/`` and the page of a report.
 
-    Args:
-        folder: for all of it.
-        texts: files of tables by name.
-        figures: of which those are drawn that the results have.
-        results: what they are drawn from.
-        make_page: makes the page of its figures and the paths of every other file.
-
-    Returns:
-        Paths of the files in the folder, and the figures.
+    ``make_page`` gets the figures and the paths of all other files. Returns the paths of the files
+    in the folder, and the figures.
     """
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, text.encode())
@@ -150,13 +144,8 @@ def write_folder(
     return [*files, PAGE], gallery
 
 
-def list_files(out: Place, names: Sequence[str]) -> list[str]:
-    """Return a line for each folder of files, which are named once, whatever formats they are in.
-
-    Args:
-        out: folder of the results.
-        names: paths of the files in it.
-    """
+def list_files(out: AnyPath, names: Sequence[str]) -> list[str]:
+    """Return a line for each folder of files; a file in several formats is named once."""
     stems: dict[str, dict[str, None]] = {}
     for path in map(PurePosixPath, names):
         stems.setdefault(path.parent.name, {})[path.stem] = None
@@ -164,3 +153,53 @@ def list_files(out: Place, names: Sequence[str]) -> list[str]:
     return lines + [
         f"{folder:8} {out / folder}: {', '.join(own)}" for folder, own in stems.items() if folder
     ]
+
+
+_RECORDED = {
+    "device": "device",
+    "threads": "threads a trial",
+    "processor": "processor",
+    "gpu": "gpu",
+    "instruction_set": "instruction set",
+    "git_revision": "git revision",
+}
+"""Columns of ``trials`` and what they are called in the table."""
+
+
+def environment(rows: pd.DataFrame) -> list[Table]:
+    """Return versions, devices and revisions as the trials recorded them, if they did."""
+    found: Counter[tuple[str, Any]] = Counter()
+    for name, head in _RECORDED.items():
+        if name in rows:
+            counts = rows[name].value_counts()
+            found.update({(head, value): n for value, n in counts.items()})
+    texts = rows.get("versions", pd.Series(dtype=object)).astype(object)
+    for text, count in texts.value_counts().items():
+        found.update(dict.fromkeys(json.loads(str(text)).items(), count))
+    names = list(dict.fromkeys(name for name, _ in found))
+    records = [
+        {"what": Cell(name), "value": cell(value), "trials": cell(count)}
+        for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
+    ]
+    note = "As each trial recorded it; + behind a revision: with changes that are not committed."
+    return [Table("versions", note, records)] if records else []
+
+
+def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
+    """Return how to reproduce results; ``options`` are those of ``tune-calib report``."""
+    revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
+    found = []
+    if len(revisions):
+        text = "Check the program out as it was and install the versions that it pins."
+        if len(revisions) > 1:
+            text += " The trials ran at several revisions."
+        if any(revision.endswith("+") for revision in revisions):
+            text += " It had changes that were not committed and so are not in the checkout."
+        checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
+        install = "pip install -c constraints.txt -e ."
+        found.append(Step(text, "\n".join([*checkout, install])))
+    text = "Run the trials; paths are those of the machine that ran them. What is done stays."
+    found.append(Step(text, command))
+    again = shlex.join(["tune-calib", "report", "DIR", *options])
+    found.append(Step("Make this page again from the folder of the results.", again))
+    return found

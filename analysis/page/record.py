@@ -7,7 +7,7 @@ from pathlib import Path
 from analysis.tables.render import from_plain, to_plain
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place, folder_to_fill
+from tune_calib.paths import AnyPath, folder_to_fill
 from tune_calib.results import contents
 from tune_calib.results.manifests import VERSION, ReportRecord
 
@@ -15,16 +15,11 @@ Write = Callable[[Path], tuple[Text, Sequence[str]]]
 """Writes a report into a folder; returns what to print, and the names of its files, if any."""
 
 
-def renew(out: Place, options: Sequence[str], write: Write) -> str:
-    """Write the report of a folder unless the same report lies there.
+def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
+    """Write the report of a folder unless the same report exists, and return what to print.
 
-    Args:
-        out: folder of the results.
-        options: of the report, as words of the command line.
-        write: writes it; imports what the same report again does not need.
-
-    Returns:
-        What to print.
+    ``options`` are those of the report, as words of the command line; ``write`` imports what the
+    same report again does not need.
     """
     # Before anything is read: what is added meanwhile is then new to the next report.
     results, program = contents.of_folder(out), contents.of_program()

@@ -26,39 +26,34 @@ COLUMNS = (
 
 
 def beside_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
-    """Our numbers of one folder beside what is printed.
+    """Return our numbers of one folder beside the printed ones, a row a (rung, metric, column).
 
-    Of a table that prints the data set of the folder, its columns of that alone, and of those the
-    one of its backbone where there is one. A difference is told on one data set alone, none of
-    seconds, and of a mean over foreign sets only where it is over those that papers take. Shift
-    sets that no trial was looked at on have no column.
-
-    Args:
-        table: the table.
-        run: the entry of it that was run.
-        sweep: its results.
-
-    Returns:
-        Columns ``COLUMNS``, one row a (rung, metric, printed column); fractions, NaN where there is
-        no number. Row: as the paper has it, else the label of the rung.
+    Of the printed columns those of the folder's data set are shown, and of those the one of its
+    backbone where it exists. A difference is given on the same data set only, none for seconds,
+    and for a mean over foreign sets only if it is over the papers' sets. Shift sets that were not
+    evaluated have no column. Fractions; NaN where there is no number.
     """
     rows: list[dict[str, object]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
     dataset = sweep.manifest.dataset
     names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
-    for asked in table.metrics:
-        metric, of = parted(asked)
-        split = of or "test"
-        if of is not None and column(split, metric) not in sweep.trials:
+    for name in table.metrics:
+        metric, own_split = parted(name)
+        split = own_split or "test"
+        if own_split is not None and column(split, metric) not in sweep.trials:
             continue
         printed = _printed(table, metric, split)
-        keys = _keys(printed, dataset, backbone)
+        every: list[Key] = list(dict.fromkeys((data, name) for data, name, _ in printed))
+        same = [key for key in every if key[0] == dataset]
+        keys = [key for key in same if key[1] == backbone] or same or every
+        # Seconds of another machine are no difference.
+        is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
+        is_same = _is_same_mean(sweep, split) and not is_of_machine
         ours = ladder_table(sweep, [metric], split).set_index("rung")
         for rung in sweep.rungs:
             own = ours.loc[rung.index]
             for key in keys or [("", "")]:
                 paper = printed.get((*key, names[rung.index]), math.nan)
-                is_same = _is_same_mean(sweep, split) and not _is_of_machine(metric)
                 is_comparable = key[0] in (dataset, "average") and is_same
                 rows.append(
                     {
@@ -81,11 +76,6 @@ def beside_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _is_of_machine(metric: str) -> bool:
-    """Whether it is printed as it was measured: seconds of another machine are no difference."""
-    return metric in QUANTITIES and not QUANTITIES[metric].over
-
-
 def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
     if name := table.entries[run].printed.get(rung.label, rung.published):
         return name
@@ -94,14 +84,14 @@ def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
 
 
 def _is_same_mean(sweep: Sweep, split: str) -> bool:
-    """Whether a split is no mean over foreign sets, or one over SVHN and the other CIFAR."""
+    """Return whether a split is no mean over foreign sets, or the mean of the papers."""
     sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
     others = {"svhn", "cifar10", "cifar100"} - {sweep.manifest.dataset}
     return split != FOREIGN_MEAN or sets == sorted(f"{OOD}/{name}" for name in others)
 
 
 def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
-    """Printed values by data set, backbone and row, in the order of print."""
+    """Return printed values by data set, backbone and row, in the order of print."""
     if table.published is None:
         return {}
     rows = published(table.published)
@@ -115,16 +105,8 @@ def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, st
     return found
 
 
-def _keys(printed: dict[tuple[str, str, str], float], dataset: str, backbone: str) -> list[Key]:
-    """The printed columns that stand beside those of a data set and backbone."""
-    every: list[Key] = list(dict.fromkeys((data, name) for data, name, _ in printed))
-    same = [key for key in every if key[0] == dataset]
-    exact = [key for key in same if key[1] == backbone]
-    return exact or same or every
-
-
 def table(key: str, caption: str, frame: pd.DataFrame) -> Table:
-    """Rows of ``beside_print`` as cells: a row a rung, its printed numbers behind each metric.
+    """Return a table of ``beside_print``: a row a rung, printed numbers behind each metric.
 
     Where one column is printed, ``paper_of`` names it, else each head.
     """
@@ -149,7 +131,7 @@ def table(key: str, caption: str, frame: pd.DataFrame) -> Table:
 
 
 def paper_of(frame: pd.DataFrame) -> str:
-    """Whose the printed numbers are, without a full stop; empty where there are several."""
+    """Name the source of the printed numbers; empty where there are several."""
     keys = _printed_columns(frame)
     return f"Paper: {_titled(keys[0])}" if len(keys) == 1 else ""
 

@@ -11,9 +11,8 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
-from analysis.page.environment import environment
 from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Link, Section, Step, render
+from analysis.page.page import Link, Section, Step, environment, render
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
@@ -23,7 +22,7 @@ from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.reproduction import Reproduction
 
@@ -32,14 +31,14 @@ PAGE = "reproduction.html"
 
 @dataclass(frozen=True)
 class Made:
-    """What was made of a table: its results, and of which run each folder is."""
+    """The results of a table: each folder with the run that it holds."""
 
     table: Reproduction
     sweeps: Sequence[tuple[str, Sweep]]
 
     @property
     def judged(self) -> list[Judged]:
-        """The verdict on each claim by each base network that has its run."""
+        """Return the verdict on each claim for each base network that has its run."""
         groups = [
             (run, _where(sweeps), sweeps)
             for run in self.table.entries
@@ -55,7 +54,7 @@ class Made:
         ]
 
     def _groups(self, run: str) -> list[list[Sweep]]:
-        """The sweeps of a run; those of given networks of one data set count together."""
+        """Group the sweeps of a run; those of frozen networks of one data set count together."""
         groups: dict[str, list[Sweep]] = {}
         for own, sweep in self.sweeps:
             if own == run:
@@ -65,7 +64,7 @@ class Made:
 
 
 def is_given(sweep: Sweep) -> bool:
-    """Whether it stands on one network that others trained."""
+    """Return whether a sweep uses one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
 
@@ -76,13 +75,8 @@ def _where(sweeps: Sequence[Sweep]) -> str:
     return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
 
 
-def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
-    """Read the results of a table.
-
-    Args:
-        table: the table.
-        out: its folder.
-        runs: name of the run of each folder of results in it.
+def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Made:
+    """Read the results of a table; ``runs`` names the run of each folder in ``out``.
 
     Raises:
         UserError: a folder holds no sweep, or a file of it is damaged.
@@ -93,18 +87,9 @@ def read_made(table: Reproduction, out: Place, runs: Mapping[str, str]) -> Made:
 
 
 def write_reproduction(
-    table: Reproduction, out: Place, runs: Mapping[str, str], command: str
+    table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str
 ) -> Text:
-    """Write the tables, the verdicts and the page of a table that was made.
-
-    Args:
-        table: the table.
-        out: its folder.
-        runs: name of the run of each folder of results in it.
-        command: that makes all of it.
-
-    Returns:
-        What to print.
+    """Write tables, verdicts and page of a reproduced table, and return what to print.
 
     Raises:
         UserError: a folder holds no sweep, or a file of it is damaged.
@@ -129,7 +114,7 @@ def _texts(
     frames: Mapping[str, pd.DataFrame],
     verdicts: Sequence[Judged],
 ) -> dict[str, str]:
-    """Every file but the page, by name."""
+    """Return every file but the page, by name."""
     frame = pd.concat(list(frames.values())) if frames else pd.DataFrame(columns=beside.COLUMNS)
     contents = {
         "table.md": "\n\n\n".join(map(markdown, tables.values())) + "\n\n",
@@ -187,7 +172,7 @@ def _page(
 
 
 def _pictures(made: Made) -> list[Picture]:
-    """The table's figures out of the report of each folder, as far as that has drawn them."""
+    """Return the table's figures from the reports of the folders that have drawn them."""
     found = []
     for _, sweep in made.sweeps:
         name, results = sweep.out.name, LadderResults(sweep)

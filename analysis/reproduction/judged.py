@@ -24,7 +24,7 @@ RULE = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict, and the folder and setting whose results it is of."""
+    """A verdict with the folder and setting of its results."""
 
     folder: str
     where: str
@@ -32,7 +32,7 @@ class Judged:
 
 
 def table(folder: str, judged: Sequence[Judged]) -> Table:
-    """A row a claim and folder of results."""
+    """Return a row a claim and folder of results."""
     rows: list[Record] = []
     for one in judged:
         verdict, claim = one.verdict, one.verdict.claim
@@ -58,13 +58,13 @@ def table(folder: str, judged: Sequence[Judged]) -> Table:
 
 
 def _reasons(verdict: Verdict) -> list[str]:
-    """What its interval is over where that is less than usual, and why there is no decision."""
+    """Explain an interval over less than usual, and why there is no decision."""
     alone = [SEEDS_ALONE] if verdict.claim.metric in QUANTITIES and verdict.pairs else []
     return [*alone, *([verdict.why] if verdict.why else [])]
 
 
 def numbers(judged: Sequence[Judged]) -> pd.DataFrame:
-    """The same as numbers; fractions."""
+    """Return the verdicts as numbers; fractions."""
     rows = [
         {
             "folder": one.folder,

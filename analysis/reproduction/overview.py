@@ -18,7 +18,7 @@ from analysis.reproduction.judged import RULE, Judged
 from analysis.tables.render import body
 from analysis.tables.table import table_of
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -31,24 +31,15 @@ Pictured = Callable[[Made, Sweep, str], str | None]
 
 @dataclass(frozen=True)
 class Stored:
-    """A table that was made, as its folder holds it.
-
-    Attributes:
-        made: the table, and what was made of it.
-        scale: at which it was.
-        command: that makes it again.
-    """
+    """A table that was made, with its scale and the command that makes it again."""
 
     made: Made
     scale: str
     command: str
 
 
-def read_all(out: Place) -> list[Stored]:
-    """Every table that was made in a folder, in the order of their names.
-
-    Args:
-        out: ``--out`` of ``tune-calib reproduce``.
+def read_all(out: AnyPath) -> list[Stored]:
+    """Read every reproduced table of a folder, in the order of their names.
 
     Raises:
         UserError: a folder of results is damaged.
@@ -69,7 +60,7 @@ def read_all(out: Place) -> list[Stored]:
     return found
 
 
-def write_overview(out: Place) -> Place:
+def write_overview(out: AnyPath) -> AnyPath:
     """Write ``claims.md`` into a folder of tables, its pictures those of their reports."""
 
     def pictured(made: Made, sweep: Sweep, name: str) -> str | None:
@@ -81,12 +72,7 @@ def write_overview(out: Place) -> Place:
 
 
 def overview(tables: Sequence[Stored], pictured: Pictured) -> str:
-    """The page, as Markdown.
-
-    Args:
-        tables: that were made.
-        pictured: where their pictures lie.
-    """
+    """Return the page as Markdown; ``pictured`` finds the pictures."""
     verdicts = {own.made.table.name: own.made.judged for own in tables}
     counts = Counter(one.verdict.outcome for each in verdicts.values() for one in each)
     told = ", ".join(f"{outcome} {count}" for outcome, count in counts.most_common())
@@ -109,7 +95,7 @@ def overview(tables: Sequence[Stored], pictured: Pictured) -> str:
 
 
 def _claims(tables: Sequence[Stored], verdicts: dict[str, list[Judged]]) -> str:
-    """A row a claim, its verdict by each base network beside it."""
+    """Return a row a claim with its verdict for each base network."""
     where = list(dict.fromkeys(one.where for own in verdicts.values() for one in own))
     rows = []
     for own in tables:
@@ -124,7 +110,7 @@ def _claims(tables: Sequence[Stored], verdicts: dict[str, list[Judged]]) -> str:
 
 
 def _verdict_text(one: Judged) -> str:
-    """The verdict and how sure it is."""
+    """Describe a verdict and how sure it is."""
     (row,) = judged.table("", [one]).records
     outcome = one.verdict.outcome
     words = f"**{outcome}**" if outcome in ("held", "not held") else outcome
@@ -140,7 +126,7 @@ def _titled(where: str) -> str:
 
 
 def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> list[str]:
-    """A table: its command, regime, numbers beside the print, verdicts and pictures."""
+    """Return the section of a table: command, network check, numbers, verdicts, pictures."""
     table = own.made.table
     parts = [
         f"## {table.name}",
@@ -159,7 +145,7 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
-    """The first figure of the table, of networks that were trained for it."""
+    """Return the first figure of the table, for networks that were trained for it."""
     names = made.table.figures[:1] if not is_given(sweep) else ()
     found = [(name, pictured(made, sweep, name)) for name in names]
     return [

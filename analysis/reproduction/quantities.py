@@ -38,7 +38,7 @@ class Quantity:
 
     @property
     def head(self) -> str:
-        """Head of its column."""
+        """Return the head of its column."""
         return self.title
 
     def format(self, value: float, signed: bool = False) -> str:
@@ -47,7 +47,7 @@ class Quantity:
 
 
 def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    """A recorded quantity at an epoch: ``first``, ``last``, or ``change`` from that to this."""
+    """Read a recorded quantity at an epoch: ``first``, ``last``, or ``change`` between them."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
         rows = results.sweep.recorded(name).astype({"spec_hash": str}).sort_values("epoch")
@@ -57,7 +57,7 @@ def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]
 
 
 def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    """A statistic of single samples; the first epoch is that in which there is one."""
+    """Read a statistic of single samples, from the first epoch that has one."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
         rows = results.statistics
@@ -68,7 +68,7 @@ def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.S
 
 
 def _end(rows: pd.DataFrame, name: str, end: str) -> "pd.Series[float]":
-    """A column of rows in the order of epochs, at an end of each trial's."""
+    """Return a column of rows in the order of epochs, at an end of each trial's."""
     of_trials = rows.groupby("spec_hash")[name]
     first, last = of_trials.first(), of_trials.last()
     found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
@@ -80,7 +80,7 @@ def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
 
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
-    """Spread of the angles between the prototypes of every two classes."""
+    """Return the spread of the angles between the prototypes of every two classes."""
     # Only here: what draws them loads scikit-learn, which takes a second.
     from analysis.ladder.figures.prototypes import angles
 
@@ -141,9 +141,7 @@ QUANTITIES = {
 
 
 def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
-    """The sweep with a column ``test/NAME`` for each quantity among some names.
-
-    Metrics among them are passed over.
+    """Return the sweep with a column ``test/NAME`` for each quantity among some names.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
@@ -158,5 +156,5 @@ def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
 
 
 def printed_of(name: str) -> Metric | Quantity:
-    """The metric or quantity of a name."""
+    """Return the metric or quantity of a name."""
     return METRICS[name] if name in METRICS else QUANTITIES[name]

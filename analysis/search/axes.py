@@ -16,7 +16,6 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, trend
 from analysis.svg import label_points
-from analysis.text import number, title
 from tune_calib.spec.metrics import METRICS
 
 _WIDE_FROM = 5  # largest over smallest value of a metric
@@ -62,7 +61,7 @@ def draw_against(
             "default", (position, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
             textcoords="offset points", fontsize=6.5, color="0.3",
         )  # fmt: skip
-    axis.set(xlabel=setting, ylabel=title(metric))
+    axis.set(xlabel=setting, ylabel=METRICS[metric].head)
     axis.set_title(_reading(table), fontsize=6.5)
 
 
@@ -79,25 +78,33 @@ def _reading(table: pd.DataFrame) -> str:
 
 
 def draw_heat_map(
-    axis: Axes, table: pd.DataFrame, metric: str = "ece", default: Mapping[str, Any] | None = None
+    axis: Axes,
+    table: pd.DataFrame,
+    metric: str = "ece",
+    default: Mapping[str, Any] | None = None,
+    counts: pd.DataFrame | None = None,
 ) -> None:
-    """Draw the frame of ``heat_map``, the metric as number and as shade, better lighter.
+    """Draw the frame of ``heat_map``, the metric as number and as shade, the worst darkest.
 
     Args:
         axis: where.
         table: as of ``heat_map``.
         metric: of the table.
         default: the paper's values by setting; the cell that is nearest gets a frame.
+        counts: fillings behind each cell, of the same shape, written below its number.
     """
     is_less_better = METRICS[metric].is_less_better
     scale = METRICS[metric].scale
     values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
-    # Notes from the plain values, since ``number`` turns them into percent itself.
+    # Notes from the plain values, since ``Metric.format`` turns them into percent itself.
+    notes = table.map(METRICS[metric].format)
+    if counts is not None:
+        notes += counts.map(lambda count: f"\nn = {count:.0f}")
     sns.heatmap(
         scale * table, ax=axis, norm=norm, cmap="cividis_r" if is_less_better else "cividis",
-        annot=table.map(lambda value: number(metric, value)), fmt="", annot_kws={"fontsize": 6},
-        cbar_kws={"label": title(metric)}, linewidths=0.5,
+        annot=notes, fmt="", annot_kws={"fontsize": 6},
+        cbar_kws={"label": f"{METRICS[metric].head}; darkest: worst"}, linewidths=0.5,
     )  # fmt: skip
     bar = axis.collections[0].colorbar
     if norm is not None and bar is not None:
@@ -202,7 +209,7 @@ def draw_tried(
     if is_wide(rows["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
-    axis.set(xlabel=setting, ylabel=f"select {title(metric)}")
+    axis.set(xlabel=setting, ylabel=f"select {METRICS[metric].head}")
 
 
 def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:

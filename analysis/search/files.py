@@ -8,9 +8,17 @@ from typing import Any
 from analysis.compare.regime import of_baseline
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
-from analysis.page.environment import environment, steps
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, Step, list_files, render, write_folder
+from analysis.page.page import (
+    Link,
+    Section,
+    Step,
+    environment,
+    list_files,
+    render,
+    steps,
+    write_folder,
+)
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.latex import latex
@@ -18,7 +26,7 @@ from analysis.tables.render import markdown
 from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.selection import (
     BASELINE,
@@ -29,10 +37,10 @@ from tune_calib.results.selection import (
     of_reads,
 )
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import as_setting
+from tune_calib.text import format_setting
 
 
-def write_files(out: Place, folder: Path) -> tuple[Text, list[str]]:
+def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     """Write the files of a report.
 
     Args:
@@ -117,7 +125,7 @@ def _setting(search: SearchResults) -> str:
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     given = question.given.items()
     fixed = [
-        f"{slot}.{key} {as_setting(value)}"
+        f"{slot}.{key} {format_setting(value)}"
         for slot, own in given
         for key, value in own.items()
         if key not in ("dataset", "imported", "found")

@@ -1,7 +1,8 @@
 """A search as its folder holds it: what was asked, every suggestion, and what became of it."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,12 +11,13 @@ import pandas as pd
 from analysis.search.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import search_of
 from tune_calib.results.manifests import Look, SearchEvaluated, SearchManifest, SearchOutcome
 from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
+from tune_calib.text import nearest
 
 _MOST_SHOWN = 6  # settings that figures show
 
@@ -31,17 +33,21 @@ class SearchResults:
         manifest: ``search.json``: what was asked.
         outcome: ``outcome.json``: the space, every suggestion that ended, the choice, importance.
         trials: one row a trial; metrics are fractions.
+        only_settings: the settings that figures show; the most important ones if empty.
+        only_metric: the metric that figures show; those searched for if None.
     """
 
-    out: Place
+    out: AnyPath
     manifest: SearchManifest
     outcome: SearchOutcome
     trials: pd.DataFrame
+    only_settings: tuple[str, ...] = ()
+    only_metric: str | None = None
 
     @property
     def metrics(self) -> list[str]:
-        """What was searched for, the first one decides."""
-        return self.outcome.metrics
+        """Return the metrics searched for, of which the first decides, or the chosen one."""
+        return [self.only_metric] if self.only_metric else self.outcome.metrics
 
     @property
     def method(self) -> str:
@@ -89,8 +95,8 @@ class SearchResults:
 
     @property
     def settings(self) -> list[str]:
-        """What was searched (``slot.key``), those that matter most for the first metric first."""
-        ranked = self.outcome.importance.shares.get(self.metrics[0], {})
+        """Return the searched settings (``slot.key``), the most important ones first."""
+        ranked = self.outcome.importance.shares.get(self.outcome.metrics[0], {})
         return [*ranked, *(name for name in self.outcome.settings if name not in ranked)]
 
     @property
@@ -109,9 +115,41 @@ class SearchResults:
         return self.outcome.chosen
 
     def shown_settings(self) -> list[str]:
-        """The most important settings that have two values among the suggestions that are done."""
+        """Return the chosen settings, else the most important ones with two values tried."""
+        if self.only_settings:
+            return list(self.only_settings)
         rows = self.table().dropna(subset="mean")
         return [name for name in self.settings if rows[name].nunique() > 1][:_MOST_SHOWN]
+
+    def focus(self, settings: Sequence[str] = (), metric: str | None = None) -> "SearchResults":
+        """Return the search with the settings and the metric that figures shall show.
+
+        Args:
+            settings: searched settings, as ``head.gamma`` or, where one slot has it, ``gamma``.
+            metric: a metric recorded on ``select``.
+
+        Raises:
+            UserError: a setting was not searched or has one value; or no suggestion has the metric.
+        """
+        rows = self.table(metric).dropna(subset="mean")
+        names = tuple(dict.fromkeys(map(self._find_setting, settings)))
+        for name in names:
+            if rows[name].nunique() < 2:
+                raise UserError(
+                    f"setting {name} has fewer than two values among the finished suggestions"
+                )
+        return replace(self, only_settings=names, only_metric=metric)
+
+    def _find_setting(self, text: str) -> str:
+        names = [name for name in self.settings if text in (name, name.partition(".")[2])]
+        if not names:
+            raise UserError(
+                f"setting {text!r} was not searched{nearest(text, self.settings)}; "
+                f"searched: {', '.join(self.settings)}"
+            )
+        if len(names) > 1:
+            raise UserError(f"setting {text!r} is ambiguous; name {' or '.join(names)}")
+        return names[0]
 
     def is_log(self, setting: str) -> bool:
         """Whether a setting is searched on a logarithmic scale."""
@@ -214,7 +252,7 @@ def _plain(point: Point) -> Point:
     return {name: "null" if value is None else value for name, value in point.items()}
 
 
-def is_complete(out: Place) -> bool:
+def is_complete(out: AnyPath) -> bool:
     """Whether what a search found is stored, of all the suggestions that it plans.
 
     Raises:
@@ -229,7 +267,7 @@ def is_complete(out: Place) -> bool:
     return asked == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 
-def load_search(out: Place) -> SearchResults:
+def load_search(out: AnyPath) -> SearchResults:
     """Read a search.
 
     Args:

@@ -7,7 +7,8 @@ import pandas as pd
 from analysis import style
 from analysis.search.load import SearchResults
 from analysis.search.tables import setting_cell
-from analysis.text import number_cell, title
+from analysis.text import number_cell
+from tune_calib.spec.metrics import METRICS
 
 CHOSEN = style.color(3)
 _WITHIN, _BEYOND, _DEFAULT = style.color(0), "0.6", style.color(2)
@@ -48,7 +49,9 @@ def describe_rows(search: SearchResults, rows: pd.DataFrame) -> list[str]:
         lines = [f"{name} (chosen)" if row["number"] == search.chosen else name]
         for metric, table in values.items():
             found = table.loc[row["number"]]
-            lines.append(f"{title(metric)}: {number_cell(metric, found['mean'], found['sd']).text}")
+            lines.append(
+                f"{METRICS[metric].head}: {number_cell(metric, found['mean'], found['sd']).text}"
+            )
         lines += [f"{key}: {setting_cell(row[key]).text}" for key in search.settings]
         texts.append("\n".join(lines))
     return texts

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from analysis.page.record import renew
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 
 
-def write_search_report(out: Place) -> str:
+def write_search_report(out: AnyPath) -> str:
     """Write ``tables/``, ``figures/`` and ``report.html`` of a search; what is the same stays.
 
     Args:

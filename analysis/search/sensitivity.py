@@ -6,7 +6,7 @@ frames; ``axes`` draws them.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from analysis.load import with_flags
 from analysis.settings import settings
 from analysis.tidy import check_metric
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.text import nearest
@@ -25,7 +25,7 @@ _ROUNDING = 1e-9  # a filling at the margin is within it, whatever its last bits
 _LOG_FROM = 100  # largest over smallest value from which an axis is logarithmic
 
 
-def trials_of(out: Place) -> pd.DataFrame:
+def trials_of(out: AnyPath) -> pd.DataFrame:
     """The ``trials`` table of a sweep or a search, one row a trial.
 
     Raises:
@@ -183,8 +183,14 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     return found.reset_index(drop=True)
 
 
-def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 8) -> pd.DataFrame:
-    """Mean of a metric over two settings.
+def heat_map(
+    table: pd.DataFrame,
+    down: str,
+    across: str,
+    bins: int = 8,
+    aggregate: Literal["mean", "count"] = "mean",
+) -> pd.DataFrame:
+    """Return the mean of a metric over two settings, or the number of fillings in each cell.
 
     Args:
         table: as of ``fillings``.
@@ -192,6 +198,7 @@ def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 8) -> pd.D
         across: setting of the columns.
         bins: a setting with more values than this is cut into so many equal parts, on a
             logarithmic scale where its values span two decades.
+        aggregate: ``mean`` or ``count``.
 
     Returns:
         Index and columns: values as text, or the middles of the parts; NaN where none was tried.
@@ -202,7 +209,9 @@ def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 8) -> pd.D
     rows = table[_known(table, down).notna() & _known(table, across).notna()]
     parts = {name: _binned(rows[name], bins) for name in (down, across)}
     keys = rows.assign(**parts).dropna(subset="mean")
-    return keys.pivot_table(index=down, columns=across, values="mean", observed=True)
+    return keys.pivot_table(
+        index=down, columns=across, values="mean", aggfunc=aggregate, observed=True
+    )
 
 
 def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":

@@ -21,7 +21,6 @@ from analysis.text import (
     decimal_cell,
     number_cell,
     significant_cell,
-    title,
     unit_cell,
 )
 from tune_calib.results.selection import Row, seen
@@ -47,7 +46,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
     first = {"suggestion": Cell("baseline, cross entropy")}
-    first |= {title(m): number_cell(m, baseline[m]) for m in shown_metrics(search)}
+    first |= {METRICS[m].head: number_cell(m, baseline[m]) for m in shown_metrics(search)}
     first["accuracy lost (%)"] = number_cell("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
@@ -86,7 +85,7 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
                 if is_absent
                 else number_cell(metric, found["mean"], found["sd"])
             )
-            cells[title(metric)] = mean
+            cells[METRICS[metric].head] = mean
         cells["accuracy lost (%)"] = number_cell("accuracy", row["drop"])
         rows.append(cells | {key: setting_cell(row[key]) for key in search.settings})
     return rows
@@ -173,9 +172,9 @@ def share(search: SearchResults) -> Table:
         for _, row in share_within(search.within_guard(), metric).iterrows()
     ]
     caption = (
-        f"How wrong one may be: suggestions within the guard whose {title(metric)} is nearly the "
-        "best of them; the others count as far away. It is a share of the space only with "
-        "--sampler random or grid; the others try good ones more often."
+        f"How wrong one may be: suggestions within the guard whose {METRICS[metric].head} is "
+        "nearly the best of them; the others count as far away. It is a share of the space only "
+        "with --sampler random or grid; the others try good ones more often."
     )
     return Table("share", caption, records, label=_label(search, "share"))
 

@@ -9,15 +9,16 @@ from analysis.page.page import PAGE, Section, Step, render
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, cell, number_cell, title
+from analysis.text import Cell, Record, cell, number_cell
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import is_search
 from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.results.tables import atomic_write
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 SHOWN = ("accuracy", "ece", "nll")
 
@@ -47,16 +48,8 @@ class _Found:
     is_whole: bool = True
 
 
-def write_overview(out: Place, entries: Sequence[Place]) -> Place:
-    """Write ``report.html`` over the entries of a sweep file.
-
-    Args:
-        out: folder of the sweep file.
-        entries: folders of its entries; those with a page of their own are linked with it.
-
-    Returns:
-        Where it lies.
-    """
+def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
+    """Write the page over the entries of an experiment file, and return its path."""
     found = _Found()
     for entry in entries:
         if (entry / PAGE).exists():
@@ -88,7 +81,9 @@ def _take_sweep(sweep: Sweep, found: _Found) -> None:
         own = table[table["rung"] == rung.index].set_index("metric")
         cells = {"entry": Cell(name), "rung": Cell(sweep.label(rung))}
         for metric in SHOWN:
-            cells[title(metric)] = number_cell(metric, own["mean"][metric], own["sd"][metric])
+            cells[METRICS[metric].head] = number_cell(
+                metric, own["mean"][metric], own["sd"][metric]
+            )
         found.rungs.append({**cells, "trials": Cell(sweep.statuses(rung.index))})
 
 
@@ -107,7 +102,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
     evaluated = "not evaluated"
     if (search.out / SEARCH_EVALUATED).exists():
         evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
-    metric = title(search.metrics[0])
+    metric = METRICS[search.metrics[0]].head
     # Searches for other things cannot share a column: what was searched for stands in the row.
     for row in best(search, 1).records:
         found.choices.append(
@@ -116,7 +111,7 @@ def _take_search(search: SearchResults, found: _Found) -> None:
                 "suggestion": row["suggestion"],
                 "searched for": Cell(metric),
                 "value": row[metric],
-                title("accuracy"): row[title("accuracy")],
+                METRICS["accuracy"].head: row[METRICS["accuracy"].head],
                 "on test": Cell(evaluated),
             }
         )
@@ -130,12 +125,12 @@ def _entry(
         "entry": Cell(name),
         "what": Cell(what),
         "setting": Cell(setting),
-        "planned": Cell(counted(planned, unit.removesuffix("s")), float(planned)),
+        "planned": Cell(format_count(planned, unit.removesuffix("s")), float(planned)),
         "ended": cell(told or "none"),
     }
 
 
-def _page(out: Place, found: _Found) -> str:
+def _page(out: AnyPath, found: _Found) -> str:
     state = "Complete: every entry" if found.is_whole else "Not every entry"
     links = found.pages
     note = "Mean ± standard deviation over the trials of a rung, on test."
@@ -170,12 +165,12 @@ def _page(out: Place, found: _Found) -> str:
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """Return what the signs mean that stand in some rows."""
+    """Explain the signs that occur in some rows."""
     shown = " ".join(cell.text for record in records for cell in record.values())
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
 
 
 def _starts(records: Sequence[Record]) -> dict[int, str]:
-    """Rows at which another entry begins."""
+    """Return the rows at which another entry begins."""
     names = [record["entry"].text for record in records]
     return {i: "" for i in range(1, len(names)) if names[i] != names[i - 1]}

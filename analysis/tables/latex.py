@@ -6,13 +6,13 @@ statement in a column of numbers becomes a note under the table.
 """
 
 import re
+import unicodedata
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from textwrap import wrap
 
-from analysis.tables.latex_text import escape
 from analysis.tables.table import Table
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
@@ -24,6 +24,35 @@ _HEAD = 14  # letters of a line of a head, where the cells are not wider
 _LINES = 48  # of a float
 
 _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
+
+_MATH = {
+    "±": "pm", "∞": "infty", "↓": "downarrow", "↑": "uparrow", "→": "rightarrow",
+    "←": "leftarrow", "×": "times", "·": "cdot", "≤": "leq", "≥": "geq", "≠": "neq",  # noqa: RUF001
+    "≈": "approx", "∈": "in", "∂": "partial", "∇": "nabla", "∑": "sum", "√": "surd", "…": "dots",
+    "µ": "mu", "ℓ": "ell", "∆": "Delta",  # noqa: RUF001
+}  # fmt: skip
+_PLAIN = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "`": r"\textasciigrave{}", "<": "$<$", ">": "$>$", "|": "$|$", "°": r"$^\circ$",
+    "−": "$-$", "–": "--", "—": "---", "’": "'", "‘": "{`}", "“": "{``}",  # noqa: RUF001
+    "”": "{''}", "ß": r"\ss{}", "ø": r"\o{}", "Ø": r"\O{}", "æ": r"\ae{}", "Æ": r"\AE{}",
+    "œ": r"\oe{}", "Œ": r"\OE{}", "ł": r"\l{}", "Ł": r"\L{}",
+    "†": r"\dag{}", "‡": r"\ddag{}", "§": r"\S{}", "¶": r"\P{}",
+}  # fmt: skip
+_PLAIN |= {mark: rf"\{mark}" for mark in "&%_#${}"}
+_PLAIN |= {mark: f"$\\{name}$" for mark, name in _MATH.items()}
+_PLAIN |= {mark: f"$^{n}$" for n, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
+_PLAIN |= {mark: f"$_{n}$" for n, mark in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+# Greek letters that have a command; LaTeX writes the others as Latin ones.
+_GREEK = {
+    "SMALL": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho "
+    "sigma tau upsilon phi chi psi omega",
+    "CAPITAL": "gamma delta theta lambda xi pi sigma upsilon phi psi omega",
+}
+_ACCENTS = {
+    "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u",
+    "\u0307": ".", "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
+}  # fmt: skip
 
 
 def label_of(*parts: str) -> str:
@@ -40,13 +69,16 @@ def latex(*tables: Table) -> str:
 
 def _rendered(table: Table) -> str:
     """Return a table as one float, or as several where it is too long for a page."""
-    columns, notes = _with_notes([_Column.of(table, head) for head in table.heads])
+    heads = _that_fit(table) if table.is_one_tabular else table.heads
+    columns, notes = _with_notes([_Column.of(table, head) for head in heads])
+    notes += [rf"{escape(note)}\par" for note in table.notes]
+    left_out = [head for head in table.heads if head not in heads]
     blocks = _even_blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     # About so many letters stand in a line of the caption.
-    floats = list(_floats(blocks, table.rules, _LINES - len(table.text) // 100))
-    lines = []
+    floats = list(_floats(blocks, table.rules, _LINES - len(table.told) // 100))
+    lines = [f"% columns left out of this width: {escape(', '.join(left_out))}"] * bool(left_out)
     for index, bodies in enumerate(floats):
         caption = escape(table.text) if index == 0 else "Continued."
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
@@ -63,9 +95,22 @@ def _rendered(table: Table) -> str:
     return "\n".join(lines)
 
 
+def _that_fit(table: Table) -> list[str]:
+    """Return the heads of the columns that fit a page, those of ``first`` preferred."""
+    ranks = {head: rank for rank, head in enumerate([table.heads[0], *table.first])}
+    room = _PAGE_PT
+    chosen: set[str] = set()
+    for head in sorted(table.heads, key=lambda head: ranks.get(head, len(ranks))):
+        width = _Column.of(table, head).width
+        if width <= room or not chosen:
+            chosen.add(head)
+            room -= width
+    return [head for head in table.heads if head in chosen]
+
+
 @dataclass(frozen=True)
 class _Column:
-    """A column: its head below that of its group, and its cells in LaTeX."""
+    """A column with its head, the head of its group, and its cells in LaTeX."""
 
     group: str
     title: str
@@ -111,7 +156,7 @@ class _Column:
 
 
 def _with_notes(columns: Sequence[_Column]) -> tuple[list[_Column], list[str]]:
-    """Columns whose long statements among numbers are marks, and the notes with the statements."""
+    """Replace long statements in columns of numbers by marks, explained in notes."""
     marks: dict[str, str] = {}
 
     def short(cell: str) -> str:
@@ -126,7 +171,7 @@ def _with_notes(columns: Sequence[_Column]) -> tuple[list[_Column], list[str]]:
 
 
 def _letters(number: int) -> str:
-    """``a`` to ``z``, then ``aa`` and so on: two notes never share a mark."""
+    """Return ``a`` to ``z``, then ``aa`` and so on."""
     before, last = divmod(number, 26)
     return (_letters(before - 1) if before else "") + chr(ord("a") + last)
 
@@ -135,7 +180,7 @@ Block = Sequence[_Column]  # columns that stand beside each other
 
 
 def _even_blocks(columns: Block) -> list[Block]:
-    """As few blocks as the page takes, about equally wide."""
+    """Return as few blocks as the page takes, about equally wide."""
     # Blocks as wide as the page could leave a last one of a single column: the limit is lowered
     # as long as that takes no further block.
     widths = [column.width for column in columns]
@@ -149,7 +194,7 @@ def _even_blocks(columns: Block) -> list[Block]:
 
 
 def _blocks(widths: Sequence[float], limit: float) -> Iterator[list[int]]:
-    """Indices of the columns of each block; the first column stands in every one."""
+    """Yield the indices of the columns of each block; each has the first column."""
     block, width = [0], widths[0]
     for index in range(1, len(widths)):
         if width + widths[index] > limit and len(block) > 1:
@@ -161,7 +206,7 @@ def _blocks(widths: Sequence[float], limit: float) -> Iterator[list[int]]:
 
 
 def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterator[list[list[str]]]:
-    """The bodies of each float, as many blocks and rows as a page holds."""
+    """Yield the bodies of each float, as many blocks and rows as a page holds."""
     bodies: list[list[str]] = []
     for block in blocks:
         for start, stop in _parts(block):
@@ -175,7 +220,7 @@ def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterat
 
 
 def _parts(block: Block) -> Iterator[tuple[int, int]]:
-    """Ranges of rows, each no higher than a float."""
+    """Yield ranges of rows, each no higher than a float."""
     start, rows = 0, len(block[0].cells)
     for stop in range(1, rows + 1):
         if stop == rows or _height(block, start, stop + 1) > _LINES - 8:
@@ -184,7 +229,7 @@ def _parts(block: Block) -> Iterator[tuple[int, int]]:
 
 
 def _height(block: Block, start: int, stop: int) -> int:
-    """Lines of a body, heads, rules and broken texts counted."""
+    """Count the lines of a body with heads, rules and broken texts."""
     heads = max(len(column.head) for column in block) + 3
     broken = [column.cells for column in block if column.is_broken]
     # Ragged lines end early, so a line holds less than its width.
@@ -218,7 +263,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _groups(names: Sequence[str]) -> list[str]:
-    """Heads over several columns each, with their rules."""
+    """Return heads over several columns each, with their rules."""
     if not any(names):
         return []
     heads, rules, last = [], [], 0
@@ -231,14 +276,14 @@ def _groups(names: Sequence[str]) -> list[str]:
 
 
 def _bare(cell: str) -> str:
-    """What a reader sees of a cell, about."""
+    """Return about what a reader sees of a cell."""
     text = re.sub(r"\\(textbf|underline|textsuperscript|text\w+)", "", cell)
     text = re.sub(r"\\([a-zA-Z]+|.)", lambda found: found[1][-1], text)
     return re.sub(r"[${}]", "", text)
 
 
 def _points(cell: str) -> float:
-    """Width of a cell in footnotesize of Computer Modern (8 pt), rather too wide."""
+    """Estimate the width of a cell in footnotesize of Computer Modern (8 pt), rather too wide."""
     bold = 1.15 if "textbf" in cell else 1.0
     return bold * sum(map(_width, _bare(cell)))
 
@@ -249,3 +294,32 @@ def _width(mark: str) -> float:
     if mark in "iljtfrI.,:;'|()[]!- ":
         return 3.1
     return 6.3 if mark.isupper() or mark in "+=<>" else 4.4
+
+
+def escape(text: str) -> str:
+    """Escape a text for pdflatex; a character without a command becomes ``[U+4E2D]``."""
+    # Composed: a letter and the accent behind it become one command.
+    whole = unicodedata.normalize("NFC", text)
+    return "".join(map(_escape_letter, whole, " " + whole))
+
+
+def _escape_letter(mark: str, before: str) -> str:
+    if mark == before == "-":
+        return "{}-"  # two hyphens would be a dash
+    if mark in _PLAIN:
+        return _PLAIN[mark]
+    if mark.isascii():
+        return mark if mark.isprintable() else " "
+    if mark.isspace():
+        return "~"
+    greek = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(mark, ""))
+    name = greek[2].lower().replace("lamda", "lambda") if greek else ""
+    if greek and name in _GREEK[greek[1]].split():
+        return f"$\\{name if greek[1] == 'SMALL' else name.capitalize()}$"
+    parts = list(unicodedata.normalize("NFD", mark))
+    base, accents = parts[0], parts[1:]
+    if base.isascii() and all(accent in _ACCENTS for accent in accents):
+        for accent in accents:
+            base = rf"\{_ACCENTS[accent]}{{{base}}}"
+        return base
+    return f"[U+{ord(mark):04X}]"

@@ -21,8 +21,8 @@ _PARTS: TypeAdapter[list[Any]] = TypeAdapter(list[Table | Prose | str])
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, its caption below."""
-    return "\n\n".join(filter(None, [body(table), table.text]))
+    """Return the table in Markdown, its caption and notes below."""
+    return "\n\n".join(filter(None, [body(table), table.text, *table.notes]))
 
 
 def body(table: Table) -> str:
@@ -86,14 +86,7 @@ def _row(tag: str, texts: Iterable[str]) -> Markup:
 
 @dataclass(frozen=True)
 class View:
-    """What a command prints.
-
-    Attributes:
-        tables: for readers.
-        content: the same for programs, plain values for JSON.
-        frame: the same as CSV, a data frame; None where there is no such format.
-        notes: what is left out and why; the captions of the tables have them too.
-    """
+    """What a command prints: tables for readers, ``content`` for JSON, ``frame`` for CSV, notes."""
 
     tables: Sequence[Table]
     content: Any
@@ -105,12 +98,9 @@ class View:
         return self.render("plain")
 
     def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:
-        """Return the text in a format.
+        """Return the text as ``plain``, ``markdown``, ``latex``, ``html``, ``csv`` or ``json``.
 
-        Args:
-            form: ``plain``, ``markdown``, ``latex``, ``html``, ``csv`` or ``json``.
-            caption: of the main table in LaTeX instead of its own.
-            label: the same.
+        ``caption`` and ``label`` replace those of the main table in LaTeX.
         """
         if form == "json":
             return json.dumps(self.content, indent=1)

@@ -8,6 +8,7 @@ from analysis.tables.terminal import layout
 from analysis.text import Cell, Record, cell
 from tune_calib.console import WIDE, Prose, Screen
 
+MAX_COLUMNS = 6  # of a table that a page shows unasked, with the names of its rows
 MAX_ROWS = 2000  # more would make a page that no browser sorts at once
 BEST = "Best bold, second underlined."
 """The sentence of a caption that explains the marks; a terminal shows its own one."""
@@ -31,6 +32,9 @@ class Table:
             show both lines.
         label: words of the key by which LaTeX refers to it.
         is_main: whether ``--columns`` chooses columns of this table.
+        notes: sentences below the caption, a line each, e.g. what is missing.
+        is_one_tabular: LaTeX leaves columns out where a page is too narrow, those of ``first``
+            last, instead of splitting the table.
         total: how many rows there are, where ``records`` are the first ``MAX_ROWS`` alone.
     """
 
@@ -44,41 +48,56 @@ class Table:
     groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     label: str = ""
     is_main: bool = False
+    notes: Sequence[str] = ()
+    is_one_tabular: bool = False
     total: int = 0
 
     @property
     def heads(self) -> list[str]:
-        """Heads of the columns."""
+        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """The caption in one line."""
+        """Return the caption in one line."""
         return self.caption.replace("\n", " ")
 
     @property
     def told(self) -> str:
-        """The caption, with a note if a page leaves rows out."""
+        """Return the caption with its notes, and a note if a page leaves rows out."""
+        return " ".join(filter(None, [self.text, *self.notes, self.cut]))
+
+    @property
+    def cut(self) -> str:
+        """Return a note if a page leaves rows out; else empty."""
         total = max(len(self.records), self.total)
-        more = f" The first {MAX_ROWS} of {total}; the Parquet files hold all."
-        return f"{self.text}{more if total > MAX_ROWS else ''}"
+        is_cut = total > MAX_ROWS
+        return f"The first {MAX_ROWS} of {total}; the Parquet files hold all." if is_cut else ""
+
+    @property
+    def extra(self) -> list[int]:
+        """Return the columns that a page shows on demand, where the table is wide."""
+        if not self.first or len(self.heads) <= MAX_COLUMNS:
+            return []
+        main = [self.heads[0], *(head for head in self.first if head in self.heads)]
+        return [i for i, head in enumerate(self.heads) if head not in main[:MAX_COLUMNS]]
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Cells of the rows that a page shows."""
+        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     @property
     def choices(self) -> list[int]:
-        """Indices of the columns that have a list to choose from."""
+        """Return the indices of the columns that a page filters by."""
         return [self.heads.index(head) for head in self.chosen_by]
 
     def options(self, index: int) -> list[str]:
-        """Values of a column in the order in which they appear."""
+        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(row[index].text for row in self.rows))
 
     def is_number(self, index: int) -> bool:
-        """Whether most cells of a column that have a value are numbers; a few say why not."""
+        """Return whether most cells of a column that have a value are numbers."""
         return index > 0 and self._numbers[index]
 
     # A page asks for each of its cells.
@@ -90,8 +109,8 @@ class Table:
 
     @property
     def bare(self) -> "Table":
-        """Return the table without its caption."""
-        return replace(self, caption="")
+        """Return the table without its caption and notes."""
+        return replace(self, caption="", notes=())
 
     def without_blank(self) -> "Table":
         """Return the table without columns that say nothing."""
@@ -109,7 +128,7 @@ class Table:
             UserError: a column that was asked for is not there.
         """
         lines = self.caption.replace(BEST, "* best, ' second.").splitlines()
-        told = [Prose(line).on(screen) for line in lines]
+        told = [Prose(line).on(screen) for line in [*lines, *self.notes]]
         if not self.records:
             return "\n".join(told)
         columns = [[record[head] for record in self.records] for head in self.heads]

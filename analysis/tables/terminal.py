@@ -46,18 +46,12 @@ def layout(
     rules: Container[int],
     screen: Screen,
 ) -> str:
-    """Lay out a table for a screen.
+    """Lay out a table for a screen; the first column is always shown.
 
-    Args:
-        heads: of the columns; the first column, which names the rows, always stands.
-        columns: texts of the cells of each column.
-        are_numbers: whether a column stands at the right.
-        first: heads of the columns that matter most.
-        rules: numbers of the rows before which a rule stands.
-        screen: where it is shown.
+    ``first`` are heads of the columns that matter most, ``rules`` the rows with a line above.
 
     Raises:
-        UserError: a column that was asked for is not there.
+        UserError: a requested column does not exist.
     """
     every = [_Column.of(*each) for each in zip(heads, columns, are_numbers, strict=True)]
     if screen.columns:
@@ -80,7 +74,7 @@ def column_key(head: str) -> str:
 
 
 def _asked(heads: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Places of the columns that were asked for, behind the one that names the rows."""
+    """Return the indices of the requested columns, behind the one that names the rows."""
     keys = [column_key(head) for head in heads]
     for name in names:
         if column_key(name) not in keys:
@@ -89,7 +83,7 @@ def _asked(heads: Sequence[str], names: Sequence[str]) -> list[int]:
 
 
 def _that_fit(columns: Sequence[_Column], by_need: Sequence[int], width: int | None) -> list[int]:
-    """Places of the columns that there is room for, the first needed one in any case."""
+    """Return the indices of the columns that fit, the most important one in any case."""
     if width is None:
         return list(by_need)
     shown: list[int] = []
@@ -103,7 +97,7 @@ def _that_fit(columns: Sequence[_Column], by_need: Sequence[int], width: int | N
 
 
 def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:
-    """Widths of columns that stand side by side: what room is left goes to the first of them."""
+    """Return the widths of adjacent columns; spare room goes to the first of them."""
     if width is None:
         return [column.most for column in columns]
     room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
@@ -137,7 +131,7 @@ def _lines(columns: Sequence[_Column], widths: Sequence[int], rules: Container[i
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """Lines of a cell: several where it is too long, indented from the second on."""
+    """Return the lines of a cell, indented from the second on."""
     if len(text) <= width:
         return [text]
     first, *others = wrap(text, width, _INDENT)
@@ -145,7 +139,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _narrowest(text: str, lines: int, indent: str = "") -> int:
-    """The smallest width in which a text takes so many lines."""
+    """Return the smallest width in which a text takes so many lines."""
     width = max(map(len, text.split()), default=0) + len(indent)
     while len(wrap(text, max(width, 1), indent)) > lines:
         width += 1

@@ -1,4 +1,4 @@
-"""Every command with its arguments and options, as ``--help`` has them."""
+"""Generate the reference of commands, with arguments and options as in ``--help``."""
 
 import inspect
 from collections.abc import Mapping
@@ -15,16 +15,22 @@ Parameter = TyperArgument | TyperOption
 
 
 def commands() -> Mapping[str, Any]:
-    """Name to command."""
+    """Return the commands by name, those of a group as ``analyze ranks``, hidden ones too."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    return group.commands
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        below = command.commands if isinstance(command, TyperGroup) else None
+        found |= {f"{name} {key}": one for key, one in below.items()} if below else {name: command}
+    return found
 
 
 def every_command() -> str:
-    """A section a command."""
+    """Return a section for each visible command."""
     parts = []
     for name, command in commands().items():
+        if command.hidden:
+            continue
         parts += [f"## `{name}`", inspect.cleandoc(command.help or "")]
         if command.examples:
             parts.append("\n".join(["```", *command.examples, "```"]))

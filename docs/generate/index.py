@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib import registry
-from tune_calib.cli.registries import LISTS, Listing
+from tune_calib.cli.registries import REGISTRIES
 
 PATH = Path(registry.__file__).with_name("index.json")
 _SLOW = ("methods", "datasets", "backbones", "ladder-figures", "search-figures")
@@ -17,23 +17,23 @@ _SLOW = ("methods", "datasets", "backbones", "ladder-figures", "search-figures")
 
 def build_index() -> dict[str, Any]:
     """Return the index: by package its modules, its records and the names of its families."""
-    listings = [LISTS[what] for what in _SLOW]
-    content = {each.registry.package: _of(each) for each in listings if isinstance(each, Listing)}
+    content = {REGISTRIES[what][0].package: _index(what) for what in _SLOW}
     plain: dict[str, Any] = json.loads(json.dumps(content))
     return plain
 
 
-def _of(listing: Listing[Any]) -> dict[str, Any]:
-    own = listing.registry
+def _index(what: str) -> dict[str, Any]:
+    own = REGISTRIES[what][0]
     families = own.family_names()  # first, since it imports every module
-    records = {name: {"module": own.homes[name], **_facts(listing, name)} for name in own}
+    records = {name: {"module": own.homes[name], **_facts(what, name)} for name in own}
     return {"modules": own.modules(), "families": families, "records": records}
 
 
-def _facts(listing: Listing[Any], name: str) -> dict[str, Any]:
-    """Return what ``list`` says of a record, and what ``cite``, ``--set`` and ``--recipe`` need."""
-    record = listing.registry[name]
-    facts = listing.describe(record)
+def _facts(what: str, name: str) -> dict[str, Any]:
+    """Return what the command line needs of a record, without an import of its module."""
+    registry_, describe = REGISTRIES[what]
+    record = registry_[name]
+    facts = describe(record)
     if hasattr(record, "bibtex"):
         facts |= {"bibtex": record.bibtex, "fields": list(record.params.model_fields)}
     if hasattr(record, "quick"):

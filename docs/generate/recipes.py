@@ -8,7 +8,7 @@ from tune_calib.spec.describe import code
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
 from tune_calib.spec.trial import SLOTS
-from tune_calib.text import as_setting
+from tune_calib.text import format_setting
 
 Columns = Mapping[str, Mapping[str, Mapping[str, object]]]
 
@@ -47,7 +47,9 @@ def _published(recipe: Recipe) -> Iterator[str]:
     yield _settings({"value": recipe.settings, **own})
     for method, places in recipe.methods.items():
         for place, values in places.items():
-            told = ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in values.items())
+            told = ", ".join(
+                f"`{key}` = `{format_setting(value)}`" for key, value in values.items()
+            )
             where = f" {_place(place)}" if place else ""
             yield f"[`{method}`](methods/{method}.md){where}: {told}."
     methods = [name for name in METHODS if METHODS[name].recipe == recipe.name]
@@ -74,4 +76,4 @@ def _settings(columns: Columns) -> str:
 
 def _value(settings: Mapping[str, Mapping[str, object]], slot: str, key: str) -> str:
     own = settings.get(slot, {})
-    return code(as_setting(own[key])) if key in own else ""
+    return code(format_setting(own[key])) if key in own else ""

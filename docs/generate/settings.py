@@ -19,7 +19,7 @@ def of_slots() -> str:
                 fields.range_of(field),
                 linked(fields.first_paragraph(field)).replace("``", "`").replace("../", ""),
             )
-            for name, field in fields.shown(model).items()
+            for name, field in fields.list_settings(model).items()
         ]
         head = ("setting", "default", "may be", "meaning")
         parts += [f"## {slot.capitalize()}", table(head, rows)]

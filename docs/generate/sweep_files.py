@@ -6,15 +6,15 @@ from docs.generate.page import table
 from tune_calib.spec.describe import code
 from tune_calib.spec.experiment import (
     Entry,
+    ExperimentFile,
     Method,
     SearchOptions,
     SeedCounts,
-    SweepFile,
     TrialResources,
 )
 
 _PARTS: dict[str, type[BaseModel]] = {
-    "At the top": SweepFile,
+    "At the top": ExperimentFile,
     "In an entry": Entry,
     "In `search`": SearchOptions,
     "Of a method in `methods`": Method,

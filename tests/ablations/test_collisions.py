@@ -11,10 +11,10 @@ from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
 from tune_calib.results.tables import write_results
-from tune_calib.spec.asked import LARGEST_PLAN, Asked, Seeds, refuse_large
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
 from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.folder import refuse_mended
 from tune_calib.tuning.search.candidates import Candidates
@@ -57,7 +57,7 @@ def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, se
     expected = {i for i, rung in enumerate(ladder.rungs) if with_controls or rung.kind != "control"}
     told = ""
     try:
-        planned = expand(ladder, Asked(given, SEEDS[seeds], controls=with_controls))
+        planned = expand(ladder, ResolvedRequest(given, SEEDS[seeds], controls=with_controls))
     except UserError as error:
         told = str(error)
     if not told:
@@ -93,18 +93,18 @@ def test_two_rungs_that_a_setting_makes_one_are_named_before_anything_starts(
 
 
 def test_a_rung_without_head_is_one_trial_under_several_head_seeds():
-    planned = expand(LADDERS["mac_cal"], Asked(seeds=SEEDS["crossed"]))
+    planned = expand(LADDERS["mac_cal"], ResolvedRequest(seeds=SEEDS["crossed"]))
     assert [trial.rung for trial in planned].count(0) == 2
     assert [trial.rung for trial in planned].count(1) == 6
 
 
 def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
     default = METHODS["fl"].params().gamma
-    ladder = side_by_side(["fl", "fl"], [{}, {"network": {"gamma": default}}])
+    ladder = build_comparison(["fl", "fl"], [{}, {"network": {"gamma": default}}])
     with pytest.raises(
         UserError, match=r"'fl' and 'fl gamma=.*' are one and the same trial; leave"
     ):
-        expand(ladder, Asked(seeds=SEEDS["paired"]))
+        expand(ladder, ResolvedRequest(seeds=SEEDS["paired"]))
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp
 @each("is_default", [True, False])
 def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, tmp_path):
     """The defaults of ce are the baseline."""
-    candidates = Candidates(method, Asked())
+    candidates = Candidates(method, ResolvedRequest())
     defaults = candidates.first()[0]
     point = defaults if is_default else {**defaults, **dict([last_choice(candidates)])}
-    question = Question(method, Asked(), Objective(("ece",), 0.01))
+    question = Question(method, ResolvedRequest(), Objective(("ece",), 0.01))
     job = SearchJob(question, 4, Site(tmp_path, tmp_path / "store"))
     choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any")
     asked = _job(job, choice, [Look(seeds=2, command="again")], "again", None)
@@ -165,7 +165,7 @@ def test_a_plan_that_is_too_large_is_refused_by_its_counts(counts):
 def test_the_rungs_count_too():
     seeds = Seeds.count(LARGEST_PLAN // 2, None, None)
     with pytest.raises(UserError, match="300,000 trials are planned"):
-        expand(LADDERS["mac_cal"], Asked(seeds=seeds))
+        expand(LADDERS["mac_cal"], ResolvedRequest(seeds=seeds))
     refuse_large(LARGEST_PLAN)
 
 

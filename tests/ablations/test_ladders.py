@@ -9,12 +9,12 @@ import ablations
 from analysis.published import published
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS, expand, left_out
+from tune_calib.spec.ladder import LADDERS, expand, find_left_out
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import all_of, side_by_side
+from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
@@ -23,7 +23,9 @@ TWO = Seeds((0, 1), (0, 1), is_paired=True)
 @each("name", list(LADDERS))
 def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     ladder = LADDERS[name]
-    planned = expand(ladder, Asked({"data": {"dataset": dataset}}, TWO, controls=True).suited())
+    planned = expand(
+        ladder, ResolvedRequest({"data": {"dataset": dataset}}, TWO, controls=True).with_recipe()
+    )
     assert [trial.rung for trial in planned] == [
         i for i in range(len(ladder.rungs)) for _ in TWO.head
     ]
@@ -46,9 +48,9 @@ def test_every_file_of_ablations_registers_its_ladder():
 @pytest.mark.parametrize("own_recipes", [False, True])
 def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
     planned = expand(
-        side_by_side(["ce", "tst", "balcal", "temperature"]),
-        Asked(
-            given={"network": {"epochs": 7}},
+        build_comparison(["ce", "tst", "balcal", "temperature"]),
+        ResolvedRequest(
+            overrides={"network": {"epochs": 7}},
             seeds=TWO,
             recipe=replace(RECIPES["quick"], settings={"head": {"lr": 0.05, "views": 3}}),
             own_recipes=own_recipes,
@@ -63,8 +65,8 @@ def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
 
 
 def test_methods_joined_by_plus_are_one_pipeline():
-    ladder = side_by_side(["ls+mac_cal+temperature", "tst+temperature"])
-    first, second = expand(ladder, Asked())
+    ladder = build_comparison(["ls+mac_cal+temperature", "tst+temperature"])
+    first, second = expand(ladder, ResolvedRequest())
     slots = first.spec.network, first.spec.head, first.spec.posthoc
     assert [slot.method for slot in slots] == ["ls", "mac_cal", "temperature"]
     assert (second.spec.network.method, second.spec.head.method) == ("ce", "tst")
@@ -80,12 +82,12 @@ def test_methods_joined_by_plus_are_one_pipeline():
 )
 def test_a_pipeline_that_makes_no_sense_is_refused(pipelines, told):
     with pytest.raises(UserError, match=told):
-        side_by_side(pipelines)
+        build_comparison(pipelines)
 
 
 def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_train():
     given = {"network": {"epochs": 14}, "head": {"epochs": 6}}
-    planned = expand(LADDERS["decoupling"], Asked(given, TWO))
+    planned = expand(LADDERS["decoupling"], ResolvedRequest(given, TWO))
     networks = {trial.label: trial.spec.network for trial in planned}
     base, longer = networks["joint"], networks["joint, longer"]
     assert (base.epochs, longer.epochs) == (14, 20)
@@ -98,8 +100,8 @@ def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_tr
 
 @pytest.mark.parametrize("kind", ["posthoc", "head", "network"])
 def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
-    ladder, asked = all_of(kind), Asked({"data": {"dataset": "digits"}})
-    absent = [rung.label for rungs in left_out(ladder, asked).values() for rung in rungs]
+    ladder, asked = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})
+    absent = [rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs]
     assert absent == (["beta"] if kind == "posthoc" else [])
     of_kind = {name for name in METHODS if METHODS[name].kind == kind}
     planned = expand(ladder, asked)
@@ -112,13 +114,13 @@ def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
 
 
 def test_a_method_that_was_named_is_refused_and_not_left_out():
-    asked = Asked({"data": {"dataset": "digits"}})
-    named = side_by_side(["temperature", "beta"])
-    assert left_out(named, asked) == {}
+    asked = ResolvedRequest({"data": {"dataset": "digits"}})
+    named = build_comparison(["temperature", "beta"])
+    assert find_left_out(named, asked) == {}
     with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
         expand(named, asked)
 
 
 def test_a_kind_that_there_is_not_is_refused():
     with pytest.raises(UserError, match="no method is of kind 'posthocs'; did you mean 'posthoc'"):
-        all_of("posthocs")
+        build_kind_comparison("posthocs")

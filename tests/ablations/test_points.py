@@ -6,10 +6,10 @@ import pytest
 import yaml
 
 from tests.support import each
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import content_hash
 
 ROOT = Path(__file__).parents[2]
@@ -18,14 +18,17 @@ FEDLAS = METHODS["fedlas_ls"]
 
 
 def specs(ladder, **given):
-    return {trial.label: trial.spec for trial in expand(LADDERS[ladder], Asked(given).suited())}
+    return {
+        trial.label: trial.spec
+        for trial in expand(LADDERS[ladder], ResolvedRequest(given).with_recipe())
+    }
 
 
 @each("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
 @each("ladder", ["fedlas_sensitivity", "fedlas_plane"])
 def test_the_published_point_is_the_base_on_every_data_set(ladder, dataset):
     given = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
-    planned = expand(LADDERS[ladder], Asked(given))
+    planned = expand(LADDERS[ladder], ResolvedRequest(given))
     base = planned[0].spec.network.params
     assert base == FEDLAS.params(**FEDLAS.dataset_defaults.get(dataset, {}))
     moved = [
@@ -68,7 +71,7 @@ def test_heads_that_train_nothing_have_one_epoch_whatever_is_asked_for():
 def test_the_example_of_imbalance_runs_each_factor_on_a_training_set_of_its_own():
     file = yaml.safe_load((ROOT / "docs/examples/imbalance.yaml").read_text())
     given = [entry.get("set", {}) for entry in file["entries"].values()]
-    planned = [expand(LADDERS["imbalance"], Asked(own)) for own in given]
+    planned = [expand(LADDERS["imbalance"], ResolvedRequest(own)) for own in given]
     assert [trials[0].spec.data.imbalance for trials in planned] == [1, 10, 50, 100]
     assert all(len({content_hash(t.spec.data) for t in trials}) == 1 for trials in planned)
     hashes = [trial.spec.hash for trials in planned for trial in trials]

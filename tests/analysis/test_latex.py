@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import analysis
-from analysis.compare import rank_tables, significance_tables
+from analysis.compare import ranks, significance
 from analysis.compare.blocks import Matched
 from analysis.compare.ranks import rank
 from analysis.compare.significance import judge
@@ -23,8 +23,7 @@ from analysis.load import load
 from analysis.published import published, published_tables
 from analysis.search import files as search_files
 from analysis.search.load import load_search
-from analysis.tables.latex import latex
-from analysis.tables.latex_text import escape
+from analysis.tables.latex import escape, latex
 from analysis.tables.table import table_of
 from tests import fake_results
 from tests.support import each
@@ -71,7 +70,7 @@ def declared(test, methods, blocks=6):
     chance = np.random.default_rng(0)
     values = {m: 0.1 * k + chance.normal(0.1, 0.01, blocks) for k, m in enumerate(methods)}
     verdict = judge(Matched("ece", "seed", pd.DataFrame(values)), test, methods[0])
-    return significance_tables.view(verdict).render("latex")
+    return significance.view(verdict).render("latex")
 
 
 def search(folder):
@@ -106,9 +105,9 @@ CASES = {
     "friedman of many": lambda out: declared("friedman", MANY),
     "friedman": lambda out: declared("friedman", ODD),
 } | {
-    f"ranks of {name}": lambda out, name=name: rank_tables.view(
-        rank(published(name), "ece")
-    ).render("latex")
+    f"ranks of {name}": lambda out, name=name: ranks.view(rank(published(name), "ece")).render(
+        "latex"
+    )
     for name in published_tables()
     if "ece" in set(published(name).query("backbone != 'average'")["metric"])
     and name not in ("maccal/table3",)
@@ -190,5 +189,5 @@ def test_caption_and_label_can_be_given_for_latex_alone():
 @each("label", ["a{b", "50%", "a\\b", "#1"])
 def test_a_label_that_latex_does_not_take_is_one_line(label):
     arguments = ["ranks", "--published", "fedlas/table1", "--latex", "--label", label]
-    with pytest.raises(UserError, match="LaTeX takes no"):
+    with pytest.raises(UserError, match="LaTeX allows no"):
         raise CliRunner().invoke(app, arguments).exception

@@ -1,5 +1,6 @@
-"""The notebooks run as they are, and are kept without outputs."""
+"""The notebooks run as they are, and are stored with their outputs."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -17,12 +18,19 @@ def test_there_are_notebooks():
 
 
 @each("path", NOTEBOOKS)
-def test_outputs_are_stripped_and_cells_are_short(path):
-    for cell in nbformat.read(path, as_version=4).cells:
-        if cell.cell_type == "code":
-            assert cell.outputs == []
-            assert cell.execution_count is None
-            assert len(cell.source.splitlines()) <= 12
+def test_figures_are_stored_small_and_cells_are_short(path):
+    assert path.stat().st_size < 300_000
+    code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    outputs = [out for cell in code for out in cell.outputs]
+    assert [out for out in outputs if "image/png" in out.get("data", {})]
+    assert {out.output_type for out in outputs} <= {"stream", "display_data", "execute_result"}
+    assert all(len(cell.source.splitlines()) <= 12 for cell in code)
+
+
+@each("name", ["ladder", "sensitivity"])
+def test_notebooks_of_opened_results_use_public_names_only(name):
+    source = (FOLDER / f"{name}.ipynb").read_text()
+    assert not re.search(r"(from|import) (analysis|tune_calib\.)", source)
 
 
 def test_notebooks_run_from_the_example_and_from_the_results_of_a_paper(tmp_path):

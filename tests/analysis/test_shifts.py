@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from analysis.compare.ranks import collect
+from analysis.compare.gather import collect
 from analysis.ladder.report import write_report
 from analysis.ladder.shift_tables import means, shift_tables
 from analysis.ladder.shift_tables import table as printed
@@ -72,13 +72,13 @@ def test_a_table_says_which_kinds_it_lacks(out):
     for table in shift_tables(load(out)):
         assert [each.head for each in table.columns] == ["fog", "speckle noise"]
         assert "(frost is not generated)" in table.about
-        lacking = table.about.partition("Not looked at: ")[2].partition(";")[0].split(", ")
+        lacking = table.about.partition("Not evaluated: ")[2].partition(";")[0].split(", ")
         wanted = [kind_title(kind) for kind in FAMILIES["generated"] if kind != "fog"]
         assert lacking == wanted
     fake_results.add_shifts(out, [f"generated/{kind}" for kind in FAMILIES["generated"]])
     sweep = load(out)
     for table in shift_tables(sweep):
-        assert "Not looked at" not in table.about
+        assert "Not evaluated" not in table.about
         assert ". Mean ± sd over 3 seeds" in printed(sweep, table).caption
         heads = [each.head for each in table.columns]
         assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)

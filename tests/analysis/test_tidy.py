@@ -2,7 +2,7 @@ import pytest
 
 from analysis.ladder.report import write_report
 from analysis.load import load
-from analysis.published import beside, published, published_tables
+from analysis.published import compare_with, published, published_tables
 from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
 from tests import fake_results
 from tests.support import each
@@ -95,10 +95,10 @@ def test_published_tables_are_all_there_and_ood_stands_on_its_split():
 def test_a_sweep_can_stand_beside_another_table(out):
     sweep = load(out)
     sweep.manifest.rungs[1] = sweep.rungs[1].model_copy(update={"label": "fedlas_ls"})
-    shown = beside(sweep, "fedlas/table1")
+    shown = compare_with(sweep, "fedlas/table1")
     assert [rung.published for rung in shown.rungs] == [None, "FeDLaS-LS", None, None]
     with pytest.raises(UserError, match="prints none of this sweep's methods"):
-        beside(load(out), "fedlas/table4")
+        compare_with(load(out), "fedlas/table4")
     assert "printed in maccal/table5" in write_report(out, "maccal/table5")
 
 

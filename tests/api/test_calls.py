@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import typer
 
 import tune_calib
 from docs.generate import stubs
+from docs.generate.commands import commands
 from tests.support import each, here, rows
-from tune_calib.cli import app
-from tune_calib.cli.request import read
+from tune_calib.cli.request import read_request
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import (
@@ -26,10 +25,10 @@ from tune_calib.spec.request import (
 )
 from tune_calib.spec.resolve import resolve_settings
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = commands()
 CALLS = ("ablate", "compare", "search", "evaluate", "run")
 # Of a terminal alone: what is printed, and plans that are not carried out.
-NOT_OF_CALLS = {"dry_run", "gpu_model", "help", "columns", "wide"}
+NOT_OF_CALLS = {"dry_run", "gpu_model", "help", "columns", "wide", "print_schema"}
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -90,7 +89,7 @@ def test_the_command_of_a_request_makes_it_again(name):
     words = shlex.split(format_command(name, request))
     assert words[:2] == ["tune-calib", name]
     parsed = COMMANDS[name].make_context(name, words[2:]).params
-    again = read(MODELS[name], {key: parsed[key] for key in MODELS[name].model_fields})
+    again = read_request(MODELS[name], {key: parsed[key] for key in MODELS[name].model_fields})
     assert again == request
     if name == "ablate":
         settings = resolve_settings(request)

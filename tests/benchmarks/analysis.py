@@ -133,7 +133,8 @@ def _write_sweep(out: Path, dataset: str, trials: pd.DataFrame) -> None:
 
 def ours(root: Path) -> dict[str, Any]:
     """Load, filter and rank with this project; then the curves."""
-    from analysis.compare.ranks import collect, rank
+    from analysis.compare.gather import collect
+    from analysis.compare.ranks import rank
     from analysis.load import load
     from analysis.tidy import choose
 

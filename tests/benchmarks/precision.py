@@ -16,7 +16,7 @@ from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.metrics.summary import evaluate
-from tune_calib.spec.settings import effective, suited_to
+from tune_calib.spec.settings import find_recipe, resolve_spec
 
 SEEDS = 5
 METRICS = ("accuracy", "ece", "nll")
@@ -26,7 +26,7 @@ def trained(dataset: str, precision: str, seed: int) -> dict[str, float]:
     """Metrics on test and CPU seconds of one network of the data set's ``quick``."""
     network: dict[str, Any] = {"precision": precision, "seed": seed}
     asked = {"data": {"dataset": dataset}, "network": network}
-    spec = effective(asked, suited_to(asked))
+    spec = resolve_spec(asked, find_recipe(asked))
     splits = load_development(spec.data, CIFAR10_ROOT)
     trainer = NetworkTrainer(spec, splits, CPU)
     start = time.process_time()

@@ -13,8 +13,8 @@ from tests.benchmarks.common import CPU, Setting, cifar_sized, digits
 from tune_calib.data.augment import crop_flip, draw_views, normalise
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
 from tune_calib.engine.population import PopulationTrainer, population_key
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.head import HeadSlot
 
 HEAD_SEEDS = 5
@@ -51,7 +51,7 @@ def as_published(setting: Setting, slot: HeadSlot) -> None:
 def ladder_heads() -> list[HeadSlot]:
     """The five head rungs of the ladder, for every head seed."""
     seeds = Seeds((0,), tuple(range(HEAD_SEEDS)), is_paired=False)
-    planned = expand(LADDERS["mac_cal"], Asked(seeds=seeds))
+    planned = expand(LADDERS["mac_cal"], ResolvedRequest(seeds=seeds))
     return [trial.spec.head for trial in planned if trial.spec.head is not None]
 
 

@@ -9,9 +9,9 @@ import optuna
 from ray import tune
 
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import PlannedTrial, expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.executor import ALL_EPOCHS, Resources
 from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.launch import RayExecutor, ray_session
@@ -33,8 +33,8 @@ def planned_heads(count: int) -> list[PlannedTrial]:
         "data": {"dataset": "digits"},
     }
     seeds = Seeds((0,), tuple(range(count)), is_paired=False)
-    ladder = side_by_side(["mac_cal"], [{}])
-    return expand(ladder, Asked(given, seeds).suited())
+    ladder = build_comparison(["mac_cal"], [{}])
+    return expand(ladder, ResolvedRequest(given, seeds).with_recipe())
 
 
 def circumstances(out: Path, store: Path) -> Circumstances:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import Settings
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.driver import MIN_SHARE, open_ledger, search
 from tune_calib.tuning.search.job import Question, SearchJob
@@ -32,7 +32,7 @@ def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -
     dataset = given.get("data", {}).get("dataset", "digits")
     question = Question(
         method="mac_cal",
-        asked=Asked(given).suited(),
+        asked=ResolvedRequest(given).with_recipe(),
         objective=Objective(("ece",), 0.05),
         **how,
     )

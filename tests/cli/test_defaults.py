@@ -5,12 +5,13 @@ import sys
 import pytest
 import typer
 
+from docs.generate.commands import commands
 from tests import fake_results
 from tests.support import each, here
 from tune_calib.cli import app, defaults
-from tune_calib.cli.options import typed
+from tune_calib.cli.common import format_typed
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = commands()
 
 
 @pytest.fixture
@@ -94,9 +95,9 @@ def test_a_command_that_goes_on_names_them_as_options(folder, monkeypatch):
     write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
     words = ["ablate", "mac_cal", "--seeds", "5"]
     monkeypatch.setattr(sys, "argv", ["tune-calib", *words])
-    assert typed() == "tune-calib ablate mac_cal --seeds 5"
+    assert format_typed() == "tune-calib ablate mac_cal --seeds 5"
     with defaults.in_force(context_of(*words)) as told:
-        command = typed()
+        command = format_typed()
         assert told == ("from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable")
     assert command.endswith("--seeds 5 --set head.gamma=0.9 --set head.lr=1 --portable")
     (folder / "tune-calib.toml").unlink()
@@ -118,8 +119,9 @@ METHODS.register(replace(METHODS["fl"], name="planted"))
 
 def test_every_command_declares_whether_it_trains():
     assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
-        "averages", "cite", "diff", "explain", "import", "list", "ranks", "report", "schema",
-        "significance", "status",
+        "analyze averages", "analyze diff", "analyze ranks", "analyze significance", "averages",
+        "cite", "diff", "explain", "import", "list", "ranks", "report", "schema", "significance",
+        "status",
     }  # fmt: skip
 
 
@@ -183,8 +185,8 @@ def test_help_shows_them(folder, monkeypatch):
         ("gpus = 'x'", "must be 0, 1 or 1/k, got x"),
         ("out = 'runs/x'", "--out is typed each time"),
         ("[evaluate]\nextend = true", "evaluate: --extend is typed each time"),
-        ("data-root = 'a'\ndata_root = 'b'", "data-root stands there twice"),
-        ("seeds =", "is no TOML"),
+        ("data-root = 'a'\ndata_root = 'b'", "data-root appears twice"),
+        ("seeds =", "is not valid TOML"),
         ("search = 3", "no option 'search'"),
     ],
 )
@@ -197,7 +199,7 @@ def test_a_wrong_file_is_one_line(text, told, folder, refusal):
 
 def test_a_wrong_file_of_another_encoding_or_kind_is_one_line(folder, refusal):
     (folder / "tune-calib.toml").write_bytes(b"\xff\xfe")
-    assert "is no TOML" in refusal("ablate", "mac_cal")
+    assert "is not valid TOML" in refusal("ablate", "mac_cal")
     (folder / "tune-calib.toml").unlink()
     (folder / "tune-calib.toml").mkdir()
     assert "name another place" in refusal("ablate", "mac_cal")

@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-import typer.main
 
+from docs.generate.commands import commands
 from tests import fake_results
 from tests.support import command_line, each, run_of, small_spec
-from tune_calib.cli import app, main
+from tune_calib.cli import main
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import works_of
 from tune_calib.experiments.file import read_sweep_file
@@ -20,7 +20,7 @@ from tune_calib.experiments.run import Ended, run_sweep
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.trainables import trainable
 
-COMMANDS = typer.main.get_command(app).commands
+COMMANDS = commands()
 OPTIONS = [
     (name, option.opts[0], option.multiple)
     for name, command in COMMANDS.items()
@@ -130,12 +130,12 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
 @each("nothing", ["", " ", "="])
 def test_an_empty_option_is_refused(command, option, nothing, refusal):
     words = [f"{option}="] if nothing == "=" else [option, nothing]
-    assert f"{option} is empty" in refusal(command, "x", *words)
+    assert f"{option} is empty" in refusal(*command.split(), "x", *words)
 
 
 @each(("command", "option"), [(name, option) for name, option, multiple in OPTIONS if not multiple])
 def test_an_option_of_one_value_is_given_once(command, option, refusal):
-    assert f"{option} is given twice" in refusal(command, "x", option, "1", option, "2")
+    assert f"{option} is given twice" in refusal(*command.split(), "x", option, "1", option, "2")
 
 
 @each(
@@ -166,7 +166,7 @@ def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path
 
 def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
     assert "unknown --test 'foo'" in refusal("report", out, "--test", "foo")
-    assert "side by side" in refusal("report", out, "--test", "t")
+    assert "steps of a ladder are no rivals" in refusal("report", out, "--test", "t")
 
 
 WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
@@ -205,14 +205,14 @@ def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_pat
 
 STOPPED = """
 import time
-from tune_calib.cli.options import stoppable
+from tune_calib.cli.common import run_stoppable
 def work():
     try:
         print("begun", flush=True)
         time.sleep(60)
     finally:
         time.sleep(60)  # Ray takes its time to end
-stoppable("THIS COMMAND", work)
+run_stoppable("THIS COMMAND", work)
 """
 
 
@@ -226,28 +226,28 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.3)
     process.kill()
-    assert "go on with: THIS COMMAND" in process.communicate(timeout=60)[1]
+    assert "continue with: THIS COMMAND" in process.communicate(timeout=60)[1]
 
 
 def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
-    from tune_calib.spec.asked import Asked
     from tune_calib.spec.ladder import LADDERS, expand
     from tune_calib.spec.metrics import format_value
-    from tune_calib.text import counted
+    from tune_calib.spec.resolved import ResolvedRequest
+    from tune_calib.text import format_count
     from tune_calib.tuning.caption import conditions
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = conditions(expand(ladder, Asked(given)), ladder, Asked(given))
+    told = conditions(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
-    assert [counted(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
+    assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")
 
 
 IGNORED = """
 import os, signal, time
-from tune_calib.cli.options import stoppable
+from tune_calib.cli.common import run_stoppable
 
 class Finalized:
     def __del__(self):
@@ -259,13 +259,13 @@ def work():
     time.sleep(20)
     print("went on")
 
-stoppable("the same again", work)
+run_stoppable("the same again", work)
 """
 
 
 def test_a_signal_within_a_finalizer_stops_too():
     done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True)
-    assert "stopped by SIGINT; go on with: the same again" in done.stderr
+    assert "stopped by SIGINT; continue with: the same again" in done.stderr
     assert done.returncode != 0
     assert "Exception ignored" not in done.stderr
     assert "went on" not in done.stdout

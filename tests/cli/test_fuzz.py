@@ -39,6 +39,7 @@ LINES = [
     "ranks DIR --metric ece",
     "significance DIR --test t --baseline vanilla --metric ece",
     "pictures DIR --store OUT",
+    "report DIR --pictures --store OUT",
     "resume DIR --trials 3 --retry crashed",
     "evaluate DIR --seeds 2",
     "run FILE",

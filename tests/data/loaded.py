@@ -6,8 +6,8 @@ import pytest
 
 from tune_calib.data.splits import Development, load_development
 from tune_calib.errors import UserError
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -30,5 +30,5 @@ def refused(slot: DataSlot, root: Path) -> str:
 
 
 def described(name: str, root: Path, images: Path, **data) -> DataSlot:
-    asked = Asked({"data": {"dataset": name, **data}}).described(root, images)
-    return TrialSpec.build(data=asked.given["data"], network={}).data
+    asked = ResolvedRequest({"data": {"dataset": name, **data}}).with_scanned_data(root, images)
+    return TrialSpec.build(data=asked.overrides["data"], network={}).data

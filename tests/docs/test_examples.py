@@ -34,7 +34,7 @@ from pathlib import Path
 from tests.support import drive, run_of
 from tune_calib.spec import plugins
 from tune_calib.engine.store import Store
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.results.tables import read_table
@@ -44,7 +44,7 @@ names = ("ladder", "metric", "dataset", "backbone")
 plugins.load(*(f"docs/examples/plugin_{name}.py" for name in names))
 
 asked = {"data": {"dataset": "digits5"}, "network": {"backbone": "perceptron", "epochs": 2}}
-trials = expand(LADDERS["smoothing"], Asked(asked, controls=True).suited())
+trials = expand(LADDERS["smoothing"], ResolvedRequest(asked, controls=True).with_recipe())
 out = Path(sys.argv[1])
 drive(trainable("ce")({**asked, "run": run_of(out, Store(out / "store"))}))
 (row,) = read_table(out, "trials").to_pylist()
@@ -123,12 +123,13 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     (reading,) = blocks(page("results-on-disk"), "python")
     exec(reading, {})
     assert "temperature" in capsys.readouterr().out
-    (drawing,) = blocks(page("analysis"), "python")
+    drawing, figures = blocks(page("analysis"), "python")
     drawing = drawing.replace("runs/mixup/alpha-digits", "analysis/example/search")
     drawing = drawing.replace("network.alpha", "head.gamma").replace(', "test")', ")")
     mpl.use("Agg")
     exec(drawing, {})
     assert plt.gca().get_lines() or plt.gca().collections
+    exec(figures.replace("runs/search", "analysis/example/search"), {})
     plt.close("all")
     *_, opening = blocks(page("python"), "python")
     exec(opening.replace("reliability.png", str(tmp_path / "it.png")), {"tune_calib": tune_calib})

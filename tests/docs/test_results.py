@@ -8,7 +8,7 @@ from functools import cache
 from analysis.reproduction.overview import Stored, read_all
 from docs.results import IMAGES, PAGE, ROOT, SHIPPED, page
 from tests.support import each, here
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.contents import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -16,7 +16,7 @@ from tune_calib.spec.reproduction import REPRODUCTIONS
 @cache
 def stored() -> list[Stored]:
     """What ships, which takes seconds to read."""
-    return read_all(place(str(SHIPPED)))
+    return read_all(parse_path(str(SHIPPED)))
 
 
 def folders() -> list[str]:

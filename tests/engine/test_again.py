@@ -94,4 +94,4 @@ def test_a_folder_without_numbers_is_one_line(tmp_path):
 
 
 def test_corruptions_are_asked_for_where_trials_are_run(refusal, tmp_path):
-    assert "again with --shift corruptions" in refusal("pictures", tmp_path, "--shift", "x")
+    assert "run with --shift corruptions" in refusal("pictures", tmp_path, "--shift", "x")

@@ -17,7 +17,7 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
-from tune_calib.paths import RemotePlace
+from tune_calib.paths import RemotePath
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 
@@ -140,8 +140,8 @@ def test_a_store_out_of_reach_breaks_no_trial(store):
     spec = spec_of("retrain", "temperature")
     tensors = load_classifier(spec, store, never, CPU).tensors
     with pytest.raises(UserError, match="cannot read nowhere://bucket"):
-        artifact_manifest(RemotePlace("nowhere://bucket/store"))
-    keep(Store(RemotePlace("nowhere://bucket/store")), spec, tensors, {})
+        artifact_manifest(RemotePath("nowhere://bucket/store"))
+    keep(Store(RemotePath("nowhere://bucket/store")), spec, tensors, {})
 
 
 def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):

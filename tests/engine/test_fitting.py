@@ -17,10 +17,10 @@ from tune_calib.engine.tensors import TENSORS
 from tune_calib.engine.weights import keep, trained_by, trained_spec
 from tune_calib.errors import UserError
 from tune_calib.models.network import Network
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 HASH = "0123456789abcdef"
 
@@ -139,7 +139,7 @@ def test_a_timm_resnet_on_small_images_names_its_stem(tmp_path):
     given = {"data": {"norm": "dataset"},
              "network": {"backbone": "resnet18", "weights": str(file), "epochs": 0}}  # fmt: skip
     with pytest.raises(UserError, match=r"conv1.weight .*another stem.*FILE.py:FUNCTION"):
-        taken_in(Asked(given).suited(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
 
 
 def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
@@ -153,7 +153,9 @@ def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
 
 def given_from(file, store, **data):
     network = {"backbone": "small_cnn", "weights": str(file), "epochs": 0}
-    return taken_in(Asked({"data": data, "network": network}).suited(), None, store)
+    return resolve_files(
+        ResolvedRequest({"data": data, "network": network}).with_recipe(), None, store
+    )
 
 
 def test_a_network_of_this_program_knows_itself(tmp_path):
@@ -266,7 +268,7 @@ def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
     if method == "fedlas_ls":  # its gate is of the training alone
         given_from(file, tmp_path / "b")
         return
-    with pytest.raises(UserError, match="makes logits"):
+    with pytest.raises(UserError, match="the training method makes the logits"):
         given_from(file, tmp_path / "b")
 
 

@@ -18,36 +18,36 @@ from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.spec.asked import Asked, Seeds
-from tune_calib.spec.ladder import LADDERS, expand, left_out
+from tune_calib.spec.ladder import LADDERS, expand, find_left_out
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.settings import effective
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.network import OF_TRAINING, NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.caption import conditions, tell_recipe
+from tune_calib.tuning.caption import conditions, is_trained
+from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.taken_in import taken_in
 
 HASH = "0123456789abcdef"
 GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
 
 
-def asked_of(**network) -> Asked:
+def asked_of(**network) -> ResolvedRequest:
     given = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
-    return Asked(given).suited()
+    return ResolvedRequest(given).with_recipe()
 
 
 @pytest.fixture
 def taken(tmp_path) -> tuple[TrialSpec, Store]:
-    """A given network of digits, and the store that holds its weights."""
+    """A frozen network of digits, and the store that holds its weights."""
     file = saved(tmp_path / "w.safetensors", network_of())
     given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
-    return taken_in(Asked(given).suited(), None, tmp_path / "store").spec(), Store(
-        tmp_path / "store"
-    )
+    return resolve_files(
+        ResolvedRequest(given).with_recipe(), None, tmp_path / "store"
+    ).spec(), Store(tmp_path / "store")
 
 
 def test_its_artifact_is_made_without_training(taken):
@@ -76,9 +76,9 @@ def test_a_training_setting_is_refused_by_its_name(key):
         "init": "timm", "clip_grad_norm": None,
     }  # fmt: skip
     value = others.get(key, {"batch_size": 7}.get(key, 0.25))
-    with pytest.raises(UserError, match=rf"network\.{key}: a given network .* not trained"):
+    with pytest.raises(UserError, match=rf"network\.{key}: a frozen network .* not trained"):
         asked_of(**{key: value}).spec()
-    with pytest.raises(UserError, match=rf"network\.{key}: a given network"):
+    with pytest.raises(UserError, match=rf"network\.{key}: a frozen network"):
         TrialSpec.build(network={**GIVEN, key: value})
 
 
@@ -87,17 +87,20 @@ def test_a_training_setting_is_refused_by_its_name(key):
 def test_no_recipe_makes_another_network_of_it(recipe, own_recipes):
     dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
     given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
-    asked = Asked(given, own_recipes=own_recipes).suited(recipe)
-    spec, plain = asked.spec(), Asked(given).spec()
+    asked = ResolvedRequest(given, own_recipes=own_recipes).with_recipe(recipe)
+    spec, plain = asked.spec(), ResolvedRequest(given).spec()
     assert spec.network == plain.network
     sizes = {"resize": spec.data.resize, "crop": spec.data.crop}
     assert spec.data == plain.data.model_copy(update=sizes)
 
 
 def test_heads_are_trained_by_the_recipe():
-    ladder = side_by_side(["mac_cal"])
+    ladder = build_comparison(["mac_cal"])
     quick, focal = (
-        expand(ladder, Asked({"data": {"dataset": "cifar10"}, "network": GIVEN}).suited(name))
+        expand(
+            ladder,
+            ResolvedRequest({"data": {"dataset": "cifar10"}, "network": GIVEN}).with_recipe(name),
+        )
         for name in ("quick", "focal")
     )
     assert (quick[0].spec.head.augment, focal[0].spec.head.augment) == ("none", "standard")
@@ -108,16 +111,16 @@ def test_a_data_set_without_a_quick_setting_needs_no_recipe():
     found = {"classes": 2, "channels": 3, "stored": 32, "size": 32, "mean": [0.5] * 3,
              "std": [0.5] * 3, "digest": "d"}  # fmt: skip
     given = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
-    assert Asked(given).suited().recipe is None
+    assert ResolvedRequest(given).with_recipe().recipe is None
     with pytest.raises(UserError, match="no quick setting"):
-        Asked({"data": given["data"]}).suited()
+        ResolvedRequest({"data": given["data"]}).with_recipe()
 
 
 @each("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
                                    Seeds.count(None, 1, 5)])  # fmt: skip
 def test_seeds_are_those_of_heads(seeds):
     planned = expand(
-        side_by_side(["ce", "retrain", "temperature"]), replace(asked_of(), seeds=seeds)
+        build_comparison(["ce", "retrain", "temperature"]), replace(asked_of(), seeds=seeds)
     )
     assert [t.label for t in planned] == ["ce", *["retrain"] * 5, "temperature"]
     assert len({t.spec.hash for t in planned}) == 7
@@ -128,16 +131,19 @@ def test_seeds_are_those_of_heads(seeds):
 @each(
     ("change", "message"),
     [
-        ({"seeds": Seeds.count(None, 2, None)}, "a given network is one"),
-        ({"given": {"network": {"weights": HASH, "epochs": 0}}}, "needs the name of its backbone"),
-        ({"given": {"network": {**GIVEN, "weights": None}}}, "give `weights` the file"),
-        ({"given": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
-        ({"given": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
+        ({"seeds": Seeds.count(None, 2, None)}, "a frozen network is one"),
+        (
+            {"overrides": {"network": {"weights": HASH, "epochs": 0}}},
+            "needs the name of its backbone",
+        ),
+        ({"overrides": {"network": {**GIVEN, "weights": None}}}, "give `weights` the file"),
+        ({"overrides": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
+        ({"overrides": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(change, message):
     with pytest.raises(UserError, match=message) as told:
-        effective(replace(asked_of(), **change).given)
+        resolve_spec(replace(asked_of(), **change).overrides)
     assert "\n" not in str(told.value)
 
 
@@ -147,7 +153,7 @@ NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "
 @each("method", NETWORK_METHODS)
 def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
     with pytest.raises(UserError, match=f"{method}.* trains the network"):
-        expand(side_by_side(["temperature", f"{method}+temperature"]), asked_of())
+        expand(build_comparison(["temperature", f"{method}+temperature"]), asked_of())
     if method in SPACES:
         with pytest.raises(UserError, match="trains networks"):
             Candidates(method, asked_of())
@@ -157,7 +163,7 @@ def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
 @each("name", list(LADDERS))
 def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
-    absent = {rung.label for rungs in left_out(ladder, asked).values() for rung in rungs}
+    absent = {rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs}
     for rung in ladder.rungs:
         trains = rung.adds_head_epochs or rung.slots.get("network", {}).get("method", "ce") != "ce"
         assert (rung.label in absent) == trains
@@ -180,14 +186,13 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
 
 
 @each("has_head", [False, True])
-def test_a_recipe_is_told_where_something_is_trained(has_head, capsys):
-    asked = Asked({"data": {"norm": "dataset"}, "network": GIVEN}).suited()
-    ladder = side_by_side(["temperature", "retrain"] if has_head else ["temperature"])
+def test_a_recipe_is_told_where_something_is_trained(has_head):
+    asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
+    ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
     planned = expand(ladder, asked)
-    tell_recipe(asked, "OUT", planned)
-    told = [conditions(planned, ladder, asked), capsys.readouterr().err]
-    assert ["recipe quick" in text for text in told] == [has_head] * 2
-    assert told[0].endswith("one recipe for all" if has_head else "nothing is trained")
+    told = conditions(planned, ladder, asked)
+    assert ("recipe quick" in told) == is_trained(planned) == has_head
+    assert told.endswith("one recipe for all" if has_head else "nothing is trained")
 
 
 def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
@@ -195,13 +200,17 @@ def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
 
     def id_of(file: Path, **data) -> str:
         given = {"data": data, "network": {**GIVEN, "weights": str(file)}}
-        return taken_in(Asked(given).suited(), None, tmp_path / "store").spec().network_id
+        return (
+            resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+            .spec()
+            .network_id
+        )
 
     info = TrialSpec.build(network={}).data.info
     assert id_of(files[0], norm="dataset") == id_of(files[0], norm=[info.mean, info.std])
     assert id_of(files[0], norm="dataset") != id_of(files[1], norm="dataset")
     assert id_of(files[0], norm="dataset") != id_of(files[0], norm=[[0.5], [0.5]])
-    with pytest.raises(UserError, match=r"nobody knows by what .*dataset.*imagenet"):
+    with pytest.raises(UserError, match=r"normalisation that this .*dataset.*imagenet"):
         id_of(files[0])
     with pytest.raises(UserError, match="has 1 channel, and constants of 3"):
         id_of(files[0], norm=[[0.5] * 3, [0.5] * 3])
@@ -211,14 +220,14 @@ def test_a_last_layer_of_other_classes_is_refused(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of(classes=100))
     given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     with pytest.raises(UserError, match=r"last layer of .*\(100, 512\).*\(10, 512\)"):
-        taken_in(Asked(given).suited(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
 
 
 def test_old_networks_keep_their_hash():
     assert TrialSpec.build(network={}).network_id == "c6ea9fbf1476d74c"
     slot = NetworkSlot(weights=HASH, epochs=1)
-    assert not slot.is_given
-    assert NetworkSlot(**GIVEN).is_given
+    assert not slot.is_frozen
+    assert NetworkSlot(**GIVEN).is_frozen
 
 
 # Depth, accuracy, ECE of 15 bins and NLL, as ../shared/networks has them.
@@ -243,8 +252,10 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     if not file.exists():
         pytest.skip("no ../shared/networks")
     network = {"backbone": f"resnet{depth}_he", "weights": str(file), "epochs": 0}
-    asked = Asked({"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}).suited()
-    spec, store = taken_in(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
+    asked = ResolvedRequest(
+        {"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}
+    ).with_recipe()
+    spec, store = resolve_files(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
     assert spec.data.norm == "imagenet"
     info = spec.data.info
     given, method = build(spec, 1)

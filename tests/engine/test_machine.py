@@ -19,9 +19,9 @@ from tune_calib.engine.machine import environment_of, machine, processor, requir
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_file, write_results
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
@@ -194,7 +194,7 @@ def read_only(tmp_path):
     root = tmp_path / "store"
     given = {"data": {"dataset": "digits"}, "network": {"epochs": 2, "augment": "none"}}
     given["head"] = {"epochs": 2, "augment": "none"}
-    spec = expand(side_by_side(["ce", "retrain"]), Asked(given).suited())[1].spec
+    spec = expand(build_comparison(["ce", "retrain"]), ResolvedRequest(given).with_recipe())[1].spec
     splits = load_development(spec.data, None), load_test(spec.data, None)
     run = NetworkTraining(spec, Store(root), splits[0], CPU)
     while run.step() is not None:

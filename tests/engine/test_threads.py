@@ -10,9 +10,9 @@ from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.feed import resources_of
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
@@ -26,7 +26,9 @@ from tune_calib.tuning.ray.rows import Circumstances
 @each("name", ["mac_cal", "fedlas"])
 def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     given = {} if threads is None else {"network": {"threads": threads}}
-    planned = expand(LADDERS[name], Asked(given, Seeds.count(seeds, None, None), controls=True))
+    planned = expand(
+        LADDERS[name], ResolvedRequest(given, Seeds.count(seeds, None, None), controls=True)
+    )
     plan = make_plan(planned, set())
     assert {trial.threads for trial in plan.networks} == {threads or 1}
     assert {trial.config()["threads"] for trial in plan.networks} == {threads or 1}
@@ -36,8 +38,8 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
 
 
 def test_methods_beside_each_other_may_have_threads_of_their_own():
-    ladder = side_by_side(["ce", "ls"], [{}, {"network": {"threads": 2}}])
-    plan = make_plan(expand(ladder, Asked()), set())
+    ladder = build_comparison(["ce", "ls"], [{}, {"network": {"threads": 2}}])
+    plan = make_plan(expand(ladder, ResolvedRequest()), set())
     assert [trial.threads for trial in plan.networks] == [1, 2]
     assert [need.cpus for need in resources_of(plan, 0.0)] == [1, 2]
 

@@ -14,9 +14,9 @@ from tune_calib.engine.store import Store
 from tune_calib.engine.weights import FILE, KIND, keep
 from tune_calib.errors import UserError
 from tune_calib.models.build import build_network
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 
 def network_of(backbone: str = "small_cnn", classes: int = 10, size: int = 8, seed: int = 7):
@@ -31,7 +31,7 @@ def saved(path: Path, network, rename=lambda name: name, how=lambda tensor: tens
 
 def spec_from(file: Path, store: Path, **network) -> TrialSpec:
     given = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
-    return taken_in(Asked(given), None, store).spec()
+    return resolve_files(ResolvedRequest(given), None, store).spec()
 
 
 STYLES = {

@@ -19,10 +19,10 @@ from tune_calib.experiments.forecast.timed import bytes_of_head
 from tune_calib.experiments.forecast.told import forecast
 from tune_calib.experiments.run import planned_works, question_of, search_job
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.experiment import SweepFile
+from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.search.driver import search
 from tune_calib.tuning.search.manifest import search_manifest
 
@@ -86,9 +86,9 @@ def test_every_entry_stands_on_every_data_set_and_backbone(works):
 
 
 def test_a_setting_of_the_file_reaches_whoever_knows_it_and_an_entry_stands_above(works):
-    assert works["losses-digits-small_cnn"].asked.given["head"] == {"epochs": 1, "gamma": 0.8}
-    assert works["tuned-ls-digits-small_cnn"].asked.given["head"] == {"epochs": 1}
-    tuned = works["tuned-mac_cal-digits-resnet8"].asked.given
+    assert works["losses-digits-small_cnn"].asked.overrides["head"] == {"epochs": 1, "gamma": 0.8}
+    assert works["tuned-ls-digits-small_cnn"].asked.overrides["head"] == {"epochs": 1}
+    tuned = works["tuned-mac_cal-digits-resnet8"].asked.overrides
     assert tuned["head"] == {"epochs": 1, "gamma": 0.8, "q0": 0.5}
     assert tuned["network"] == {"epochs": 1, "augment": "none", "backbone": "resnet8"}
 
@@ -175,10 +175,10 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
     """
     looks = {work.name.split("-")[0]: work.look for work in planned_works(read(text))}
     assert looks == {
-        "whole": CloserLook(("noise", "generated:fog"), 200),
-        "own": CloserLook(("corruptions",), 200),
-        "none": CloserLook((), 200),
-        "tuned": CloserLook(),
+        "whole": ExtraEvaluations(("noise", "generated:fog"), 200),
+        "own": ExtraEvaluations(("corruptions",), 200),
+        "none": ExtraEvaluations((), 200),
+        "tuned": ExtraEvaluations(),
     }
 
 
@@ -282,7 +282,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
         (
             "backbones: [small_cnn]\nset: {network: {weights: w, epochs: 0}}\n"
             "entries: {a: {methods: [ce], seeds: {networks: 2}}}",
-            "line 3: entries.a: a given network is one",
+            "line 3: entries.a: a frozen network is one",
         ),
     ],
     folders=False,
@@ -340,7 +340,8 @@ def test_the_schema_is_json_that_knows_keys_names_and_settings():
     assert network["additionalProperties"] is False
     assert not {"seed", "method"} & network["properties"].keys()
     assert (
-        TypeAdapter(SweepFile).json_schema()["properties"].keys() == SweepFile.model_fields.keys()
+        TypeAdapter(ExperimentFile).json_schema()["properties"].keys()
+        == ExperimentFile.model_fields.keys()
     )
 
 

@@ -149,7 +149,7 @@ def test_a_stop_is_clean_quick_and_says_how_to_go_on(sign, reference, tmp_path, 
     asked = time.monotonic()
     code, said = finish(process)
     assert code == 128 + sign
-    assert "go on with: tune-calib ablate" in said
+    assert "continue with: tune-calib ablate" in said
     assert "Traceback" not in said
     note(sign.name, f"ended in {time.monotonic() - asked:.0f} s")
     code, said = finish(start(out))

@@ -13,16 +13,16 @@ from tune_calib.engine.imports import KIND, check_files, read_record, write_impo
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import regime, regime_in_parts
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.ladder import LADDERS, expand
-from tune_calib.spec.pipelines import side_by_side
-from tune_calib.spec.settings import effective
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import lacking, make_plan
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
 
@@ -389,8 +389,8 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
 
 
 def asked_of(name, store, **given):
-    asked = Asked({"data": {"imported": name}, **given}).suited()
-    return taken_in(asked, None, store.root)
+    asked = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
+    return resolve_files(asked, None, store.root)
 
 
 def run(folder, trials, store, **circumstances):
@@ -410,7 +410,7 @@ PIPELINES = ["ce", "temperature", "retrain", "mac_cal+temperature"]
 def test_heads_and_posthoc_run_on_features(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 2})
-    trials = expand(side_by_side(PIPELINES), asked)
+    trials = expand(build_comparison(PIPELINES), asked)
     assert {trial.spec.head.augment for trial in trials if trial.spec.head} == {"none"}
     found = run(tmp_path / "out", trials, store)
     assert {row["status"] for row in found.values()} == {"done"}
@@ -424,7 +424,7 @@ def test_heads_and_posthoc_run_on_features(tmp_path, store):
 def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
-    found = run(tmp_path / "out", expand(side_by_side(["mac_cal"]), asked), store)
+    found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), asked), store)
     assert found["mac_cal"]["status"] == "done"
 
 
@@ -433,18 +433,18 @@ def test_logits_alone_feed_posthoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
     asked = asked_of("mine", store)
-    found = run(tmp_path / "out", expand(side_by_side(PIPELINES[:2]), asked), store)
+    found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), asked), store)
     assert {row["status"] for row in found.values()} == {"done"}
     knows_train = found["ce"].get("train/accuracy") is not None
     assert knows_train is ("train" in names)
     with pytest.raises(UserError, match="head method 'retrain' is trained on features of train"):
-        expand(side_by_side(["ce", "retrain"]), asked)
+        expand(build_comparison(["ce", "retrain"]), asked)
 
 
 def test_a_search_reads_no_test(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 1})
-    found = run(tmp_path / "out", expand(side_by_side(PIPELINES), asked), store, is_search=True)
+    found = run(tmp_path / "out", expand(build_comparison(PIPELINES), asked), store, is_search=True)
     assert all(row.get("test/ece") is None for row in found.values())
 
 
@@ -452,7 +452,7 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     """The bank of a trained network, written out and imported: every number is the network's."""
     slots = {"data": {"train_fraction": 0.3}, "network": {"epochs": 1, "augment": "none"}}
     given = {**slots, "head": {"epochs": 2, "augment": "none"}}
-    trials = expand(side_by_side(PIPELINES), Asked(given))
+    trials = expand(build_comparison(PIPELINES), ResolvedRequest(given))
     plan = make_plan(trials, set())
     for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for work in works:
@@ -470,7 +470,7 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
     write_import("mine", check_files(**files), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 2})
-    found = run(tmp_path / "imported", expand(side_by_side(PIPELINES), asked), store)
+    found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), asked), store)
     metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
     for name in PIPELINES:
         assert {k: found[name][k] for k in metrics} == {k: own[name][k] for k in metrics}
@@ -492,7 +492,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
     given = check_files(**splits_of(tmp_path))
     write_import("mine", given, store, replace=False)
     write_import("yours", given, store, replace=False)
-    one, two = (effective(asked_of(name, store).given) for name in ("mine", "yours"))
+    one, two = (resolve_spec(asked_of(name, store).overrides) for name in ("mine", "yours"))
     assert one.hash == two.hash
     assert "mine" not in one.canonical_json()
     assert one == TrialSpec.build(**one.model_dump())
@@ -518,7 +518,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
 def test_what_needs_images_or_a_network_is_refused(given, told):
     slots = {**given, "data": {"imported": record(), **given.get("data", {})}}
     with pytest.raises(UserError, match=told):
-        effective(Asked(slots).given)
+        resolve_spec(ResolvedRequest(slots).overrides)
 
 
 @each(
@@ -537,18 +537,18 @@ def test_half_of_an_import_is_no_spec(slots):
 
 @each("ladder", sorted(LADDERS))
 def test_ladders_run_as_far_as_they_need_no_network(ladder):
-    asked = Asked({"data": {"imported": record()}}).suited()
+    asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
     try:
         trials = expand(LADDERS[ladder], asked)
     except UserError as error:
         assert "nothing is left to run" in str(error)  # noqa: PT017
         return
-    assert all(trial.spec.network.is_given for trial in trials)
+    assert all(trial.spec.network.is_frozen for trial in trials)
     assert all(trial.spec.head.augment == "none" for trial in trials if trial.spec.head)
 
 
 def test_decoupling_leaves_out_what_runs_the_network():
-    asked = Asked({"data": {"imported": record()}}).suited()
+    asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
     labels = {trial.label for trial in expand(LADDERS["decoupling"], asked)}
     assert labels
     assert not any("BN train" in label for label in labels)
@@ -556,7 +556,7 @@ def test_decoupling_leaves_out_what_runs_the_network():
 
 @each("name", ["mac_cal", "decoupling"])
 def test_heads_of_a_ladder_need_features(name):
-    asked = Asked({"data": {"imported": record(width=0)}}).suited()
+    asked = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
     with pytest.raises(UserError, match="has no features"):
         expand(LADDERS[name], asked)
 
@@ -604,5 +604,5 @@ def test_imported_takes_the_place_of_a_data_set(tmp_path):
 
 def test_rows_of_two_imports_are_two_columns():
     slots = [{"dataset": "imported", "imported": record(digest=each * 16)} for each in "ab"]
-    asked = [effective(Asked({"data": slot}).given) for slot in slots]
+    asked = [resolve_spec(ResolvedRequest({"data": slot}).overrides) for slot in slots]
     assert [_variant(spec.data.model_dump_json()) for spec in asked] == ["a" * 16, "b" * 16]

@@ -14,11 +14,11 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.forecast.timed import made
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 FILE = """
 import torch
@@ -122,9 +122,9 @@ def file(tmp_path) -> Path:
     return path
 
 
-def given_with(backbone: str, weights: Path) -> Asked:
+def given_with(backbone: str, weights: Path) -> ResolvedRequest:
     network = {"backbone": backbone, "weights": str(weights), "epochs": 0}
-    return Asked({"data": {"norm": "dataset"}, "network": network}).suited()
+    return ResolvedRequest({"data": {"norm": "dataset"}, "network": network}).with_recipe()
 
 
 def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
@@ -148,7 +148,7 @@ def test_it_gives_what_its_module_gives(function, file, tmp_path):
     backbone = plugins.backbone(f"{file}:{function}")
     assert backbone == f"lab.{function}"
     store = Store(tmp_path / "s")
-    spec = taken_in(given_with(backbone, weights), None, store.root).spec()
+    spec = resolve_files(given_with(backbone, weights), None, store.root).spec()
     assert spec.network.plugin == plugins.read(str(file)).content
     assert str(tmp_path) not in spec.canonical_json()
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
@@ -192,7 +192,7 @@ def test_what_it_cannot_be_is_one_line(function, message, file, tmp_path):
 
     def take() -> None:
         backbone = plugins.backbone(f"{file}:{function}")
-        taken_in(given_with(backbone, weights), None, tmp_path / "s")
+        resolve_files(given_with(backbone, weights), None, tmp_path / "s")
 
     with pytest.raises(UserError, match=message) as told:
         take()
@@ -220,7 +220,9 @@ def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
     run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
     bound = trainable("retrain").bound({"data": data, "network": network, "run": run})
     spec = TrialSpec.build(**bound["spec"])
-    asked = taken_in(Asked({"data": data, "network": network}).suited(), None, tmp_path / "s")
+    asked = resolve_files(
+        ResolvedRequest({"data": data, "network": network}).with_recipe(), None, tmp_path / "s"
+    )
     assert spec.network_id == asked.spec().network_id
     assert spec.head is not None
 

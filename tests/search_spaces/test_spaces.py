@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from tests.support import each, here
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES, Space, choice, uniform
 from tune_calib.tuning.search.candidates import Candidates
 
@@ -30,9 +30,9 @@ def suited_to(asked, dataset):
     """By its quick setting, else by a recipe that fits; pretrained networks have weights."""
     name = None if DATASETS[dataset].quick else fitting(dataset)[0]
     if name and RECIPES[name].pretrained:
-        given = {**asked.given, "network": {"weights": "0123456789abcdef"}}
-        asked = replace(asked, given=given, own_recipes=False)  # which they cannot have
-    return asked.suited(name)
+        given = {**asked.overrides, "network": {"weights": "0123456789abcdef"}}
+        asked = replace(asked, overrides=given, own_recipes=False)  # which they cannot have
+    return asked.with_recipe(name)
 
 
 @each("own_recipes", [False, True])
@@ -41,7 +41,7 @@ def suited_to(asked, dataset):
 @each("name", list(SPACES))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
     given = {"data": {"dataset": dataset}}
-    asked = Asked(given, own_recipes=own_recipes)
+    asked = ResolvedRequest(given, own_recipes=own_recipes)
     candidates = Candidates(name, suited_to(asked, dataset) if suited else asked)
     points = candidates.first()
     space = SPACES[name]

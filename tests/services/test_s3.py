@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.common import result, run, start, wait_until
 from tests.support import cli
-from tune_calib.paths import files, place
+from tune_calib.paths import files, parse_path
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 
@@ -60,7 +60,10 @@ def between_heads(out, store):
 
 @pytest.mark.parametrize("moment", [in_the_middle_of_a_network, between_heads])
 def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference, another_machine):
-    out, store = place(f"{bucket}/{moment.__name__}"), place(f"{bucket}/{moment.__name__}-store")
+    out, store = (
+        parse_path(f"{bucket}/{moment.__name__}"),
+        parse_path(f"{bucket}/{moment.__name__}-store"),
+    )
     process = start(out, "--store", store)
     assert wait_until(lambda: moment(out, store), process)
     os.killpg(process.pid, signal.SIGKILL)
@@ -79,7 +82,7 @@ def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference
 
 
 def test_a_sweep_is_reported_where_it_lies(bucket, reference):
-    out = place(f"{bucket}/reported")
+    out = parse_path(f"{bucket}/reported")
     code, said = run(out)
     assert code == 0, said
     assert result(out) == reference
@@ -117,7 +120,7 @@ def cluster(bucket, monkeypatch):
 
 
 def test_trials_on_a_cluster_reach_the_store(bucket, cluster):
-    out = place(f"{bucket}/cluster")
+    out = parse_path(f"{bucket}/cluster")
     quick = ["--epochs", 1, "--head-epochs", 1, "--set", "head.augment=none"]
     ended = cli("ablate", "mac_cal", *quick, "--address", cluster, "--out", out)
     assert ended.returncode == 0, ended.stderr

@@ -17,14 +17,14 @@ from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import planned_works, question_of
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import QUICK
-from tune_calib.spec.settings import effective, own_recipe
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import own_recipe, resolve_spec
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -47,8 +47,8 @@ def named(kind: str) -> list[str]:
 
 def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
     asked = {"data": {"dataset": dataset}, **given}
-    ladder = side_by_side(names)
-    return expand(ladder, Asked(asked, own_recipes=own_recipes).suited(recipe))
+    ladder = build_comparison(names)
+    return expand(ladder, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe(recipe))
 
 
 # docs/pages/readings.md#recipes: what the authors' programs set.
@@ -163,7 +163,9 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, ow
     spec = TrialSpec.build(**trainable(name).bound(config)["spec"])
     (trial,) = planned([name], dataset, own_recipes, **given)
     asked = {"data": {"dataset": dataset}, **given}
-    point = Candidates(name, Asked(asked, own_recipes=own_recipes).suited()).trials({}, 0)[0]
+    point = Candidates(name, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe()).trials(
+        {}, 0
+    )[0]
     assert spec.hash == trial.spec.hash == point.spec.hash
 
 
@@ -181,7 +183,7 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, ow
 )
 def test_a_wrong_setting_is_one_line(slots, told):
     with pytest.raises(UserError) as caught:
-        effective(slots)
+        resolve_spec(slots)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -203,8 +205,8 @@ def test_rows_of_the_example_give_the_hashes_that_they_have():
 
 
 def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderJob:
-    asked = Asked({"data": {"dataset": "digits"}}, own_recipes=own_recipes).suited()
-    return LadderJob(side_by_side(names), asked, Site(out, out / "store"))
+    asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
+    return LadderJob(build_comparison(names), asked, Site(out, out / "store"))
 
 
 def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
@@ -215,9 +217,9 @@ def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tm
     }
     assert sweeps[False] == "82669afa07cdd694"
     assert sweeps[True] != sweeps[False]
-    question = Question("tst", Asked(), Objective(("ece",), 0.01))
+    question = Question("tst", ResolvedRequest(), Objective(("ece",), 0.01))
     assert "own_recipes" not in question.record().plain()
-    own = Question("tst", Asked(own_recipes=True), Objective(("ece",), 0.01))
+    own = Question("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
     assert own.record().plain() == {**question.record().plain(), "own_recipes": True}
     for one in (question, own):
         again = Question.of(one.record())
@@ -261,8 +263,8 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
 @each("own_recipes", [False, True])
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
-    asked = Asked({"data": {"dataset": "digits"}}, own_recipes=own_recipes).suited()
-    told = conditions(trials, side_by_side(["ce"]), asked)
+    asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
+    told = conditions(trials, build_comparison(["ce"]), asked)
     if own_recipes:
         assert told.endswith("each method by its authors' recipe")
         assert "SGD, lr 0.05" not in told
@@ -273,24 +275,27 @@ def test_the_caption_names_the_recipe(own_recipes):
 
 
 def test_the_caption_tells_recipes_that_settings_make_differ():
-    ladder = side_by_side(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
+    ladder = build_comparison(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
-    trials = expand(ladder, Asked(given).suited())
-    told = conditions(trials, ladder, Asked(given).suited())
+    trials = expand(ladder, ResolvedRequest(given).with_recipe())
+    told = conditions(trials, ladder, ResolvedRequest(given).with_recipe())
     assert told.endswith("recipes differ")
     assert "lr " not in told
 
 
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
-    trials = expand(ladder, Asked(given).suited())
-    told = conditions(trials, ladder, Asked(given).suited())
+    trials = expand(ladder, ResolvedRequest(given).with_recipe())
+    told = conditions(trials, ladder, ResolvedRequest(given).with_recipe())
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
     assert told.endswith("one recipe for all networks, one by another optimiser for all heads")
 
 
 def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
-    ladder, asked = LADDERS["decoupling"], Asked({"data": {"dataset": "digits"}}).suited()
+    ladder, asked = (
+        LADDERS["decoupling"],
+        ResolvedRequest({"data": {"dataset": "digits"}}).with_recipe(),
+    )
     joint, longer, heads, drifting = rows_of(sweep_of(expand(ladder, asked)))
     assert joint["rungs"].startswith("joint, frozen, continued linear")
     assert longer["rungs"] == "joint, longer"

@@ -20,7 +20,7 @@ from tests.support import (
     small_spec,
 )
 from tune_calib.errors import UserError
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.plan import make_plan
 
@@ -196,11 +196,12 @@ def test_what_is_registered_is_listed(what):
 
 
 def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
-    from tune_calib.spec.asked import Seeds
     from tune_calib.spec.ladder import LADDERS, expand
+    from tune_calib.spec.resolved import Seeds
 
     planned = expand(
-        LADDERS["mac_cal"], Asked(seeds=Seeds((0,), tuple(range(5)), False), controls=True)
+        LADDERS["mac_cal"],
+        ResolvedRequest(seeds=Seeds((0,), tuple(range(5)), False), controls=True),
     )
     plan = make_plan(planned, set())
     assert len(plan.networks) == 1
@@ -213,11 +214,11 @@ def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
 def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
     from tune_calib.spec.ladder import LADDERS, expand
 
-    planned = expand(LADDERS["mac_cal"], Asked({"head": {"tau0": 0.02}}))
+    planned = expand(LADDERS["mac_cal"], ResolvedRequest({"head": {"tau0": 0.02}}))
     taus = [trial.spec.head.params.tau0 for trial in planned if trial.spec.head]
     assert taus == [0.0, 0.0, 0.0, 0.02, 0.02]
     with pytest.raises(UserError, match="no rung has a setting"):
-        expand(LADDERS["mac_cal"], Asked({"head": {"tau": 0.02}}))
+        expand(LADDERS["mac_cal"], ResolvedRequest({"head": {"tau": 0.02}}))
 
 
 def test_no_result_file_of_the_suite_needs_a_pickle(whole):

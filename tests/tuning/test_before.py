@@ -23,12 +23,12 @@ from tune_calib.experiments.forecast.needs import needs_of
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.told import _sums, before, duration
 from tune_calib.results.tables import write_results
-from tune_calib.spec.describe import describe, shown
+from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.ray.rows import Circumstances, TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
@@ -93,7 +93,7 @@ def finished(job) -> None:
 
 def job_of(tmp_path, methods, look=None, seeds=1):
     job = job_in(tmp_path / "out", seeds=seeds)
-    return replace(job, ladder=side_by_side(methods), look=look or CloserLook())
+    return replace(job, ladder=build_comparison(methods), look=look or ExtraEvaluations())
 
 
 @pytest.mark.parametrize("behind", [1, 3])
@@ -108,11 +108,11 @@ def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind
 
 
 LOOKS_ASKED = {
-    "none": (CloserLook(), 0),
-    "a set": (CloserLook(("noise",)), 1),
-    "kinds": (CloserLook(("generated:fog,contrast", "noise")), 3),
-    "intervals": (CloserLook((), 100), 1),
-    "both": (CloserLook(("noise",), 200), 2),
+    "none": (ExtraEvaluations(), 0),
+    "a set": (ExtraEvaluations(("noise",)), 1),
+    "kinds": (ExtraEvaluations(("generated:fog,contrast", "noise")), 3),
+    "intervals": (ExtraEvaluations((), 100), 1),
+    "both": (ExtraEvaluations(("noise",), 200), 2),
 }
 
 
@@ -180,7 +180,7 @@ def test_every_method_and_ladder_is_explained(name, width):
     if name in METHODS:
         method = METHODS[name]
         assert method.url in "".join(text.split())  # one longer than the line is broken
-        assert all(f"{method.kind}.{key} = " in text for key in shown(method.params))
+        assert all(f"{method.kind}.{key} = " in text for key in list_settings(method.params))
         assert method.bibtex.strip()[:20] in text
     if name in LADDERS:
         assert all(rung.label in text for rung in LADDERS[name].rungs)

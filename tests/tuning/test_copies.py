@@ -12,9 +12,9 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.copies import Copies
@@ -22,14 +22,14 @@ from tune_calib.tuning.folder import done
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Circumstances
-from tune_calib.tuning.shared import take
+from tune_calib.tuning.reuse import copy_rows
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
-ASKED = Asked(
+ASKED = ResolvedRequest(
     {"data": {"dataset": "cifar10", "train_fraction": 1.0}, "network": QUICK},
     Seeds((0, 1), (0, 1), is_paired=True),
-).suited("quick")
-PLANNED = expand(side_by_side(("ce",)), ASKED)
+).with_recipe("quick")
+PLANNED = expand(build_comparison(("ce",)), ASKED)
 SLOT = PLANNED[0].spec.data
 KEY = canonical_json(SLOT)
 
@@ -143,9 +143,9 @@ def test_rows_of_another_table_are_taken_from_the_same_images_alone(copies, tmp_
     own = tmp_path / "b" / "own"
     asked = (PLANNED, own, tmp_path, "second", "compare", ())
     with pytest.raises(UserError, match=r"another copy of cifar10 .*`data_root`"):
-        take(*asked, copies["other"])
+        copy_rows(*asked, copies["other"])
     assert done(own) == set()
-    take(*asked, copies["same"])
+    copy_rows(*asked, copies["same"])
     assert done(own) == {trial.spec.hash for trial in PLANNED}
     assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {known.digest}
 
@@ -154,7 +154,7 @@ def test_rows_of_another_table_are_taken_from_the_same_images_alone(copies, tmp_
 def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(own, copies, tmp_path):
     known = copies["first"].known[KEY]
     written(tmp_path / "a" / "first", **{"data_digest": known.digest, "numbers": NUMBERS, **own})
-    take(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
+    copy_rows(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
     assert done(tmp_path / "b" / "own") == set()
 
 

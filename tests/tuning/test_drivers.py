@@ -6,7 +6,7 @@ from tests import fake_results
 from tests.support import job_in
 from tune_calib.cli import main
 from tune_calib.results.manifests import SWEEP_MANIFEST
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.search.job import Question, SearchJob
@@ -39,7 +39,7 @@ def begun_sweep(out, seeds, given=GIVEN) -> None:
 
 
 def begun_search(out) -> None:
-    question = Question("mac_cal", Asked(GIVEN).suited(), Objective(("ece",), 0.01))
+    question = Question("mac_cal", ResolvedRequest(GIVEN).with_recipe(), Objective(("ece",), 0.01))
     job = SearchJob(question, 4, Site(out, out / "store", command="tune-calib search"), at_once=2)
     search_manifest(job).write(out)
 
@@ -59,7 +59,7 @@ COMMANDS = {
     "resume": (begun_search, ["resume", "OUT", "--trials", "9"]),
     "evaluate": (begun_search, ["evaluate", "OUT", "--seeds", "2"]),
     "run": (lambda out: None, ["run", "FILE"]),
-    "pictures": (fake_results.write, ["pictures", "OUT"]),
+    "pictures": (fake_results.write, ["report", "OUT", "--pictures"]),
 }
 
 

@@ -21,9 +21,9 @@ from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
-from tune_calib.spec.settings import effective
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.tuning.look import CloserLook, lacking
+from tune_calib.tuning.extra import ExtraEvaluations, lacking_looks
 from tune_calib.tuning.ray.look import LookTrainable
 
 TRIALS = planned(
@@ -110,13 +110,13 @@ def carry_out(looks, out, store):
 def test_only_what_lacks_is_looked_at(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
-    look, sets = CloserLook(("noise",), 100), ["ood/noise"]
-    looks = lacking(look, sets, TRIALS[:3], tmp_path)
+    look, sets = ExtraEvaluations(("noise",), 100), ["ood/noise"]
+    looks = lacking_looks(look, sets, TRIALS[:3], tmp_path)
     # The three share the features of one network.
     assert [(each.shift, len(each.trials)) for each in looks] == [("ood/noise", 3), (None, 3)]
     carry_out(looks, tmp_path, store)
-    assert lacking(look, sets, TRIALS[:3], tmp_path) == []
-    more = lacking(look, [*sets, "generated/fog"], TRIALS, tmp_path)
+    assert lacking_looks(look, sets, TRIALS[:3], tmp_path) == []
+    more = lacking_looks(look, [*sets, "generated/fog"], TRIALS, tmp_path)
     names = [sorted(trial.rung for trial, _ in each.trials) for each in more]
     told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
     assert sorted(told, key=str) == sorted(
@@ -126,7 +126,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
         ],
         key=str,
     )  # fmt: skip
-    other = lacking(CloserLook((), 200), [], TRIALS[:3], tmp_path)
+    other = lacking_looks(ExtraEvaluations((), 200), [], TRIALS[:3], tmp_path)
     assert [(each.shift, each.resamples, len(each.trials)) for each in other] == [(None, 200, 3)]
     intervals = read_table(tmp_path, "intervals").to_pylist()
     assert {row["resamples"] for row in intervals} == {100}
@@ -136,7 +136,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
 
 
 def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
-    assert lacking(CloserLook(("noise",)), ["ood/noise"], TRIALS, tmp_path) == []
+    assert lacking_looks(ExtraEvaluations(("noise",)), ["ood/noise"], TRIALS, tmp_path) == []
 
 
 def test_nothing_is_written_of_another_classifier(finished, tmp_path):
@@ -171,16 +171,19 @@ def test_sets_are_read_back_by_their_names(tmp_path):
         ]
     )
     write_table(tmp_path, "shifts", "a", trials)
-    from tune_calib.tuning import look
+    from tune_calib.tuning import extra
 
     hashes = TRIALS[0].spec.hash
-    assert look._looked(tmp_path) == {(hashes, "generated/fog"), (hashes, "ood/cifar100")}
+    assert extra._evaluated_sets(tmp_path, 0) == {
+        (hashes, "generated/fog"),
+        (hashes, "ood/cifar100"),
+    }
 
 
 @pytest.mark.parametrize("bootstrap", [-1, 1, 99])
 def test_too_few_draws_are_one_line(bootstrap):
     with pytest.raises(UserError, match="`bootstrap` must be 0 or at least 100"):
-        CloserLook((), bootstrap).sets(DataSlot(), None)
+        ExtraEvaluations((), bootstrap).list_sets(DataSlot(), None)
 
 
 @pytest.mark.parametrize(
@@ -201,13 +204,13 @@ def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said,
 def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path)), store, replace=False)
-    spec = effective({**asked_of("mine", store).given, **posthoc})
+    spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
     found = Looker(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1
     with pytest.raises(UserError, match="no images that could be shifted"):
-        CloserLook(("noise",)).sets(spec.data, None)
-    assert CloserLook((), 100).sets(spec.data, None) == []
+        ExtraEvaluations(("noise",)).list_sets(spec.data, None)
+    assert ExtraEvaluations((), 100).list_sets(spec.data, None) == []
 
 
 @pytest.mark.slow
@@ -237,7 +240,9 @@ def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
 
 
 def test_all_kinds_are_asked_for_by_one_word():
-    assert CloserLook(("corruptions",)).sets(DataSlot(), None) == [f"generated/{k}" for k in MAIN]
+    assert ExtraEvaluations(("corruptions",)).list_sets(DataSlot(), None) == [
+        f"generated/{k}" for k in MAIN
+    ]
 
 
 def draws_of(out, **wanted):
@@ -251,12 +256,12 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets, both = ["ood/noise", "generated/fog"], ("noise", "generated:fog")
-    carry_out(lacking(CloserLook(both), sets, TRIALS[:2], tmp_path), tmp_path, store)
+    carry_out(lacking_looks(ExtraEvaluations(both), sets, TRIALS[:2], tmp_path), tmp_path, store)
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
-    few = CloserLook(both, 100)
-    looks = [each for each in lacking(few, sets, TRIALS[:2], tmp_path) if each.shift]
+    few = ExtraEvaluations(both, 100)
+    looks = [each for each in lacking_looks(few, sets, TRIALS[:2], tmp_path) if each.shift]
     assert sorted(each.shift for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.
@@ -266,9 +271,9 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     assert draws_of(tmp_path, set={"ood/noise"}, metric=kept) == {100}
     assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}
     assert draws_of(tmp_path, metric=("nll", "aupr_in")) == {None}
-    for again in (few, CloserLook(both)):
-        assert not any(look.shift for look in lacking(again, sets, TRIALS[:2], tmp_path))
-    more = lacking(CloserLook(both, 200), sets, TRIALS[:2], tmp_path)
+    for again in (few, ExtraEvaluations(both)):
+        assert not any(look.shift for look in lacking_looks(again, sets, TRIALS[:2], tmp_path))
+    more = lacking_looks(ExtraEvaluations(both, 200), sets, TRIALS[:2], tmp_path)
     assert sorted(look.shift for look in more if look.shift) == sorted(sets)
 
 

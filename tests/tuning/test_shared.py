@@ -8,16 +8,18 @@ import pytest
 from tests import fake_results
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_table
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.shared import elsewhere, take
+from tune_calib.tuning.reuse import copy_rows, find_rows
 
-ASKED = Asked({"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)).suited()
-FIRST = expand(side_by_side(("ce", "ce+mac_cal")), ASKED)
-SECOND = expand(side_by_side(("ls", "ce+temperature", "ce+mac_cal")), ASKED)
+ASKED = ResolvedRequest(
+    {"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)
+).with_recipe()
+FIRST = expand(build_comparison(("ce", "ce+mac_cal")), ASKED)
+SECOND = expand(build_comparison(("ls", "ce+temperature", "ce+mac_cal")), ASKED)
 COMMON = {t.spec.hash for t in FIRST} & {t.spec.hash for t in SECOND}
 
 
@@ -49,7 +51,7 @@ def written(out, trials=FIRST, **own):
 
 def taken(tmp_path, planned=SECOND, sets=()):
     copies = Copies({}, None, Store(tmp_path / "store"))
-    take(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
+    copy_rows(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
     return tmp_path / "b" / "own"
 
 
@@ -111,9 +113,9 @@ def test_a_folder_is_asked_once_and_what_it_got_later_comes_too(tmp_path):
     own = taken(tmp_path)
     assert len(done(own)) == 1
     written(tmp_path / "a" / "first", ours)
-    assert set(elsewhere(SECOND, own, tmp_path)) == {ours[1].spec.hash}
+    assert set(find_rows(SECOND, own, tmp_path)) == {ours[1].spec.hash}
     assert done(taken(tmp_path)) == COMMON
-    assert elsewhere(SECOND, own, tmp_path) == {}
+    assert find_rows(SECOND, own, tmp_path) == {}
     before = sorted(path.name for path in own.rglob("*"))
     taken(tmp_path)
     assert sorted(path.name for path in own.rglob("*")) == before
@@ -121,8 +123,8 @@ def test_a_folder_is_asked_once_and_what_it_got_later_comes_too(tmp_path):
 
 def test_nothing_is_looked_for_unless_asked_and_nothing_in_the_folder_itself(tmp_path):
     written(tmp_path / "a" / "first")
-    assert elsewhere(SECOND, tmp_path / "b" / "own", None) == {}
-    assert elsewhere(FIRST[:1], tmp_path / "a" / "first", tmp_path) == {}
+    assert find_rows(SECOND, tmp_path / "b" / "own", None) == {}
+    assert find_rows(FIRST[:1], tmp_path / "a" / "first", tmp_path) == {}
 
 
 def test_a_damaged_folder_gives_nothing_and_stops_nobody(tmp_path):

@@ -15,7 +15,7 @@ from tune_calib.api.logged import logged
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
 from tune_calib.api.request import with_request
 from tune_calib.errors import UserError, as_key
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
@@ -25,11 +25,11 @@ from tune_calib.spec.request import (
     Part,
     RunRequest,
     SearchRequest,
+    field_names,
     format_command,
-    names_of,
 )
 from tune_calib.spec.resolve import resolve_ladder, resolve_search
-from tune_calib.text import counted, option_words
+from tune_calib.text import format_count, option_words
 from tune_calib.tuning.progress.screen import screen
 
 Words = tuple[str, ...]
@@ -102,12 +102,12 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
     """
     with _begun("evaluate", request, log, plugin):
         from tune_calib.experiments.forecast.told import tell_settings
-        from tune_calib.tuning.look import CloserLook
+        from tune_calib.tuning.extra import ExtraEvaluations
         from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
 
         command = _command("evaluate", request, log, plugin, "extend", "study_storage")
-        look = CloserLook(request.shift, request.bootstrap)
-        asked = (place(request.out), request.seeds, request.study_storage)
+        look = ExtraEvaluations(request.shift, request.bootstrap)
+        asked = (parse_path(request.out), request.seeds, request.study_storage)
         found = evaluate_choice(*asked, command, request.extend, look, begin=tell_settings)
         ran = OpenSweep(found.folder, tuple(found.crashed), optimism(found))
     _warned(ran)
@@ -164,7 +164,7 @@ def open_results(
     Raises:
         UserError: it holds no results, or they are damaged.
     """
-    return opened(place(fspath(out)), study_storage)
+    return opened(parse_path(fspath(out)), study_storage)
 
 
 def _run_ladder(
@@ -196,7 +196,7 @@ def _begun(name: str, request: Part, log: Words, plugin: Words) -> Iterator[None
     with plugins.restored():
         named = map(plugins.read, plugin)
         plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-        first: Any = getattr(request, names_of(type(request))[0]) or ()
+        first: Any = getattr(request, field_names(type(request))[0]) or ()
         words = map(str, first if isinstance(first, tuple) else (first,))
         with screen(" ".join([name, *words])), logged(log):
             yield
@@ -206,8 +206,8 @@ def _warned(results: OpenSweep | OpenSearch) -> None:
     """Warn of trials that crashed: they have no row, and the next call tries them again."""
     if results.crashed:
         warnings.warn(
-            f"{counted(len(results.crashed), 'trial')} crashed; first: {results.crashed[0]}; the "
-            "same call tries them again (of a search, with `retry`); tracebacks: "
+            f"{format_count(len(results.crashed), 'trial')} crashed; first: {results.crashed[0]}; "
+            "the same call tries them again (of a search, with `retry`); tracebacks: "
             f"{results.out / CRASHES}",
             stacklevel=4,  # the line that called
         )

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator, Sequence
 
 from tune_calib.results.folders import is_search
-from tune_calib.tuning.loggers.known import loggers, wanted
-from tune_calib.tuning.loggers.report import send_figures
+from tune_calib.tuning.loggers.base import load_loggers, request_loggers
+from tune_calib.tuning.loggers.follow import send_figures
 
 
 @contextlib.contextmanager
@@ -13,13 +13,13 @@ def logged(names: Sequence[str]) -> Iterator[None]:
     """Let loggers follow every sweep and search that the block carries out.
 
     Args:
-        names: of ``known.LOGGERS``; nothing is done if there are none.
+        names: of ``LOGGERS``; nothing is done if there are none.
 
     Raises:
         UserError: one is unknown, or what it needs is not installed.
     """
-    loggers(names)
-    with wanted(names) as folders:
+    load_loggers(names)
+    with request_loggers(names) as folders:
         yield
     if not names or not folders:
         return

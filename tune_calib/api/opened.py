@@ -12,10 +12,9 @@ import pandas as pd
 
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
-from analysis.ladder.files import sweep_of
-from analysis.ladder.options import Options
-from analysis.ladder.recipes import of_heads_below
-from analysis.ladder.report import write_report
+from analysis.ladder.files import load_sweep
+from analysis.ladder.recipes import weak_heads
+from analysis.ladder.report import Options, write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.figures import draw_in_notebook, png_image
@@ -25,11 +24,11 @@ from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import entries, is_search
 from tune_calib.results.plugin_folders import describe_unloaded, records_of
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked
+from tune_calib.spec.resolved import ResolvedRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +46,7 @@ class OpenSweep:
         notes: what else is to be said of them.
     """
 
-    out: Place
+    out: AnyPath
     crashed: tuple[str, ...] = ()
     notes: str = ""
 
@@ -65,7 +64,7 @@ class OpenSweep:
 
         The trials themselves have the flag ``head_below_network`` in ``rows["flags"]``.
         """
-        return of_heads_below(load(self.out))
+        return weak_heads(load(self.out))
 
     def table(
         self,
@@ -89,7 +88,7 @@ class OpenSweep:
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
         options = Options(published, None, regime, metrics, intervals)
         with _known(self.out):
-            return f"{markdown(tables.ladder(sweep_of(self.out, options)))}\n"
+            return f"{markdown(tables.ladder(load_sweep(self.out, options)))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """A figure of the report, for matplotlib.
@@ -103,7 +102,7 @@ class OpenSweep:
         with _known(self.out):
             return draw_in_notebook(LADDER_FIGURES[name], LadderResults(load(self.out)))
 
-    def report(self) -> Place:
+    def report(self) -> AnyPath:
         """Write tables, figures and the page beside the results; gives the page."""
         with _known(self.out):
             write_report(self.out)
@@ -143,7 +142,7 @@ class OpenSearch:
         study_storage: URL of its study, where that is a database.
     """
 
-    out: Place
+    out: AnyPath
     crashed: tuple[str, ...] = ()
     notes: str = ""
     study_storage: str | None = None
@@ -172,7 +171,7 @@ class OpenSearch:
     def fixed(self) -> dict[str, Any]:
         """The settings that the search did not search, as ``set`` takes them."""
         given = self._results().manifest.question.given
-        return Asked(given).fixed
+        return ResolvedRequest(given).fixed
 
     @property
     def command(self) -> str | None:
@@ -187,19 +186,35 @@ class OpenSearch:
         search = self._results()
         return f"{markdown(search_tables.best(search))}\n"
 
-    def figure(self, name: str = "history") -> "Figure":
-        """A figure of the report, for matplotlib.
+    def figure(
+        self,
+        name: str = "history",
+        *,
+        settings: str | Sequence[str] = (),
+        metric: str | None = None,
+    ) -> "Figure":
+        """Draw a figure of the report, for matplotlib.
 
         Args:
             name: as ``tune-calib list search-figures`` has it.
+            settings: searched settings to show, e.g. ``["gamma", "tau0"]``; those with two values
+                tried that matter most if empty. For ``sensitivity``, ``parallel`` and ``heat_map``,
+                which takes two, the first across.
+            metric: a metric recorded on ``select``; the first one searched for if None.
 
         Raises:
-            UserError: there is no such figure, or nothing to draw in it.
+            UserError: there is no such figure, setting or metric, or nothing to draw.
         """
         with _known(self.out):
-            return draw_in_notebook(SEARCH_FIGURES[name], self._results())
+            figure = SEARCH_FIGURES[name]
+            chosen = {"settings": bool(settings), "metric": metric is not None}
+            for option in (key for key, is_chosen in chosen.items() if is_chosen):
+                if option not in figure.takes:
+                    raise UserError(f"figure {name} takes no {option}")
+            names = (settings,) if isinstance(settings, str) else settings
+            return draw_in_notebook(figure, self._results().focus(names, metric))
 
-    def report(self) -> Place:
+    def report(self) -> AnyPath:
         """Write tables, figures and the page beside the results; gives the page."""
         with _known(self.out):
             self._results()
@@ -268,7 +283,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
         failures: a line for each trial that crashed, and for what stopped an entry.
     """
 
-    out: Place
+    out: AnyPath
     entries: Mapping[str, OpenSweep | OpenSearch]
     failures: tuple[str, ...] = ()
 
@@ -301,7 +316,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
         """The tables of all entries in Markdown, a heading each."""
         return "\n".join(f"## {name}\n\n{each.table()}" for name, each in self.entries.items())
 
-    def report(self) -> Place:
+    def report(self) -> AnyPath:
         """Write the report of every entry, and the page over all of them; gives that page."""
         for each in self.entries.values():
             each.report()
@@ -325,7 +340,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
         return "\n".join([*parts, *_preformatted("\n".join(self.failures))])
 
 
-def opened(out: Place, study_storage: str | None) -> OpenSweep | OpenSearch | OpenSweepFile:
+def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | OpenSweepFile:
     """What a folder holds.
 
     Raises:
@@ -341,7 +356,7 @@ def opened(out: Place, study_storage: str | None) -> OpenSweep | OpenSearch | Op
 
 
 @contextlib.contextmanager
-def _known(out: Place) -> Iterator[None]:
+def _known(out: AnyPath) -> Iterator[None]:
     """Load the plug-ins behind a folder that this process ran before; warn of the others."""
     with plugins.restored():
         plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in records_of(out))])

@@ -8,7 +8,15 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
-from tune_calib.spec.request import PATH, TEXT, Part, build_request, is_argument, names_of, shown_as
+from tune_calib.spec.request import (
+    PATH,
+    TEXT,
+    Part,
+    build_request,
+    field_names,
+    is_argument,
+    option_help,
+)
 from tune_calib.text import nearest
 
 R = TypeVar("R", bound=Part)
@@ -64,7 +72,7 @@ def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T
 
 def _signature(model: type[Part], returned: Any) -> inspect.Signature:
     parameters = []
-    for name in names_of(model):
+    for name in field_names(model):
         field = model.model_fields[name]
         kind: Any = inspect.Parameter.KEYWORD_ONLY
         if is_argument(model, name):
@@ -103,7 +111,7 @@ def _document(model: type[Part], signature: inspect.Signature, text: str) -> str
     for name, parameter in signature.parameters.items():
         about = ALWAYS.get(name)
         if about is None:
-            about, shown = str(model.model_fields[name].description), shown_as(model, name)
+            about, shown = str(model.model_fields[name].description), option_help(model, name)
             if shown.default is not None:
                 about += f" (default: {shown.default})"
             elif parameter.default and parameter.default is not inspect.Parameter.empty:

@@ -4,28 +4,29 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from tune_calib.cli.panels import EVERY, TABLES
+from tune_calib import console
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.request import EXTRAS
 
-if TYPE_CHECKING:
-    from tune_calib.console import Screen
+TABLES = "Tables"
+FORMATS = "Format"
+EVERY = "Every command"
 
 
 def with_options(
     run: Callable[..., None], command: Callable[..., object], **options: tuple[Any, Any]
 ) -> Callable[..., None]:
-    """A function that takes further options and carries a command out.
+    """Give a function the parameters of a command and further options.
 
     Args:
-        run: takes the parameters of the command and the options, all by name.
-        command: what it carries out.
-        options: annotation and default by name.
+        run: Takes the parameters of the command and the options, all by name.
+        command: What it calls.
+        options: Annotation and default of each option.
     """
     signature = inspect.signature(command)
     added = [
@@ -43,7 +44,7 @@ _Plugin = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE|MODULE",
-        help="registers own methods, metrics, ...; repeatable",
+        help="load a plug-in with your own methods, metrics, ...; repeatable",
         rich_help_panel=EVERY,
     ),
 ]
@@ -53,9 +54,9 @@ def with_plugins(command: Callable[..., object], trains: bool) -> Callable[..., 
     """Add the option ``--plugin`` to a command.
 
     Args:
-        command: the command.
-        trains: it runs methods, and so the plug-ins that the user's file of defaults names. The
-            others only read: they run none but those that are typed.
+        command: The command.
+        trains: Whether it runs methods, and so the plug-ins that the user's file of defaults
+            names. Other commands only read: they run no plug-in but those that are typed.
     """
 
     @functools.wraps(command)
@@ -68,22 +69,17 @@ def with_plugins(command: Callable[..., object], trains: bool) -> Callable[..., 
     return with_options(run, command, plugin=(_Plugin, None))
 
 
-def trains(command: Any) -> bool:
-    """Return whether a command of the program was declared to train."""
-    return bool(getattr(command.callback, "trains", False))
-
-
 _Log = Annotated[
     list[str] | None,
     typer.Option(
-        help="follow the trials in tensorboard, wandb or mlflow; repeatable",
+        help="log the trials to tensorboard, wandb or mlflow; repeatable",
         rich_help_panel=EXTRAS,
     ),
 ]
 
 
 def with_log(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the option ``--log``."""
+    """Add the option ``--log`` to a command."""
 
     @functools.wraps(command)
     def run(log: list[str] | None, **options: Any) -> Any:
@@ -95,7 +91,7 @@ def with_log(command: Callable[..., Any]) -> Callable[..., Any]:
         with logged(log):
             try:
                 return command(**options)
-            except typer.Exit as ended:  # of trials that crashed; the others are sent
+            except typer.Exit as ended:  # trials crashed; the others are sent all the same
                 code = ended
         raise code
 
@@ -106,24 +102,22 @@ _Columns = Annotated[
     str | None,
     typer.Option(
         metavar="NAME,NAME",
-        help="these columns of the table on the screen",
+        help="show these columns of the table",
         show_default="those that fit",
         rich_help_panel=TABLES,
     ),
 ]
 _Wide = Annotated[
-    bool, typer.Option("--wide", help="all columns, however wide", rich_help_panel=TABLES)
+    bool, typer.Option("--wide", help="show all columns, however wide", rich_help_panel=TABLES)
 ]
 
 
-def of_user(columns: str | None, is_wide: bool) -> "Screen":
-    """The screen that a user asks for by ``--columns`` and ``--wide``.
+def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
+    """Return the screen that ``--columns`` and ``--wide`` describe.
 
     Raises:
-        UserError: both are given.
+        UserError: Both are given.
     """
-    from tune_calib import console
-
     if columns is not None and is_wide:
         raise UserError("--wide shows all columns and --columns some; give one of them")
     names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
@@ -136,12 +130,10 @@ def of_user(columns: str | None, is_wide: bool) -> "Screen":
 
 
 def on_terminal(command: Callable[..., object]) -> Callable[..., None]:
-    """A command whose tables are as wide as the terminal."""
+    """Make the tables of a command as wide as the terminal."""
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        from tune_calib import console
-
         with console.shown_on(console.terminal()):
             command(**options)
 
@@ -149,13 +141,11 @@ def on_terminal(command: Callable[..., object]) -> Callable[..., None]:
 
 
 def with_tables(command: Callable[..., object]) -> Callable[..., None]:
-    """A command with the options ``--columns`` and ``--wide``."""
+    """Add the options ``--columns`` and ``--wide`` to a command."""
 
     @functools.wraps(command)
     def run(columns: str | None, wide: bool, **options: Any) -> None:
-        from tune_calib import console
-
-        with console.shown_on(of_user(columns, wide)):
+        with console.shown_on(chosen_screen(columns, wide)):
             command(**options)
 
     return with_options(run, command, columns=(_Columns, None), wide=(_Wide, False))

@@ -1,4 +1,4 @@
-"""The command that tries a method: check-method."""
+"""The command that checks a method: check-method."""
 
 import tempfile
 from pathlib import Path
@@ -10,9 +10,9 @@ from tune_calib.console import echo
 
 
 def check_method(
-    name: Annotated[str, typer.Argument(help="of a method, mostly of a --plugin")],
+    name: Annotated[str, typer.Argument(help="method, usually one of a --plugin")],
 ) -> None:
-    """Try a method by what every method must do, and say what it fails and why.
+    """Check that a method behaves as every method must, and explain each failure.
 
     Examples:
         tune-calib check-method mine --plugin mine.py

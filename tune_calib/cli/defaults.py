@@ -1,7 +1,7 @@
 """A user's own defaults of options: ``tune-calib.toml``, or ``[tool.tune-calib]`` of a project.
 
-The file of the folder in which a command is typed counts. What is typed stands above it. A command
-that tells how to go on names the defaults as options, so that it says the same anywhere.
+The file of the current folder counts, and typed options override it. A command that is printed for
+later names the defaults as options, so that it means the same anywhere.
 """
 
 import contextlib
@@ -14,7 +14,6 @@ from typing import Any
 import typer
 from typer.core import TyperOption
 
-from tune_calib.cli.added_options import trains
 from tune_calib.errors import UserError
 from tune_calib.text import mask_url, nearest
 
@@ -23,10 +22,10 @@ FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 _TYPED_ALONE = (
     "all", "caption", "dry-run", "extend", "help", "label", "out", "replace", "trial", "watch",
 )  # fmt: skip
-"""Options that name one thing, or do something once: nobody has a default of them."""
+"""Options that name one thing, or do something once, and so have no default in a file."""
 
-_SAY_ALL = ("run",)
-"""Commands of files that say everything: only a table of their own gives them a default."""
+_COMPLETE = ("run",)
+"""Commands whose files set everything: only a table of their own gives them a default."""
 
 _EITHER = (
     {"dataset", "imported"},
@@ -37,7 +36,7 @@ _EITHER = (
     {"columns", "wide"},
     {"json", "markdown", "latex", "csv", "html"},
 )
-"""Options of which one is given: what is typed takes the place of the others' defaults."""
+"""Options that exclude each other: a typed one overrides the defaults of the others."""
 
 PLUGIN = "plugin"
 _NOT_LOADED = f"{__name__}.not_loaded"
@@ -48,68 +47,68 @@ Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
 def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
-    """What a file sets of a command's options, by their parameters, as if it were typed.
+    """Return what a file sets of a command's options, by parameter, as if it were typed.
 
     Args:
-        context: of the command, under that of the program.
-        typed: the parameters that are typed.
+        context: That of the command, below that of the program.
+        typed: The parameters that are typed.
 
     Raises:
-        UserError: the file names what is no option, or holds what is no value of it.
+        UserError: The file names an unknown option, or holds a wrong value.
     """
-    found = _read(Path())
-    if found is None:
+    file = _read(Path())
+    if file is None:
         return {}
-    where, content = found
+    where, content = file
     options = _options(context.command)
-    given = _of_command(where, content, context)
+    values = _for_command(where, content, context)
     keys = {key for key, option in options.items() if option in typed}
-    if PLUGIN in given and not trains(context.command):
-        plugins = given.pop(PLUGIN)
-        context.meta[_NOT_LOADED] = plugins if isinstance(plugins, list) else [plugins]
-    unneeded = {key for group in _EITHER if group & keys for key in group}
+    if PLUGIN in values and not getattr(context.command.callback, "trains", False):
+        context.meta[_NOT_LOADED] = _as_list(values.pop(PLUGIN))
+    overridden = {key for group in _EITHER if group & keys for key in group}
     return {
         options[key].name or "": _value(where, key, value, options[key], context)
-        for key, value in given.items()
-        if key not in unneeded
+        for key, value in values.items()
+        if key not in overridden
     }
 
 
 def words() -> tuple[str, ...]:
-    """The defaults of the command that runs, as options."""
+    """Return the defaults of the running command as options."""
     return _in_force.get()
 
 
 @contextlib.contextmanager
 def in_force(context: Any) -> Iterator[str]:
-    """The defaults of a command hold in the block; what is to be said of them, if there are any."""
+    """Apply a command's defaults in the block, and yield a note on them; empty without any."""
     own = context.default_map or {}
-    found = [
+    used = [
         word
         for option in _options(context.command).values()
-        if option.name in own and _is_default(context, option.name)
+        if option.name in own and _source(context, option.name) == "DEFAULT_MAP"
         for word in _as_typed(option, own[option.name])
     ]
-    token = _in_force.set(tuple(found))
+    token = _in_force.set(tuple(used))
     where = FILE if Path(FILE).exists() else PROJECT
-    told = [f"from {where}: {' '.join(map(mask_url, found))}"] if found else []
-    told += [f"{each}, which {where} names, is run as code" for each in _code(context, own)]
+    notes = [f"from {where}: {' '.join(map(mask_url, used))}"] if used else []
+    notes += [f"{each}, which {where} names, is run as code" for each in _code(context, own)]
     if PLUGIN not in own and not context.params.get(PLUGIN):
-        told += [
+        notes += [
             f"{context.command.name} does not load plug-in {each} of {where}; --plugin loads it"
             for each in context.meta.get(_NOT_LOADED, ())
         ]
     try:
-        yield "\n".join(told)
+        yield "\n".join(notes)
     finally:
         _in_force.reset(token)
 
 
 def _code(context: Any, own: Mapping[str, Any]) -> list[str]:
     """Return the files and modules that a command runs because a file of defaults names them."""
-    named = [own[key] for key in (PLUGIN, "backbone") if key in own and _is_default(context, key)]
-    words = [each for value in named for each in (value if isinstance(value, list) else [value])]
-    files = {word: word.rpartition(":")[0] or word for word in words}
+    keys = [
+        key for key in (PLUGIN, "backbone") if key in own and _source(context, key) == "DEFAULT_MAP"
+    ]
+    files = {word: word.rpartition(":")[0] or word for key in keys for word in _as_list(own[key])}
     return [
         str(Path(file).resolve()) if file.endswith(".py") or "/" in file else word
         for word, file in files.items()
@@ -118,62 +117,55 @@ def _code(context: Any, own: Mapping[str, Any]) -> list[str]:
 
 
 def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:
-    """The options of a command that are typed, and those that a file sets.
-
-    Args:
-        context: of the command.
-        without: keys of options that are left out.
-    """
+    """Return the options of a command that are typed or set by a file, but for some keys."""
     return [
         str(word)
         for option in context.command.params
         if isinstance(option, TyperOption) and option.opts[0].removeprefix("--") not in without
-        if _is_told(context, option.name)
+        if _source(context, option.name) in ("COMMANDLINE", "DEFAULT_MAP")
         for word in _as_typed(option, context.params[option.name])
     ]
 
 
-def _is_told(context: Any, name: str | None) -> bool:
+def _source(context: Any, name: str | None) -> str:
     source = context.get_parameter_source(name) if name else None
-    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP")
+    return source.name if source is not None else ""
 
 
-def _is_default(context: Any, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "DEFAULT_MAP"
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _as_typed(option: TyperOption, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [option.opts[0]] if value else []
-    values = value if isinstance(value, list) else [value]
-    return [word for each in values for word in (option.opts[0], each)]
+    return [word for each in _as_list(value) for word in (option.opts[0], each)]
 
 
 def _read(folder: Path) -> tuple[str, dict[str, Any]] | None:
-    """The name of the file of defaults in a folder, and what it holds; None without one."""
+    """Return the name of the file of defaults in a folder and its content; None without one."""
     own, project = folder / FILE, folder / PROJECT
-    of_project = _parsed(project).get("tool", {}).get(TABLE) if project.exists() else None
+    of_project = _parse(project).get("tool", {}).get(TABLE) if project.exists() else None
     if not own.exists():
         return None if of_project is None else (f"[tool.{TABLE}] of {PROJECT}", of_project)
     if of_project is not None:
         raise UserError(f"both {FILE} and {PROJECT} hold defaults; keep them in one of them")
-    return FILE, _parsed(own)
+    return FILE, _parse(own)
 
 
-def _parsed(path: Path) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is no TOML: {error}") from None
+        raise UserError(f"{path} is not valid TOML: {error}") from None
 
 
-def _of_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """What a file sets for a command; all of its names are checked, also of other commands."""
-    group = context.parent.command
+def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
+    """Return what a file sets for a command, after a check of all its names."""
+    root = context.find_root()
     commands = {
-        name: _options(group.get_command(context.parent, name))
-        for name in group.list_commands(context.parent)
+        name: _options(root.command.get_command(root, name))
+        for name in root.command.list_commands(root)
     }
     everything = {key: option for options in commands.values() for key, option in options.items()}
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
@@ -183,34 +175,33 @@ def _of_command(where: str, content: Mapping[str, Any], context: Any) -> dict[st
             raise UserError(f"{where}: no command {name!r}{nearest(name, list(commands))}")
         tables[name] = _known(f"{where}: {name}", table, commands[name])
     name = context.command.name
-    if name in _SAY_ALL:
-        general = {}
-    shared = {key: value for key, value in general.items() if key in commands[name]}
+    own = {} if name in _COMPLETE else general
+    shared = {key: value for key, value in own.items() if key in commands[name]}
     return {**shared, **tables.get(name, {})}
 
 
-def _known(where: str, given: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """What is set, by the keys of options.
+def _known(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
+    """Return what is set, by the keys of options.
 
     Raises:
-        UserError: a key is of none, or of one that is typed alone, or stands there twice.
+        UserError: A key is unknown, is always typed, or appears twice.
     """
-    found: dict[str, Any] = {}
-    for written, value in given.items():
+    known: dict[str, Any] = {}
+    for written, value in values.items():
         key = written.replace("_", "-")
         if key in _TYPED_ALONE:
-            raise UserError(f"{where}: --{key} is typed each time, and has no default here")
+            raise UserError(f"{where}: --{key} is typed each time and cannot have a default here")
         if key not in options:
-            known = [name for name in options if name not in _TYPED_ALONE]
-            raise UserError(f"{where}: no option {written!r}{nearest(key, known)}")
-        if key in found:
-            raise UserError(f"{where}: {key} stands there twice; name it once")
-        found[key] = value
-    return found
+            names = [name for name in options if name not in _TYPED_ALONE]
+            raise UserError(f"{where}: no option {written!r}{nearest(key, names)}")
+        if key in known:
+            raise UserError(f"{where}: {key} appears twice; name it once")
+        known[key] = value
+    return known
 
 
 def _options(command: Any) -> dict[str, TyperOption]:
-    """The options of a command by their keys, without those that name files to read."""
+    """Return the options of a command by their keys, without those that name files to read."""
     return {
         option.opts[0].removeprefix("--"): option
         for option in command.params
@@ -219,24 +210,23 @@ def _options(command: Any) -> dict[str, TyperOption]:
 
 
 def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) -> Any:
-    """A value as it would be typed, so that it is read by the same rules.
+    """Return a value as it would be typed, so that it is read by the same rules.
 
     Raises:
-        UserError: it is none of the option.
+        UserError: The value does not fit the option.
     """
     if option.is_flag:
         if not isinstance(value, bool):
             raise UserError(f"{where}: {key} must be true or false, got {value!r}")
         return value
-    several = isinstance(value, list) and option.multiple
-    texts = [_text(where, key, each) for each in (value if several else [value])]
+    texts = [_text(where, key, each) for each in (_as_list(value) if option.multiple else [value])]
     own = texts if option.multiple else texts[0]
     try:
         option.process_value(context, own)
     except (typer.BadParameter, UserError) as error:
-        told = error.message if isinstance(error, typer.BadParameter) else error
-        raise UserError(f"{where}: {key}: {told}") from None
-    if isinstance(option.show_default, str):  # it is told of the program's own default
+        message = error.message if isinstance(error, typer.BadParameter) else error
+        raise UserError(f"{where}: {key}: {message}") from None
+    if isinstance(option.show_default, str):  # the words describe the program's own default
         option.show_default = True
     return own
 

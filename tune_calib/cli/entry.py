@@ -1,7 +1,8 @@
-"""What surrounds every command: a user's mistake is one line, and so is what the system refuses."""
+"""What surrounds every command: errors in one line, help with examples, the screen."""
 
 import contextlib
 import functools
+import inspect
 import os
 import re
 import sys
@@ -10,25 +11,28 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
+from rich.markup import escape
 from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
+from tune_calib.cli import defaults
+from tune_calib.cli.added_options import EVERY
 from tune_calib.console import echo
-from tune_calib.errors import UserError, as_option, told, traced
-from tune_calib.progress import activity
+from tune_calib.errors import UserError, as_option, describe_os_error, locate_error
+from tune_calib.progress import report_progress
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Turn a user's mistake, and what the system refuses of paths and output, into exit code 2.
+    """Turn a user's mistake, and a refusal of the system, into one line and exit code 2.
 
     A defect of the program stays a traceback.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # of characters that the encoding does not have
+            stream.reconfigure(errors="replace")  # characters that the encoding does not have
     try:
         try:
             yield
@@ -40,10 +44,9 @@ def one_line() -> Iterator[None]:
     except TyperException as error:
         _refuse(error.format_message())
     except typer.Abort:
-        # As shells tell an interrupt: 128 and the number of the signal.
-        sys.exit(130)
+        sys.exit(130)  # as shells report an interrupt: 128 and the number of the signal
     except OSError as error:
-        line = told(error)
+        line = describe_os_error(error)
         if line is None:
             raise
         _refuse(line)
@@ -54,25 +57,25 @@ def damage_in_one_line(where: str) -> Iterator[None]:
     """Turn any failure to read results into one line, which names the line of the program too.
 
     Raises:
-        UserError: reading them failed in some way.
+        UserError: Reading failed in some way.
     """
     try:
         yield
     except Exception as error:
-        is_of_system = isinstance(error, OSError) and told(error) is not None
+        is_of_system = isinstance(error, OSError) and describe_os_error(error) is not None
         if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
             raise
-        found = traced(
+        cause = locate_error(
             error, lambda path: "site-packages" not in path, lambda path: Path(path).name
         )
         raise UserError(
-            f"{where} cannot be read ({found}): its files are damaged or not written by "
+            f"{where} cannot be read ({cause}): its files are damaged or not written by "
             "tune-calib, or this is a defect to report"
         ) from error
 
 
 def reads_folders(command: Callable[..., object]) -> Callable[..., None]:
-    """Let a command refuse damaged results in one line; of published tables there are none."""
+    """Let a command refuse damaged results in one line; published tables cannot be damaged."""
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
@@ -85,10 +88,10 @@ def reads_folders(command: Callable[..., object]) -> Callable[..., None]:
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:
-    """Refuse an argument of nothing: mostly a shell variable that is not set.
+    """Refuse an empty argument: mostly a shell variable that is not set.
 
     Raises:
-        UserError: there is one.
+        UserError: There is one.
     """
     for index, word in enumerate(arguments):
         option = _EMPTY.fullmatch(word)
@@ -98,52 +101,82 @@ def refuse_empty(arguments: Sequence[str]) -> None:
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 
 
-class OnceCommand(TyperCommand):
-    """A command of which an option that takes one value is given once; Typer takes the last."""
+class Command(TyperCommand):
+    """A command with examples in its help and a user's own defaults below what is typed.
+
+    Attributes:
+        examples: The command lines of the section ``Examples`` of its docstring.
+    """
+
+    def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:
+        text, _, lines = inspect.cleandoc(help or "").partition("\n\nExamples:\n")
+        self.examples = [line.strip() for line in lines.splitlines() if line.strip()]
+        parts = ["Examples:", *(f"$ {line}" for line in self.examples)]
+        settings["epilog"] = escape("\n".join(parts)) if self.examples else None
+        super().__init__(name, help=text, **settings)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """Return the option ``--help``, in the group of options that every command has."""
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.rich_help_panel = EVERY
+        return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse what is given twice.
+        """Parse what is typed, and below it the user's own defaults.
 
         Raises:
-            UserError: an option is.
+            UserError: An option is given twice, or the file of defaults is wrong.
         """
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for option in given:
+        _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
+        if ctx.parent is not None and not ctx.resilient_parsing:
+            ctx.default_map = defaults.below(ctx, typed)
+        for option in typed:
             # Arguments have no ``is_flag``: they are left alone, as if they were flags.
             takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
-            if takes_one and given.count(option) > 1:
+            if takes_one and typed.count(option) > 1:
                 raise UserError(f"{option.opts[0]} is given twice; give it once")
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: Any) -> Any:
+        """Print which options are the user's own defaults, and run the command."""
+        with defaults.in_force(ctx) as note:
+            if note:
+                echo(note, err=True)
+            with self._screen(ctx):
+                return super().invoke(ctx)
 
-class LiveCommand(OnceCommand):
+    def _screen(self, ctx: Any) -> contextlib.AbstractContextManager[object]:
+        """Return what is shown while the command runs: nothing."""
+        return contextlib.nullcontext()
+
+
+class LongCommand(Command):
     """A command that takes its time: from the first second it shows what it does."""
 
-    def invoke(self, ctx: Any) -> Any:
-        """Carry the command out under a screen."""
+    @contextlib.contextmanager
+    def _screen(self, ctx: Any) -> Iterator[None]:
         from tune_calib.tuning.progress.screen import screen
 
-        named = [ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"]
-        words = [word for each in named if each for word in _listed(each)]
-        with screen(" ".join([str(ctx.info_name), *words])):
-            activity("loading the program")
-            return super().invoke(ctx)
-
-
-def _listed(value: Any) -> list[str]:
-    return [str(each) for each in value] if isinstance(value, list | tuple) else [str(value)]
+        values = [ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"]
+        lists = [value if isinstance(value, list | tuple) else [value] for value in values if value]
+        with screen(
+            " ".join([str(ctx.info_name), *(str(word) for each in lists for word in each)])
+        ):
+            report_progress("loading the program")
+            yield
 
 
 def _flush() -> None:
-    """Write out what was printed, while an error of it can still be told.
+    """Write out what was printed, while an error can still be reported.
 
     Raises:
-        UserError: it cannot be written.
+        UserError: It cannot be written.
     """
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the output has enough of it
+    except BrokenPipeError:  # the reader of the output has read enough
         _drop_output()
         sys.exit(1)
     except OSError as error:
@@ -152,13 +185,13 @@ def _flush() -> None:
 
 
 def _drop_output() -> None:
-    """Send what is still to be written to nowhere: Python would complain of it at its end."""
+    """Send what is still to be written to nowhere: Python would complain about it at its end."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str) -> NoReturn:
-    # Where even stderr cannot be written the exit code still tells.
+    # Where even stderr cannot be written, the exit code remains.
     with contextlib.suppress(OSError):
         echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(2)

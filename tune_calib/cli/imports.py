@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.console import echo
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 if TYPE_CHECKING:
     from tune_calib.spec.slots.data import ImportedData
@@ -43,11 +43,11 @@ def import_(
     """
     from tune_calib.engine.imports import check_files, check_name, write_import
     from tune_calib.engine.store import Store
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
 
     check_name(name)
     checked = check_files(train or (), select or (), calib or (), test or (), head or ())
-    write_import(name, checked, Store(place(store)), replace)
+    write_import(name, checked, Store(parse_path(store)), replace)
     echo(_describe(name, checked.record))
     words = ["tune-calib", "compare", "ce", "temperature", "--imported", name, "--store", store]
     echo(f"next: {shlex.join(words)}")
@@ -57,7 +57,7 @@ def _describe(name: str, record: "ImportedData") -> str:
     sizes = {each: getattr(record, each) for each in ("train", "select", "calib", "test")}
     lines = [
         f"imported as {name} ({record.digest}): {record.classes} classes, "
-        f"{counted(record.width, 'feature')}; samples: "
+        f"{format_count(record.width, 'feature')}; samples: "
         + ", ".join(f"{each} {count}" for each, count in sizes.items() if count)
     ]
     if record.outputs == "probs":

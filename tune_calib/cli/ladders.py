@@ -1,20 +1,26 @@
 """The commands of ladders and comparisons: ablate, compare."""
 
-from tune_calib.cli.before import DryRun, tell_plan, tell_settings
-from tune_calib.cli.options import stoppable, tell_crashed, typed
+from tune_calib.cli.common import (
+    DryRun,
+    exit_if_crashed,
+    format_typed,
+    print_plan,
+    print_settings,
+    run_stoppable,
+)
 from tune_calib.cli.request import with_request
-from tune_calib.cli.results import report
+from tune_calib.cli.results import print_report
 from tune_calib.console import echo
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.folders import is_finished
 from tune_calib.spec.request import AblateRequest, CompareRequest
-from tune_calib.spec.resolve import folder_of, resolve_ladder
-from tune_calib.tuning.loggers.known import names_for
+from tune_calib.spec.resolve import default_folder, resolve_ladder
+from tune_calib.tuning.loggers.base import use_loggers
 
 
 @with_request(AblateRequest)
 def ablate(request: AblateRequest, dry_run: DryRun = False) -> None:
-    """Run an ablation ladder and report it; what is done already is not done again.
+    """Run an ablation ladder and report it, skipping finished trials.
 
     Examples:
         tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
@@ -26,7 +32,7 @@ def ablate(request: AblateRequest, dry_run: DryRun = False) -> None:
 
 @with_request(CompareRequest)
 def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
-    """Run methods beside each other, network methods as such, the others on a CE network.
+    """Compare methods; head and post-hoc methods stand on a network trained with cross entropy.
 
     Examples:
         tune-calib compare ce ls+mac_cal+temperature --seeds 3
@@ -37,29 +43,29 @@ def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
 
 
 def _run(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
-    """Carry a request out, and report it; of a dry run, say what would be done."""
+    """Run a request and report it; with ``--dry-run``, print what would be done."""
     if not (is_dry or request.profile or request.shift or request.bootstrap):
-        out = place(folder_of(request))
+        out = parse_path(default_folder(request))
         # Neither torch nor the data are needed to see it.
-        if not names_for(out) and is_finished(out, typed()):
+        if not use_loggers(out) and is_finished(out, format_typed()):
             echo(f"nothing is left to do in {out}", err=True)
-            report(str(out))
+            print_report(str(out))
             return
-    ladder, asked = resolve_ladder(request)  # names are refused before torch is imported
+    ladder, resolved = resolve_ladder(request)  # names are refused before torch is imported
 
     from tune_calib.console import shown
     from tune_calib.tuning.ablate import ablate as run
     from tune_calib.tuning.jobs import build_ladder_job
 
-    job = build_ladder_job(request, ladder, asked, typed(), is_dry)
+    job = build_ladder_job(request, ladder, resolved, format_typed(), is_dry)
     if is_dry:
-        tell_plan(job)
+        print_plan(job)
         return
     site = job.site
-    crashed = stoppable(site.command, lambda: run(job, tell_settings))
-    report(str(site.out))
+    crashed = run_stoppable(site.command, lambda: run(job, print_settings))
+    print_report(str(site.out))
     if site.profile:
         from tune_calib.tuning.profile import profiles_told  # imports pandas
 
         echo(shown(profiles_told(site.out)))
-    tell_crashed(crashed, site.command, site.out)
+    exit_if_crashed(crashed, site.command, site.out)

@@ -1,11 +1,10 @@
-"""The commands that say what is registered."""
+"""The commands that look things up: list, explain, cite."""
 
 import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Generic
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,11 +12,11 @@ from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.tables.render import View
 from analysis.tables.table import table_of
 from tune_calib import console
-from tune_calib.cli import completion
-from tune_calib.cli.options import one_format
-from tune_calib.cli.panels import FORMATS
+from tune_calib.cli.added_options import FORMATS
+from tune_calib.cli.common import one_format
+from tune_calib.cli.request import complete
 from tune_calib.errors import UserError
-from tune_calib.registry import Registry, T
+from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS
@@ -28,9 +27,6 @@ from tune_calib.spec.space import SPACES
 from tune_calib.text import nearest
 
 if TYPE_CHECKING:
-    from analysis.figure import Figure
-    from tune_calib.spec.backbones import BackboneInfo
-    from tune_calib.spec.datasets import DatasetInfo
     from tune_calib.spec.ladder import Ladder
     from tune_calib.spec.recipe import Recipe
     from tune_calib.spec.space import Space
@@ -41,25 +37,7 @@ _NOT_LISTED = ("module", "bibtex", "fields", "quick")  # further facts of the in
 _WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
 
 
-@dataclass(frozen=True)
-class Listing(Generic[T]):
-    """A registry, and what its records tell of themselves besides their names."""
-
-    registry: Registry[T]
-    describe: Callable[[T], Entry]
-
-    def entries(self, name: str | None) -> list[Entry]:
-        """Of one record, or of all."""
-        return [self._entry(each) for each in ([name] if name else self.registry)]
-
-    def _entry(self, name: str) -> Entry:
-        self.registry.require(name)
-        facts = self.registry.facts(name)
-        listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
-        return {"name": name, **(listed or self.describe(self.registry[name]))}
-
-
-def _of_method(record: MethodInfo) -> Entry:
+def _describe_method(record: MethodInfo) -> Entry:
     return {
         "kind": record.kind,
         "title": record.title,
@@ -73,13 +51,12 @@ def _of_method(record: MethodInfo) -> Entry:
     }
 
 
-def _of_recipe(record: "Recipe") -> Entry:
-    fits = [name for name in DATASETS if record.name in fitting(name)]
+def _describe_recipe(record: "Recipe") -> Entry:
     return {
         "title": record.title,
         "source": record.source,
         "url": record.url,
-        "data sets": fits,
+        "data sets": [name for name in DATASETS if record.name in fitting(name)],
         "backbones": list(record.backbones),
         "settings": record.settings,
         "on": record.on,
@@ -87,82 +64,88 @@ def _of_recipe(record: "Recipe") -> Entry:
     }
 
 
-def _of_ladder(record: "Ladder") -> Entry:
+def _describe_ladder(record: "Ladder") -> Entry:
     rungs = [rung.label for rung in record.rungs]
     return {"title": record.title, "published": record.published, "rungs": rungs}
 
 
-def _of_space(record: "Space") -> Entry:
+def _describe_space(record: "Space") -> Entry:
     settings = {key: setting.plain() for key, setting in record.settings.items()}
     return {"settings": settings, "first": [dict(point) for point in record.first]}
 
 
-def _of_metric(record: Metric) -> Entry:
-    of = "select, test" if record.is_of_trials else "foreign images: ood/SET"
-    better = {"min": "smaller", "max": "larger", None: "none"}[record.direction]
-    searchable = "yes" if record.is_searchable else "no"
-    about = {"title": record.title, "better": better, "unit": record.unit, "of": of}
-    return {**about, "searchable": searchable}
+def _describe_metric(record: Metric) -> Entry:
+    return {
+        "title": record.title,
+        "better": {"min": "smaller", "max": "larger", None: "none"}[record.direction],
+        "unit": record.unit,
+        "of": "select, test" if record.is_of_trials else "foreign images: ood/SET",
+        "searchable": "yes" if record.is_searchable else "no",
+    }
 
 
-def _of_titled(record: "DatasetInfo | BackboneInfo") -> Entry:
+def _describe_titled(record: Any) -> Entry:
     return {"title": record.title}
 
 
-class _Published:
-    """The tables that papers print."""
-
-    def entries(self, name: str | None) -> list[Entry]:
-        """Of one table, or of all.
-
-        Raises:
-            UserError: there is none of that name.
-        """
-        from analysis.printed import overview
-
-        tables = overview()
-        if name is not None and name not in tables:
-            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
-        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
-
-
-def _of_figure(record: "Figure[Any]") -> Entry:
+def _describe_figure(record: Any) -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
 
-LISTS: Mapping[str, Listing[Any] | _Published] = {
-    "methods": Listing(METHODS, _of_method),
-    "ladders": Listing(LADDERS, _of_ladder),
-    "recipes": Listing(RECIPES, _of_recipe),
-    "datasets": Listing(DATASETS, _of_titled),
-    "backbones": Listing(BACKBONES, _of_titled),
-    "spaces": Listing(SPACES, _of_space),
-    "metrics": Listing(METRICS, _of_metric),
-    "published": _Published(),
-    "ladder-figures": Listing(LADDER_FIGURES, _of_figure),
-    "search-figures": Listing(SEARCH_FIGURES, _of_figure),
+REGISTRIES: Mapping[str, tuple[Registry[Any], Callable[[Any], Entry]]] = {
+    "methods": (METHODS, _describe_method),
+    "ladders": (LADDERS, _describe_ladder),
+    "recipes": (RECIPES, _describe_recipe),
+    "datasets": (DATASETS, _describe_titled),
+    "backbones": (BACKBONES, _describe_titled),
+    "spaces": (SPACES, _describe_space),
+    "metrics": (METRICS, _describe_metric),
+    "ladder-figures": (LADDER_FIGURES, _describe_figure),
+    "search-figures": (SEARCH_FIGURES, _describe_figure),
 }
+LISTS = (*REGISTRIES, "published")
+
+
+def describe_entries(what: str, name: str | None = None) -> list[Entry]:
+    """Return what is known of one entry of a list, or of all.
+
+    Raises:
+        UserError: There is no entry of that name.
+    """
+    if what == "published":
+        from analysis.published import describe_published
+
+        tables = describe_published()
+        if name is not None and name not in tables:
+            raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
+        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
+    registry, describe = REGISTRIES[what]
+    found = []
+    for each in [name] if name else registry:
+        registry.require(each)
+        facts = registry.facts(each)  # of the index, without an import of the record
+        listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
+        found.append({"name": each, **(listed or describe(registry[each]))})
+    return found
 
 
 def list_(
     what: Annotated[
         str,
-        typer.Argument(
-            help=f"one of {', '.join(LISTS)}", autocompletion=completion.names(lambda: LISTS)
-        ),
+        typer.Argument(help=f"one of {', '.join(LISTS)}", autocompletion=complete(lambda: LISTS)),
     ],
     name: Annotated[
         str | None,
-        typer.Argument(help="one entry alone, with all that is known of it"),
+        typer.Argument(help="show all that is known of one entry"),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="a list of objects", rich_help_panel=FORMATS)
+        bool, typer.Option("--json", help="print JSON", rich_help_panel=FORMATS)
     ] = False,
     as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="a table for a page", rich_help_panel=FORMATS)
+        bool, typer.Option("--markdown", help="print Markdown", rich_help_panel=FORMATS)
     ] = False,
 ) -> None:
-    """Show what is registered.
+    """List what is registered: methods, ladders, data sets, metrics and more.
 
     Examples:
         tune-calib list methods
@@ -173,11 +156,11 @@ def list_(
     form = one_format(json=as_json, markdown=as_markdown)
     if what not in LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(LISTS)}")
-    entries = LISTS[what].entries(name)
+    entries = describe_entries(what, name)
     rows = [_printed(each) for each in (_space_rows(entries) if what == "spaces" else entries)]
     if form == "plain" and name is not None and what != "spaces":
-        told = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
-        console.echo("\n\n".join(told))
+        texts = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
+        console.echo("\n\n".join(texts))
         return
     left_out = {"url", *(_WIDE if form == "markdown" else ())}
     heads = [head for head in (rows[0] if rows else {}) if head not in left_out]
@@ -189,17 +172,25 @@ def explain(
     name: Annotated[
         str,
         typer.Argument(
-            help="of a method or a ladder: tune-calib list methods",
-            autocompletion=completion.names(lambda: [*METHODS, *LADDERS]),
+            help="method or ladder, or a pipeline with --bibtex; see: tune-calib list methods",
+            autocompletion=complete(lambda: [*METHODS, *LADDERS]),
         ),
     ],
+    bibtex: Annotated[
+        bool, typer.Option("--bibtex", help="print the BibTeX of its papers")
+    ] = False,
 ) -> None:
-    """Tell what a method or a ladder does: formula, settings, readings of its paper, reference.
+    """Explain a method or a ladder: formula, settings, readings of its paper, references.
 
     Examples:
         tune-calib explain mac_cal
         tune-calib explain decoupling
+        tune-calib explain ls+mac_cal+temperature --bibtex
     """
+    if bibtex:
+        cite([name])
+        return
+
     from tune_calib.spec.describe import describe
 
     text = describe(name)
@@ -207,13 +198,13 @@ def explain(
 
 
 def format_markdown(text: str, width: int) -> str:
-    """Return Markdown as it reads in a terminal."""
+    """Return Markdown as text for a terminal."""
     from rich.console import Console
     from rich.markdown import Markdown
 
     page = Console(file=io.StringIO(), width=width)
     with page.capture() as shown:
-        # An address between brackets would stand there twice.
+        # An address in angle brackets would be printed twice.
         page.print(Markdown(re.sub(r"<(https?://[^>]+)>", r"\1", text), hyperlinks=False))
     return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
@@ -223,7 +214,7 @@ def cite(
         list[str],
         typer.Argument(
             help="methods or pipelines, such as ls+mac_cal+temperature",
-            autocompletion=completion.names(lambda: METHODS),
+            autocompletion=complete(lambda: METHODS),
         ),
     ],
 ) -> None:
@@ -241,11 +232,11 @@ def cite(
     console.echo("\n\n".join(dict.fromkeys(filter(None, map(str.strip, texts)))))
     for name in dict.fromkeys(names):
         if not bibtex[name]:
-            console.echo(f"no paper is known of {name}", err=True)
+            console.echo(f"no paper is known for {name}", err=True)
 
 
 def _printed(entry: Entry) -> dict[str, str]:
-    """An entry as a table row: nested values in one line each."""
+    """Return an entry as a table row: nested values on one line each."""
     row = {}
     for key, value in entry.items():
         if isinstance(value, dict):
@@ -257,7 +248,7 @@ def _printed(entry: Entry) -> dict[str, str]:
 
 
 def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings with the names of what they are of, e.g. ``network.lr``."""
+    """Yield settings with their full names, e.g. ``network.lr``."""
     for key, value in nested.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{above}{key}." if key else above)
@@ -266,7 +257,7 @@ def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def _space_rows(entries: list[Entry]) -> list[Entry]:
-    """A row a setting: where it is searched, and which published values are tried first."""
+    """Return a row for each setting: its range, and the published values that are tried first."""
     return [
         {
             "method": entry["name"],

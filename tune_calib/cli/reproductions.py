@@ -8,11 +8,17 @@ import typer
 
 from analysis.tables.table import table_of
 from tune_calib import console
-from tune_calib.cli.before import DryRun, tell_settings
-from tune_calib.cli.options import stoppable, typed, typed_of
-from tune_calib.cli.panels import FORMATS
+from tune_calib.cli.added_options import FORMATS
+from tune_calib.cli.common import (
+    DryRun,
+    GpuModel,
+    format_typed,
+    format_typed_for,
+    print_settings,
+    run_stoppable,
+)
 from tune_calib.cli.request import with_request
-from tune_calib.cli.sweep_files import GpuModel
+from tune_calib.cli.sweep_files import refuse_gpu_model
 from tune_calib.errors import UserError, as_option
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 
@@ -20,7 +26,7 @@ if TYPE_CHECKING:
     from tune_calib.experiments.entries import Work
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import Ask
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
     from tune_calib.spec.reproduction import Reproduction
     from tune_calib.tuning.ablate import LadderJob
     from tune_calib.tuning.search.job import SearchJob
@@ -32,7 +38,9 @@ def reproduce(
     context: typer.Context,
     gpu_model: GpuModel = None,
     dry_run: DryRun = False,
-    is_all: Annotated[bool, typer.Option("--all", help="every table that has the scale")] = False,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="reproduce every table that has the scale")
+    ] = False,
     list_: Annotated[
         bool, typer.Option("--list", help="list the tables and start nothing")
     ] = False,
@@ -40,7 +48,7 @@ def reproduce(
         bool, typer.Option("--json", help="with --list", rich_help_panel=FORMATS)
     ] = False,
 ) -> None:
-    """Make tables and figures of the papers again, beside their print, and judge their claims.
+    """Reproduce tables and figures of the papers, and judge the papers' claims.
 
     Examples:
         tune-calib reproduce --list
@@ -49,36 +57,37 @@ def reproduce(
         tune-calib reproduce --all --scale smoke
     """
     if bool(request.tables) + is_all + list_ != 1:
-        raise UserError("name tables as PAPER/TABLE, or take --all or --list")
+        raise UserError("name tables as PAPER/TABLE, or give --all or --list")
     if as_json and not list_:
-        raise UserError("--json is of --list; give that too")
+        raise UserError("--json is used by --list alone; add --list")
     if list_:
-        _tell_list(as_json)
+        _print_list(as_json)
         return
-    if gpu_model is not None and not dry_run:
-        raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
+    refuse_gpu_model(gpu_model, dry_run)
     # Before torch is loaded.
     for name in request.tables:
         REPRODUCTIONS.require(name)
     asked = dict.fromkeys(request.tables or _every(request.scale))
 
     from tune_calib.experiments.reproduced import Ask, refuse_lacking
-    from tune_calib.paths import place
+    from tune_calib.paths import parse_path
 
-    folder = place(request.out or f"runs/reproduce-{request.scale}")
+    folder = parse_path(request.out or f"runs/reproduce-{request.scale}")
     how = request.model_dump(include={"scale", "seeds", "data_root", "weights", "address"})
     asks = [Ask(REPRODUCTIONS[name], out=folder, gpu_model=gpu_model, **how) for name in asked]
     refuse_lacking(asks, is_dry=dry_run)
     # All of them before the first is begun.
-    plans = [_plan(ask, typed_of(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks]
+    plans = [
+        _plan(ask, format_typed_for(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks
+    ]
     failures = []
     for plan in plans:
         try:
-            failures += _carry_out(plan, dry_run)
+            failures += _reproduce(plan, dry_run)
         except UserError as error:
             if len(plans) == 1:
                 raise
-            # Hours of the other tables must not end with it.
+            # Hours of work on the other tables must not end with it.
             failures.append(f"{plan.ask.table.name}: {as_option(error)}")
             console.echo(failures[-1], err=True)
     if not dry_run:
@@ -90,7 +99,7 @@ def reproduce(
 
 
 def _every(scale: Scale) -> list[str]:
-    """The tables of a scale; those that have it not are named."""
+    """Return the tables that have a scale, and print the names of the others."""
     without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
     if without:
         console.echo(f"skipped, without scale {scale}: {', '.join(without)}", err=True)
@@ -99,7 +108,7 @@ def _every(scale: Scale) -> list[str]:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table as it is asked for, what is to be done for it, and the command that does it alone."""
+    """A requested table, its entries, and the command that reproduces it alone."""
 
     ask: "Ask"
     file: "ReadFile"
@@ -107,7 +116,7 @@ class _Plan:
     command: str
 
     @property
-    def out(self) -> "Place":
+    def out(self) -> "AnyPath":
         """Folder of the table."""
         return self.file.out
 
@@ -122,11 +131,11 @@ def _plan(ask: "Ask", command: str, is_dry: bool) -> _Plan:
     return _Plan(ask, file, works, command)
 
 
-def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
-    """Make a table, and tell it; of a dry run, say what would be done.
+def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
+    """Reproduce a table; with ``--dry-run``, print what would be done.
 
     Returns:
-        A line for each trial that crashed; they are told.
+        A line for each crashed trial, printed already.
     """
     from tune_calib.experiments.forecast.told import forecast
 
@@ -135,7 +144,7 @@ def _carry_out(plan: _Plan, dry_run: bool) -> list[str]:
     if dry_run:
         console.echo(as_option(console.shown(forecast(plan.file, plan.works))))
         return []
-    failures: list[str] = stoppable(typed(), lambda: _run(plan))
+    failures: list[str] = run_stoppable(format_typed(), lambda: _run(plan))
     for failure in failures:
         console.echo(failure, err=True)
     return failures
@@ -147,9 +156,9 @@ def _run(plan: _Plan) -> list[str]:
     from tune_calib.experiments.run import run_sweep
 
     def begin(job: "LadderJob | SearchJob") -> None:
-        # Before its first trial: what is stopped tells of which scale it is.
+        # Before its first trial, so that a stopped run records its scale.
         keep_lock(plan.ask, plan.file, plan.works, [], plan.command)
-        tell_settings(job)
+        print_settings(job)
 
     failures, done = [], []
     for ended in run_sweep(plan.file, plan.works, plan.command, None, begin):
@@ -163,8 +172,8 @@ def _run(plan: _Plan) -> list[str]:
     return failures
 
 
-def _report(plan: _Plan, done: "list[Place]") -> None:
-    """Write what a reader of the paper asks for beside the results, and tell it."""
+def _report(plan: _Plan, done: "list[AnyPath]") -> None:
+    """Write the table beside the published one with its claims, and print it."""
     from analysis.reproduction.files import write_reproduction
     from tune_calib.experiments.reproduced import keep_lock
 
@@ -172,7 +181,7 @@ def _report(plan: _Plan, done: "list[Place]") -> None:
     console.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))
 
 
-def _tell_list(as_json: bool) -> None:
+def _print_list(as_json: bool) -> None:
     entries = [_entry(REPRODUCTIONS[name]) for name in REPRODUCTIONS]
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))

@@ -1,35 +1,48 @@
-"""Options of a command, made from the fields of a request."""
+"""Generate the options of a command from the fields of a request."""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 import yaml
 
-from tune_calib.cli.completion import names
 from tune_calib.errors import UserError
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.request import Part, build_request, names_of, parse_share, shown_as
+from tune_calib.spec.request import Part, build_request, field_names, option_help, parse_share
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 
 R = TypeVar("R", bound=Part)
+
+
+def complete(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a completion of names; in a pipeline such as ``ls+mac_cal``, of its last part.
+
+    Args:
+        known: Returns the names, when a shell asks for them.
+    """
+
+    def completed(incomplete: str) -> list[str]:
+        before, plus, last = incomplete.rpartition("+")
+        return [f"{before}{plus}{name}" for name in known() if name.startswith(last)]
+
+    return completed
 
 
 def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Give a command the options of a request.
 
     Args:
-        model: of the request. The command takes the request first, and options of its own, of a
-            terminal alone, behind it.
+        model: The request. The command takes it first, and behind it options of its own, which
+            exist on the command line alone.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
         def run(**options: Any) -> Any:
-            given = {name: options.pop(name) for name in model.model_fields}
-            return command(read(model, given), **options)
+            values = {name: options.pop(name) for name in model.model_fields}
+            return command(read_request(model, values), **options)
 
         _, *own = (
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -37,7 +50,7 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
         )
         # Typer reads the options of a command from its signature.
         run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [*(_parameter(model, name) for name in names_of(model)), *own]
+            [*(_parameter(model, name) for name in field_names(model)), *own]
         )
         return run
 
@@ -46,11 +59,11 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
 
 def option_of(model: type[Part], name: str) -> Any:
     """Return the annotation by which Typer makes an option of a field."""
-    shown, field = shown_as(model, name), model.model_fields[name]
+    shown, field = option_help(model, name), model.model_fields[name]
     kind = _type_of(name, field.annotation, is_required=field.is_required())
     further: dict[str, Any] = {"help": field.description}
     if shown.names is not None:
-        further["autocompletion"] = names(shown.names)
+        further["autocompletion"] = complete(shown.names)
     if not shown.panel:
         return Annotated[kind, typer.Argument(**further)]
     if shown.default is not None:
@@ -95,13 +108,13 @@ def _type_of(name: str, annotation: Any, is_required: bool) -> Any:
     return kind | None if is_optional and not is_required else kind
 
 
-def read(model: type[R], given: Mapping[str, Any]) -> R:
+def read_request(model: type[R], options: Mapping[str, Any]) -> R:
     """Return the request that the values of options make.
 
     Raises:
-        UserError: one is wrong.
+        UserError: A value is wrong.
     """
-    values = dict(given)
+    values = dict(options)
     if values.get("norm") is not None:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
     if "set" in values:
@@ -117,29 +130,25 @@ def _share(text: str) -> float:
 
 
 def _settings(texts: list[str]) -> dict[str, Any] | None:
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for text in texts:
-        name, value = _setting(text)
-        if name in found:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name:
+            slots = ", ".join(SLOTS)
+            raise UserError(f"--set {text}: write slot.key=value with slot one of {slots}")
+        if not value.strip():
+            raise UserError(f"--set {text}: give it a value; null is none")
+        if name in settings:
             raise UserError(f"--set {name} is given twice; name it once")
-        found[name] = value
-    return found or None
+        try:
+            settings[name] = _value(f"--set {text}", value)
+        except UnfoldedError as error:
+            raise UserError(f"--set {name}: {error}") from None
+    return settings or None
 
 
-def _setting(text: str) -> tuple[str, Any]:
-    setting, equals, value = text.partition("=")
-    if not equals or "." not in setting:
-        raise UserError(f"--set {text}: write slot.key=value with slot one of {', '.join(SLOTS)}")
-    if not value.strip():
-        raise UserError(f"--set {text}: give it a value; null is none")
-    try:
-        return setting, _value(f"--set {text}", value)
-    except UnfoldedError as error:
-        raise UserError(f"--set {setting}: {error}") from None
-
-
-def _value(typed_: str, value: str) -> Any:
+def _value(words: str, value: str) -> Any:
     try:
         return value_of(value)
     except (yaml.YAMLError, ValueError):
-        raise UserError(f"{typed_}: {value!r} is not a value") from None
+        raise UserError(f"{words}: {value!r} is not a value") from None

@@ -4,23 +4,31 @@ import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tune_calib.cli.before import DryRun, tell_plan, tell_settings
-from tune_calib.cli.options import stoppable, tell_crashed, typed
+from tune_calib.cli.common import (
+    DryRun,
+    exit_if_crashed,
+    format_typed,
+    print_plan,
+    print_settings,
+    run_stoppable,
+    write_overview,
+)
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo
 from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath, parse_path
+from tune_calib.results.folders import search_of
 from tune_calib.spec import plugins
 from tune_calib.spec.request import EvaluateRequest, ResumeRequest, SearchRequest, format_command
 from tune_calib.spec.resolve import resolve_search
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
     from tune_calib.tuning.search.job import SearchJob
 
 
 @with_request(SearchRequest)
 def search(request: SearchRequest, dry_run: DryRun = False) -> None:
-    """Search the hyper-parameters of a method on select; the test split stays shut.
+    """Search the hyper-parameters of a method on the select split; test is never read.
 
     Examples:
         tune-calib search mac_cal --trials 200 --seeds 3 --out runs/search
@@ -31,76 +39,73 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> None:
 
     from tune_calib.tuning.jobs import build_search_job
 
-    job = build_search_job(request, asked, typed(), dry_run)
+    job = build_search_job(request, asked, format_typed(), dry_run)
     if dry_run:
-        tell_plan(job)
+        print_plan(job)
         return
     _search(job, request.retry)
 
 
 @with_request(ResumeRequest)
 def resume(request: ResumeRequest) -> None:
-    """Go on with a search; what is done is not done again.
+    """Continue a search, skipping finished trials.
 
     Examples:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    folder = _opened(request.out)
+    folder = _open_search(request.out)
 
     from tune_calib.tuning.search.job import job_of
 
     job = job_of(folder, request.study_storage)
-    site = replace(job.site, command=typed())
+    site = replace(job.site, command=format_typed())
     suggestions = max(request.trials, job.suggestions)
     _search(replace(job, suggestions=suggestions, site=site), request.retry)
 
 
 @with_request(EvaluateRequest)
 def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
-    """Read the test split, once: the chosen trial of a search over fresh seeds.
+    """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Examples:
         tune-calib evaluate runs/search --seeds 5
         tune-calib evaluate runs/search --seeds 10 --extend
     """
-    folder = _opened(request.out)
+    folder = _open_search(request.out)
 
-    from analysis.ladder.report import write_report
+    from analysis.ladder import report as ladder_report
     from tune_calib.console import shown
-    from tune_calib.tuning.look import CloserLook
+    from tune_calib.tuning.extra import ExtraEvaluations
     from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
 
-    again = again_of(request)
-    look = CloserLook(request.shift, request.bootstrap)
+    again = resume_command(request)
+    look = ExtraEvaluations(request.shift, request.bootstrap)
     asked = (folder, request.seeds, request.study_storage, again, request.extend, look)
     if dry_run:
-        tell_plan(planned_evaluation(*asked))
+        print_plan(planned_evaluation(*asked))
         return
-    evaluated = stoppable(again, lambda: evaluate_choice(*asked, begin=tell_settings))
-    echo(shown(write_report(evaluated.folder)))
+    evaluated = run_stoppable(again, lambda: evaluate_choice(*asked, begin=print_settings))
+    echo(shown(ladder_report.write_report(evaluated.folder)))
     echo(shown(optimism(evaluated)))
-    echo(renewed_page(folder, request.study_storage))
-    tell_crashed(evaluated.crashed, again, evaluated.folder)
+    echo(rewrite_page(folder, request.study_storage))
+    exit_if_crashed(evaluated.crashed, again, evaluated.folder)
 
 
-def again_of(request: EvaluateRequest) -> str:
-    """Return the command that goes on with an evaluation."""
+def resume_command(request: EvaluateRequest) -> str:
+    """Return the command that continues an evaluation."""
     return format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
 
 
-def _opened(out: str) -> "Place":
-    """The folder of a search, refused before what takes seconds is imported if it is none."""
-    from tune_calib.paths import place
-    from tune_calib.results.folders import search_of
-
-    folder = place(out)
+def _open_search(out: str) -> AnyPath:
+    """Return the folder of a search; another one is refused before slow imports."""
+    folder = parse_path(out)
     search_of(folder)
     return folder
 
 
-def report(out: "Place", study_storage: str | None = None) -> str:
-    """Write the report of a search, of what has ended so far if it is not over."""
+def write_report(out: AnyPath, study_storage: str | None = None) -> str:
+    """Write the report of a search; of an unfinished one, from its finished trials."""
     from analysis.search.load import is_complete
     from analysis.search.report import write_search_report
 
@@ -111,26 +116,17 @@ def report(out: "Place", study_storage: str | None = None) -> str:
     return write_search_report(out)
 
 
-def renewed_page(out: "Place", study_storage: str | None = None) -> str:
-    """Write the page of a search anew, now that there is more to tell, and say where it is.
-
-    So is the page over the sweep file that it is an entry of, if there is one.
-    """
-    from tune_calib.cli.folders import overview
-
-    report(out, study_storage)
-    above = overview(out.parent) if (out.parent / "report.html").exists() else []
+def rewrite_page(out: AnyPath, study_storage: str | None = None) -> str:
+    """Rewrite the page of a search, and that of its experiment file; return where they are."""
+    write_report(out, study_storage)
+    above = write_overview(out.parent) if (out.parent / "report.html").exists() else []
     return "\n".join([f"page of the search: {out / 'report.html'}", *above])
 
 
-def refuse_storage(out: "Place", study_storage: str | None) -> None:
-    """Refuse the storage of a study where there is none.
-
-    Raises:
-        UserError: one is given.
-    """
+def refuse_storage(out: AnyPath, study_storage: str | None) -> None:
+    """Refuse ``--study-storage`` for a folder that holds no search."""
     if study_storage is not None:
-        raise UserError(f"--study-storage is of a search, and {out} holds none")
+        raise UserError(f"--study-storage applies to a search, and {out} holds none")
 
 
 def _search(job: "SearchJob", retry: str | None) -> None:
@@ -139,8 +135,7 @@ def _search(job: "SearchJob", retry: str | None) -> None:
     from tune_calib.tuning.search.summary import summarise
 
     again = shlex.join(["tune-calib", "resume", str(job.out), *plugins.as_options()])
-    found = stoppable(again, lambda: run(job, retry, tell_settings))
+    found = run_stoppable(again, lambda: run(job, retry, print_settings))
     echo(shown(summarise(found)))
-    if (job.out / "report.html").exists():
-        echo(renewed_page(job.out, job.study_storage))
-    tell_crashed(found.crashed, f"{again} --retry crashed", job.out)
+    echo(rewrite_page(job.out, job.study_storage))
+    exit_if_crashed(found.crashed, f"{again} --retry crashed", job.out)

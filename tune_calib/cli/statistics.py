@@ -1,81 +1,81 @@
-"""Commands that read results and print. The imports stand inside, as in ``cli``."""
+"""Statistics over several runs: ranks, averages, tests of significance, differences."""
 
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from analysis.tables.render import View
-from tune_calib.cli.added_options import with_options
-from tune_calib.cli.completion import names, published_tables
-from tune_calib.cli.options import one_format
-from tune_calib.cli.panels import FORMATS
+from tune_calib.cli.added_options import FORMATS, with_options
+from tune_calib.cli.common import one_format, open_folder, published_tables
+from tune_calib.cli.request import complete
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec.metrics import rankable_metrics
-
-if TYPE_CHECKING:
-    from tune_calib.paths import Place
 
 Metric = Annotated[
     str,
     typer.Option(
-        help="see: tune-calib list metrics; of a set of foreign images as ood/svhn/auroc",
-        autocompletion=names(rankable_metrics),
+        help="see: tune-calib list metrics; for OOD detection, e.g. ood/svhn/auroc",
+        autocompletion=complete(rankable_metrics),
     ),
 ]
 Split = Annotated[
-    str | None, typer.Option(help="of the results", show_default="test; all OOD sets for auroc ...")
+    str | None,
+    typer.Option(help="split of the results", show_default="test; all OOD sets for auroc"),
 ]
-Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of sweeps")]
+Dirs = Annotated[list[str] | None, typer.Argument(help="folders or URLs of runs")]
 Published = Annotated[
     str | None,
     typer.Option(
         help="a paper's table, see: tune-calib list published",
-        autocompletion=names(published_tables),
+        autocompletion=complete(published_tables),
     ),
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option(metavar="COLUMN=VALUE", help="of the rows that count; repeatable"),
+    typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable"),
 ]
 
 
 _FORMATS: dict[str, Any] = {
-    name: (Annotated[bool, typer.Option(f"--{name}", help=told, rich_help_panel=FORMATS)], False)
-    for name, told in {
-        "json": "for programs",
-        "markdown": "for a page",
-        "latex": "booktabs",
-        "csv": "fractions, a row a method (and column)",
-        "html": "a table element",
+    name: (Annotated[bool, typer.Option(f"--{name}", help=text, rich_help_panel=FORMATS)], False)
+    for name, text in {
+        "json": "print JSON",
+        "markdown": "print Markdown",
+        "latex": "print a booktabs table",
+        "csv": "print CSV of fractions, one row per method (and column)",
+        "html": "print a table element",
     }.items()
 }
 _Caption = Annotated[
     str | None,
-    typer.Option(help="of the --latex table", show_default="its own", rich_help_panel=FORMATS),
+    typer.Option(
+        help="caption of the --latex table", show_default="its own", rich_help_panel=FORMATS
+    ),
 ]
 _Label = Annotated[
     str | None,
-    typer.Option(help="of the --latex table, e.g. tab:ranks", rich_help_panel=FORMATS),
+    typer.Option(help="label of the --latex table, e.g. tab:ranks", rich_help_panel=FORMATS),
 ]
 
 
 def _in_formats(command: Callable[..., View]) -> Callable[..., None]:
-    """A command that prints what it gives in the format that is asked for."""
+    """Make a command that returns a view print it in the chosen format."""
 
     @functools.wraps(command)
     def run(caption: str | None, label: str | None, **options: Any) -> None:
-        # Before the imports, which take a while: a wrong option is told at once.
+        # Before the slow imports, so that a wrong option is refused at once.
         form = one_format(**{name: options.pop(name) for name in _FORMATS})
-        given = _of_latex(form, caption, label)
+        latex = _latex_options(form, caption, label)
         view = command(**options)
         if form == "csv" or (form == "json" and isinstance(view.content, list)):
             for note in view.notes:  # the other formats have them
                 echo(note, err=True)
-        echo(shown(view.render(form, **given)))
+        echo(shown(view.render(form, **latex)))
 
     return with_options(run, command, **_FORMATS, caption=(_Caption, None), label=(_Label, None))
 
@@ -92,13 +92,13 @@ def ranks(
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
 
     Examples:
-        tune-calib ranks runs/cifar10 runs/cifar100 --metric ece --latex
-        tune-calib ranks --published fedlas/table1 --where dataset=cifar10
+        tune-calib analyze ranks runs/cifar10 runs/cifar100 --metric ece --latex
+        tune-calib analyze ranks --published fedlas/table1 --where dataset=cifar10
     """
     folders = _opened(dirs, published)
 
-    from analysis.compare.rank_tables import view
-    from analysis.compare.ranks import collect, rank
+    from analysis.compare.gather import collect
+    from analysis.compare.ranks import rank, view
     from analysis.tidy import choose, parted
 
     metric, split = parted(metric, split)
@@ -112,24 +112,23 @@ def averages(
     dirs: Dirs = None,
     published: Published = None,
     metric: Annotated[
-        str, typer.Option(help="metrics, joined by commas")
+        str, typer.Option(help="metrics, separated by commas")
     ] = "accuracy,ece,o_ece,u_ece",
     split: Split = None,
     where: Where = None,
-    figure: Annotated[Path | None, typer.Option(help="folder for the bars of ECE")] = None,
+    figure: Annotated[Path | None, typer.Option(help="folder for a bar chart of ECE")] = None,
 ) -> View:
-    """Average metrics over (data set, backbone) columns, a row a method.
+    """Average metrics over (data set, backbone) columns, one row per method.
 
     Examples:
-        tune-calib averages runs/cifar10 runs/cifar100 --metric accuracy,ece,nll
-        tune-calib averages runs/cifar10 runs/cifar100 --figure figures
+        tune-calib analyze averages runs/a runs/b --metric accuracy,ece,nll
+        tune-calib analyze averages runs/a runs/b --figure figures
     """
     folders = _opened(dirs, published)
 
     from analysis import style
-    from analysis.compare.averages import average
-    from analysis.compare.averages_tables import draw, view
-    from analysis.compare.ranks import collect
+    from analysis.compare.averages import average, draw, view
+    from analysis.compare.gather import collect
     from analysis.tidy import choose, parted
 
     wanted = _wanted(where or [])
@@ -156,23 +155,25 @@ def significance(
     published: Published = None,
     metric: Metric = "ece",
     test: Annotated[str, typer.Option(help="wilcoxon, t or friedman")] = "wilcoxon",
-    baseline: Annotated[str | None, typer.Option(help="what wilcoxon and t compare with")] = None,
+    baseline: Annotated[
+        str | None, typer.Option(help="method that wilcoxon and t compare with")
+    ] = None,
     split: Split = None,
-    figure: Annotated[Path | None, typer.Option(help="folder for friedman's diagram")] = None,
+    figure: Annotated[Path | None, typer.Option(help="folder for Friedman's diagram")] = None,
 ) -> View:
-    """Carry a declared test out: over the seeds of one sweep, else over the columns of several.
+    """Run a significance test: over the seeds of one run, or over the columns of several.
 
     Examples:
-        tune-calib significance runs/compare --test wilcoxon --baseline ce
-        tune-calib significance --published fedlas/table1 --test friedman --figure figures
+        tune-calib analyze significance runs/compare --test wilcoxon --baseline ce
+        tune-calib analyze significance --published fedlas/table1 --test friedman --figure figures
     """
     folders = _opened(dirs, published)
 
     from analysis import style
     from analysis.compare.blocks import over_columns, over_seeds
-    from analysis.compare.ranks import collect, rank
-    from analysis.compare.significance import judge
-    from analysis.compare.significance_tables import view
+    from analysis.compare.gather import collect
+    from analysis.compare.ranks import rank
+    from analysis.compare.significance import judge, view
     from analysis.ladder.figures.critical_difference import draw_critical_difference
     from analysis.load import load
     from analysis.tidy import check_metric, default_split, parted
@@ -196,52 +197,51 @@ def significance(
     return view(verdict)
 
 
-def _opened(dirs: list[str] | None, published: str | None) -> "list[Place]":
-    """Folders of sweeps, refused before what takes seconds is imported if one is none."""
-    from tune_calib.cli.folders import opened
-    from tune_calib.paths import place
-
+def _opened(dirs: list[str] | None, published: str | None) -> list[AnyPath]:
+    """Return folders of runs; another folder is refused before slow imports."""
     # Folders beside a published table are another mistake.
-    return [opened(each) if published is None else place(each) for each in dirs or []]
+    return [open_folder(each) if published is None else parse_path(each) for each in dirs or []]
 
 
 @_in_formats
 def diff(
-    first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a sweep")],
-    second: Annotated[str, typer.Argument(metavar="B", help="of the sweep that is held against A")],
+    first: Annotated[str, typer.Argument(metavar="A", help="folder or URL of a run")],
+    second: Annotated[
+        str, typer.Argument(metavar="B", help="folder or URL of the run to compare with A")
+    ],
     metric: Annotated[
-        list[str] | None, typer.Option(help="of the table; default: accuracy, ece, nll")
+        list[str] | None,
+        typer.Option(help="metric of the table; repeatable", show_default="accuracy, ece, nll"),
     ] = None,
     split: Split = None,
 ) -> View:
-    """Hold two sweeps against each other: rungs of one name, seeds matched, B minus A.
+    """Compare two runs rung by rung with matched seeds (B minus A).
 
     Examples:
-        tune-calib diff runs/first runs/second
-        tune-calib diff runs/first runs/second --metric ece --latex
+        tune-calib analyze diff runs/first runs/second
+        tune-calib analyze diff runs/first runs/second --metric ece --latex
     """
     left, right = _opened([first, second], None)
 
-    from analysis.compare.difference import difference
-    from analysis.compare.difference_tables import view
+    from analysis.compare.difference import difference, view
     from analysis.load import load
 
     return view(difference(load(left), load(right), metric or (), split))
 
 
-def _of_latex(form: str, caption: str | None, label: str | None) -> dict[str, str]:
-    """Caption and label, as far as they are given."""
-    given = {"caption": caption, "label": label}
-    told = {name: text for name, text in given.items() if text is not None}
-    if told and form != "latex":
-        raise UserError(f"--{next(iter(told))} is of a table in LaTeX; add --latex")
+def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
+    """Return the caption and the label of a LaTeX table, if they are given."""
+    options = {"caption": caption, "label": label}
+    used = {name: text for name, text in options.items() if text is not None}
+    if used and form != "latex":
+        raise UserError(f"--{next(iter(used))} is used by --latex alone; add --latex")
     for character in set(label or "") & set("\\{}%#~$^&"):
-        raise UserError(f"--label {label}: LaTeX takes no {character} in a label")
-    return told
+        raise UserError(f"--label {label}: LaTeX allows no {character} in a label")
+    return used
 
 
 def _wanted(where: list[str]) -> dict[str, list[str]]:
-    """``column=value`` texts by column; a column that is named twice may have either value."""
+    """Return the values of ``column=value`` texts by column, several where a column recurs."""
     wanted: dict[str, list[str]] = {}
     for text in where:
         column, equals, value = text.partition("=")

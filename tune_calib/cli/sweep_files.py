@@ -1,4 +1,4 @@
-"""The commands of sweep files: run, schema. The imports stand inside, as in ``cli``."""
+"""The commands of experiment files: run, schema."""
 
 import contextlib
 import json
@@ -7,41 +7,47 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tune_calib.cli.before import DryRun, tell_settings
-from tune_calib.cli.completion import names
-from tune_calib.cli.options import stoppable
+from tune_calib.cli.common import DryRun, GpuModel, print_settings, run_stoppable, write_overview
 from tune_calib.cli.request import with_request
-from tune_calib.console import echo
+from tune_calib.console import echo, shown
+from tune_calib.errors import UserError, as_key, as_option
+from tune_calib.paths import AnyPath
 from tune_calib.spec import plugins
-from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.request import RunRequest, format_command
 
 if TYPE_CHECKING:
     from tune_calib.experiments.run import Ended
-    from tune_calib.paths import Place
 
-GpuModel = Annotated[
-    str | None,
-    typer.Option(
-        help="with --dry-run: the hours on this GPU, e.g. A100-80GB",
-        autocompletion=names(lambda: GPUS),
-    ),
-]
+
+def _print_schema(is_wanted: bool) -> None:
+    if is_wanted:
+        schema()
+        raise typer.Exit
 
 
 @with_request(RunRequest)
-def run(request: RunRequest, dry_run: DryRun = False, gpu_model: GpuModel = None) -> None:
-    """Carry a sweep file out; what is done already is not done again.
+def run(
+    request: RunRequest,
+    dry_run: DryRun = False,
+    gpu_model: GpuModel = None,
+    print_schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema",
+            help="print the JSON schema of experiment files, for an editor, and exit",
+            is_eager=True,
+            callback=_print_schema,
+        ),
+    ] = False,
+) -> None:
+    """Run all entries of an experiment file, skipping finished trials.
 
     Examples:
         tune-calib run sweep.yaml --dry-run
         tune-calib run sweep.yaml
         tune-calib run sweep.yaml --address auto --retry crashed
     """
-    from tune_calib.errors import UserError, as_option
-
-    if gpu_model is not None and not dry_run:
-        raise UserError("--gpu-model is what a --dry-run reckons for; give that too")
+    refuse_gpu_model(gpu_model, dry_run)
 
     from tune_calib.experiments.entries import refuse_misfits
     from tune_calib.experiments.file import read_sweep_file
@@ -55,7 +61,6 @@ def run(request: RunRequest, dry_run: DryRun = False, gpu_model: GpuModel = None
             read = read.for_gpu(gpu_model)
         refuse_misfits(read)
 
-        from tune_calib.console import shown
         from tune_calib.experiments.forecast.told import forecast
         from tune_calib.experiments.run import planned_works, run_sweep
 
@@ -65,47 +70,42 @@ def run(request: RunRequest, dry_run: DryRun = False, gpu_model: GpuModel = None
             echo(as_option(shown(forecast(read, works))))
             return
         # A list: the generator would do its work outside of what catches the signals.
-        ended = stoppable(
-            again, lambda: list(run_sweep(read, works, again, request.retry, tell_settings))
+        ended = run_stoppable(
+            again, lambda: list(run_sweep(read, works, again, request.retry, print_settings))
         )
         _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         for failure in failures:
             echo(failure, err=True)
-        echo(f"{len(failures)} failed; try again: {again} --retry crashed", err=True)
+        echo(f"{len(failures)} failed; run them again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
 
 
 @contextlib.contextmanager
 def _in_keys() -> Iterator[None]:
-    """Tell a mistake in the keys of the file, and not in options that ``run`` has not."""
-    from tune_calib.errors import UserError, as_key
-
+    """Spell settings in messages as keys of the file."""
     try:
         yield
     except UserError as error:
         raise UserError(as_key(error)) from None
 
 
-def _report(out: "Place", ended: Iterable["Ended"]) -> None:
-    """Print one report over all folders, and keep it as ``OUT/report.txt``."""
-    from tune_calib.cli.folders import overview
-    from tune_calib.console import shown
+def _report(out: AnyPath, ended: Iterable["Ended"]) -> None:
+    """Print one report over all folders, and write it to ``OUT/report.txt``."""
     from tune_calib.results.tables import atomic_write
 
-    parts = [(f"== {one.name} ==", _told(one)) for one in ended]
+    parts = [(f"== {one.name} ==", _described(one)) for one in ended]
     # The file holds every column, whatever the terminal has room for.
-    text = "\n\n".join(f"{name}\n{told}" for name, told in parts)
+    text = "\n\n".join(f"{name}\n{described}" for name, described in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
-    echo("\n\n".join(f"{name}\n{shown(told)}" for name, told in parts))
-    echo("\n".join(["", *overview(out)]))
+    echo("\n\n".join(f"{name}\n{shown(described)}" for name, described in parts))
+    echo("\n".join(["", *write_overview(out)]))
 
 
-def _told(ended: "Ended") -> str:
+def _described(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
     from analysis.search.report import write_search_report
-    from tune_calib.errors import UserError, as_key
     from tune_calib.tuning.search.summary import summarise
 
     if ended.is_refused:
@@ -120,12 +120,18 @@ def _told(ended: "Ended") -> str:
 
 
 def schema() -> None:
-    """Print the JSON schema of sweep files, for an editor.
+    """Print the JSON schema of experiment files, for an editor.
 
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    from tune_calib.spec.experiment import SweepFile
+    from tune_calib.spec.experiment import ExperimentFile
 
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **SweepFile.model_json_schema()}, indent=1))
+    echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
+
+
+def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:
+    """Refuse ``--gpu-model`` where nothing is estimated."""
+    if gpu_model is not None and not is_dry:
+        raise UserError("--gpu-model is used by --dry-run alone; add --dry-run")

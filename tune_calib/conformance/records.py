@@ -12,7 +12,7 @@ from tune_calib.methods._base import HeadMethod, NetworkMethod, PostHocMethod
 from tune_calib.spec.methods import NEEDS, MethodInfo
 from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.settings import effective, own_recipe
+from tune_calib.spec.settings import own_recipe, resolve_spec
 from tune_calib.spec.space import SPACES, Point, Space
 from tune_calib.spec.trial import SLOTS, TrialSpec
 
@@ -72,7 +72,7 @@ def _keys(info: MethodInfo, own: Space) -> None:
 
 def _spec(info: MethodInfo, point: Point) -> TrialSpec:
     asked = {key.partition(".")[2]: value for key, value in point.items()}
-    return effective({info.kind: {"method": info.name, **asked}})
+    return resolve_spec({info.kind: {"method": info.name, **asked}})
 
 
 def ends(info: MethodInfo, bench: Bench) -> None:

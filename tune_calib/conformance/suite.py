@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tune_calib.conformance import heads, networks, posthoc, records
 from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
-from tune_calib.errors import traced
+from tune_calib.errors import locate_error
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 _OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc.CHECKS}
@@ -55,6 +55,6 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
             yield Result(check, "skipped", str(error))
         except Exception as error:  # whatever the code of a lab may raise
             own = {getattr(sys.modules.get(info.implementation.__module__), "__file__", None)}
-            yield Result(check, "failed", str(traced(error, own.__contains__)))
+            yield Result(check, "failed", str(locate_error(error, own.__contains__)))
         else:
             yield Result(check, "passed")

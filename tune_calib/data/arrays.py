@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import own_path
+from tune_calib.paths import expand_path
 
 Rows = NDArray[Any]
 _Loaders = dict[str, Callable[[], Rows]]
@@ -112,14 +112,14 @@ def describe_roles(roles: _Names) -> str:
 def _with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple[str, Array]]:
     role, equals, rest = text.partition("=")
     if not equals or role not in roles:
-        arrays = arrays_in(own_path(text))
+        arrays = arrays_in(expand_path(text))
         for known, names in roles.items():
             yield from ((known, arrays[name]) for name in names if name in arrays)
         return
     path, colon, key = rest.rpartition(":")
-    if not colon or own_path(rest).exists():
+    if not colon or expand_path(rest).exists():
         path, key = rest, ""
-    arrays = arrays_in(own_path(path))
+    arrays = arrays_in(expand_path(path))
     if not key and len(arrays) == 1:
         key = next(iter(arrays))
     if key not in arrays:

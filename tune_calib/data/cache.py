@@ -27,7 +27,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.data.tally import Summary, Tally
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
 # Raise it when a loader gives other pixels for the same files, or the file has another layout.
@@ -105,7 +105,7 @@ def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
     """As ``load_source``, whatever the digest of its images."""
     files = info.locate(root)
-    activity(f"reading {info.title}")
+    report_progress(f"reading {info.title}")
     if cache is None or not files:
         return Opened(info.load(root))
     path = cache / f"{info.name}-{_key(files, info)}.safetensors"
@@ -142,7 +142,7 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            activity(f"waiting for another process that decodes {title}", at_once=True)
+            report_progress(f"waiting for another process that decodes {title}", at_once=True)
             lock.acquire()
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -256,7 +256,7 @@ def _write(path: Path, source: Source, doing: str) -> None:
     Args:
         path: of the cache file.
         source: the data set.
-        doing: as ``activity`` says it.
+        doing: as ``report_progress`` says it.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -277,7 +277,7 @@ def _write(path: Path, source: Source, doing: str) -> None:
 def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
     count, total = 0, sum(map(len, splits.values()))
-    activity(doing, count, total, at_once=total > _MANY)
+    report_progress(doing, count, total, at_once=total > _MANY)
     # The head holds checksums of what is behind it, and is as long before they are known.
     file.write(_head(splits, {}, None))
     start = file.tell()
@@ -291,7 +291,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
             tally.add(content)
             file.write(content.data)
             count += len(content)
-            activity(doing, count, total)
+            report_progress(doing, count, total)
         numbers[part] = {
             "labels": split.labels.numpy(),
             "indices": split.indices.numpy(),

@@ -86,7 +86,7 @@ class General:
         }
 
     def describe(self, slot: "DataSlot", root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """What the files say: the fields of ``spec.FoundData``. All images are read.
+        """What the files say: the fields of ``spec.ScannedData``. All images are read.
 
         Args:
             slot: its options say how they are read.
@@ -144,7 +144,7 @@ def record(
         del root
         raise UserError(
             f"{name}: what its files hold must be found first; ask for it by the command line or a "
-            "sweep file, or fill `data.found` by Asked.described"
+            "sweep file, or fill `data.found` by ResolvedRequest.with_scanned_data"
         )
 
     return DatasetInfo(

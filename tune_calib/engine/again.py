@@ -44,7 +44,7 @@ class FinishedTrial:
 
     @cached_property
     def _known(self) -> dict[str, SplitLogits]:
-        """What the post-hoc transform is fitted on, and ``select``."""
+        """Return what the post-hoc transform is fitted on, and ``select``."""
         known = {"select": self.development.select, "calib": self.development.calib}
         return {name: self._logits(split, self.info) for name, split in known.items()}
 

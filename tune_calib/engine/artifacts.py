@@ -25,8 +25,8 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
-from tune_calib.paths import Place, remove_folder
-from tune_calib.progress import activity
+from tune_calib.paths import AnyPath, remove_folder
+from tune_calib.progress import report_progress
 from tune_calib.spec.trial import TrialSpec
 
 
@@ -59,7 +59,7 @@ class NetworkTraining:
         # Looked at without the lock first: a whole network may lie in a store where nothing can be
         # written, not even a lock file.
         if (about := _whole(self.artifact)) is None:
-            activity("waiting for the network, which others may train")
+            report_progress("waiting for the network, which others may train")
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
             # Looked at again under the lock: who held it may have finished the network meanwhile.
@@ -124,7 +124,7 @@ class NetworkTraining:
         return report
 
     def _tell(self, report: dict[str, float]) -> None:
-        activity("epoch", len(self.history), self.spec.network.epochs, report)
+        report_progress("epoch", len(self.history), self.spec.network.epochs, report)
 
     def _keep(self, trainer: NetworkTrainer) -> None:
         """Write what a run that is killed goes on from."""
@@ -138,7 +138,7 @@ class NetworkTraining:
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, since it puts the selected epoch into the network, whose accuracy is measured
         # below.
-        activity("evaluating the network")
+        report_progress("evaluating the network")
         weights = trainer.selected()
         train, select = (_outputs(trainer, split) for split in (trainer.train, trainer.select))
         about = {
@@ -227,7 +227,7 @@ def ensure_development_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> DevelopmentBank:
-    """As ``ensure_bank``, for a search: the test split is neither loaded nor handed out."""
+    """Return the bank of a search: the test split is neither loaded nor handed out."""
     splits = lambda: (development(), None)  # noqa: E731
     return _bank_that(DevelopmentBank, spec, key, store, splits, device, with_train)
 
@@ -265,11 +265,11 @@ def _bank_that(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Whether the network of a spec need not be made: it is trained, or there is none."""
+    """Return whether a spec's network need not be trained: it is there, or there is none."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
-def _whole(folder: Place) -> dict[str, Any] | None:
+def _whole(folder: AnyPath) -> dict[str, Any] | None:
     """The manifest of an artifact that is whole: who only reads it needs no lock."""
     try:
         return artifact_manifest(folder)
@@ -278,7 +278,7 @@ def _whole(folder: Place) -> dict[str, Any] | None:
 
 
 def _build(
-    folder: Place,
+    folder: AnyPath,
     spec: TrialSpec,
     key: BankKey,
     store: Store,

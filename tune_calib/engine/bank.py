@@ -25,8 +25,8 @@ from tune_calib.engine.store import opened, write_folder
 from tune_calib.engine.tensors import generator
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
-from tune_calib.paths import Place
-from tune_calib.progress import activity
+from tune_calib.paths import AnyPath
+from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
@@ -36,7 +36,7 @@ TEST = "test"
 
 
 class BankKey(Params):
-    """What a bank is made of: two equal keys are one bank.
+    """Everything that determines a bank: two equal keys are one bank.
 
     Attributes:
         network_id: the trained network.
@@ -83,7 +83,7 @@ class DevelopmentBank:
         DamagedFileError: it is not whole.
     """
 
-    def __init__(self, folder: Place) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
 
     @property
@@ -93,7 +93,7 @@ class DevelopmentBank:
 
     @property
     def has_test(self) -> bool:
-        """Whether it holds the test split, which those of a search do not."""
+        """Return whether the bank holds the test split; those of a search do not."""
         return bool(self.about.get("has_test", True))  # older banks do not say so and have it
 
     def train(self, view: int = 0) -> FeatureSplit:
@@ -134,7 +134,7 @@ class FeatureBank(DevelopmentBank):
 
 
 def build_bank(
-    folder: Place,
+    folder: AnyPath,
     key: BankKey,
     method: NetworkMethod,
     network: Network,
@@ -168,13 +168,13 @@ def build_bank(
             train_outputs(key, method, network, info, development.train) if with_train else ()
         )
         for view, outputs in enumerate(outputs_of_views):
-            activity("making features of train, view", view + 1, max(1, key.views))
+            report_progress("making features of train, view", view + 1, max(1, key.views))
             write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
-            activity(f"making features of {name}")
+            report_progress(f"making features of {name}")
             images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(method, network, images, normalised_by)
             write_split(path / f"{name}.arrow", outputs, split.labels)

@@ -155,7 +155,7 @@ class TransformPart(_Part[PostHocMethod]):
 
 
 class Classifier(nn.Module):
-    """From features and logits of a frozen network to calibrated logits.
+    """A map from features and logits of a frozen network to calibrated logits.
 
     Args:
         head: slot of the head; None is the network's own.
@@ -309,7 +309,7 @@ def train_again(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """As ``load_classifier``, whatever was kept."""
+    """Train the head again, whatever was stored, and return as ``load_classifier`` does."""
     key, is_head = bank_key(spec, spec.head), spec.head is not None
     bank = ensure_development_bank(spec, key, store, development, device, with_train=is_head)
     trainer = transform = None

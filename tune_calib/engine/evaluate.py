@@ -42,7 +42,7 @@ class SplitLogits:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is known of one classifier at the end of its trial.
+    """The results of one classifier at the end of its trial.
 
     Attributes:
         metrics: ``<split>/<name>`` to value.
@@ -100,7 +100,7 @@ def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
 def regime_of_images(
     trained: TrainedNetwork, info: DatasetInfo, development: Development
 ) -> dict[str, float]:
-    """As ``regime_of_train``, of a network whose manifest does not say it."""
+    """Return the values of ``regime_of_train`` for a network whose manifest lacks them."""
     outputs = predict(trained.method, trained.network, development.train, info)
     return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
 

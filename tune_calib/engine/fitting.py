@@ -14,7 +14,7 @@ from tune_calib.engine.tensors import unnest
 from tune_calib.errors import UserError
 from tune_calib.models.base import last_layer_of
 from tune_calib.models.network import Network
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 # What programs put before all names, and how they call the last layer.
 _PREFIX = re.compile(r"^((module|model|network|_orig_mod|net)\.)+")
@@ -167,7 +167,7 @@ def _another(
 def _listed(what: str, count: int, names: list[str]) -> str:
     shown = [name.replace("backbone.", "", 1) for name in names[:_NAMED]]
     more = ", ..." if count > _NAMED else ""
-    return f"{counted(count, 'tensor')} {what}: {', '.join(shown)}{more}" if count else ""
+    return f"{format_count(count, 'tensor')} {what}: {', '.join(shown)}{more}" if count else ""
 
 
 def _other_classes(own: Mapping[str, Tensor], head: Mapping[str, Tensor], told: str) -> UserError:

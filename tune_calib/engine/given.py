@@ -1,4 +1,4 @@
-"""A given network and the images that it is judged on: it may not have been trained on them."""
+"""A frozen network and the images that it is judged on: it may not have been trained on them."""
 
 from collections.abc import Mapping
 from statistics import NormalDist
@@ -30,7 +30,7 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     if network.weights is not None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
         TrialSpec.build(data=data.model_dump(), network=own)  # which may be known themselves
-    if network.is_given or not _is_same(made.data, data) or _cut(made.data) == _cut(data):
+    if network.is_frozen or not _is_same(made.data, data) or _cut(made.data) == _cut(data):
         return
     if data.holds_out_train:
         raise UserError(
@@ -60,7 +60,7 @@ def _told(data: DataSlot) -> str:
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
-    """Refuse a given network that is better on what is held out of train than on test.
+    """Refuse a frozen network that is better on what is held out of train than on test.
 
     By more than chance: a one-sided z-test of two proportions. Without test nothing is said, since
     a search may not look at it.
@@ -74,7 +74,7 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
         RefusedError: it is.
     """
     network = spec.network
-    if not network.is_given or not spec.data.holds_out_train or "test" not in logits:
+    if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:
         return
     if network.weights is None:  # imported: of what its test samples are, nobody here can know
         return
@@ -90,7 +90,7 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
     if made is not None and made.network.weights is None:  # else it began with others' weights
         return
     raise RefusedError(
-        f"the given network is right on {right / count:.2%} of select and calib, which are of the "
+        f"the frozen network is right on {right / count:.2%} of select and calib, which are of the "
         f"training part, and on {right_of_test / tested:.2%} of test: it was trained on what it "
         "would be chosen on; take `holdout` test"
     )

@@ -30,7 +30,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
 from tune_calib.paths import require_writable
 from tune_calib.spec.slots.data import ImportedData
-from tune_calib.text import shown
+from tune_calib.text import short_repr
 
 KIND, NAMES = "imports", "import_names"
 
@@ -148,7 +148,7 @@ def find_names(digest: str, store: Store) -> list[str]:
 def check_name(name: str) -> None:
     """Refuse an invalid name of an import."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"{shown(name)} is no name of an import: use letters, digits, _.-")
+        raise UserError(f"{short_repr(name)} is no name of an import: use letters, digits, _.-")
 
 
 def read_record(name: str, store: Store) -> ImportedData:
@@ -180,7 +180,7 @@ def read_manifest(imported: ImportedData | str, store: Store) -> dict[str, Any]:
 
 def _digest_in(imported: ImportedData | str) -> str:
     if isinstance(imported, str):  # names are resolved before anything is planned
-        raise UserError(f"data.imported: {shown(imported)} is a name; its record is needed")
+        raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
     return imported.digest
 
 

@@ -320,7 +320,7 @@ def outputs_of(
     info: DatasetInfo,
     bn_mode: str = "eval",
 ) -> tuple[Tensor, Tensor]:
-    """As ``predict``, of raw images that come some at a time, (M, C, H, W) uint8."""
+    """Predict raw images, (M, C, H, W) uint8, that come in chunks."""
     outputs = list(chunks_of_outputs(method, network, chunks, info, bn_mode))
     return torch.cat([features for features, _ in outputs]), torch.cat([z for _, z in outputs])
 
@@ -333,7 +333,7 @@ def chunks_of_outputs(
     info: DatasetInfo,
     bn_mode: str = "eval",
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """As ``outputs_of``, of so many images at a time as they come."""
+    """Yield the outputs of raw images chunk by chunk, as they come."""
     network.eval()
     method.eval()
     if bn_mode == "train":

@@ -268,7 +268,7 @@ def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
-    """What a method may know of the network of a bank."""
+    """Return what a method may know about the network of a bank."""
     weight, bias = bank.own_head()
     accuracies = bank.about["accuracy"]
     return HeadContext(
@@ -284,7 +284,7 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
 
 
 def population_key(slot: HeadSlot) -> str:
-    """What the heads of one population must agree in, as text."""
+    """Return, as text, what the heads of one population must have in common."""
     per_head = METHODS[slot.method].per_head
     common = slot.model_dump(mode="json", exclude=set(PER_HEAD_SLOT))
     common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}

@@ -16,13 +16,13 @@ from tune_calib.engine.bank import BankKey, FeatureSplit, bank_key, read_split, 
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import Store, opened, read_or_remove, write_folder
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.methods import Params
 from tune_calib.spec.trial import TrialSpec, content_hash
 
 
 class ShiftKey(Params):
-    """What shifted features are made of: two equal keys are one artifact.
+    """Everything that determines shifted features: two equal keys are one artifact.
 
     Attributes:
         bank: of the features that the heads were trained on.
@@ -59,7 +59,7 @@ class ShiftedFeatures:
         DamagedFileError: it is not whole.
     """
 
-    def __init__(self, folder: Place) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
         for name in self.about["parts"]:
             if _file(name) not in self.about["files"]:
@@ -105,7 +105,7 @@ def ensure_shifted(
 
 
 def _build(
-    folder: Place,
+    folder: AnyPath,
     spec: TrialSpec,
     key: ShiftKey,
     shift: ShiftSet,

@@ -58,7 +58,7 @@ NO_WATCH = NoWatch()
 
 @dataclass(frozen=True)
 class StepRule:
-    """How a gradient becomes a step.
+    """The rule by which a gradient becomes a step.
 
     Attributes:
         optimizer: of all parameters.

@@ -25,8 +25,8 @@ from safetensors import SafetensorError
 from tune_calib.caches import cache_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import (
-    Place,
-    RemotePlace,
+    AnyPath,
+    RemotePath,
     is_file_name,
     is_writable,
     lock_file,
@@ -55,20 +55,20 @@ class Store:
         root: created when the first artifact is written.
     """
 
-    def __init__(self, root: Place) -> None:
+    def __init__(self, root: AnyPath) -> None:
         self.root = root
 
-    def folder(self, kind: str, identity: str) -> Place:
-        """Where an artifact lies."""
+    def folder(self, kind: str, identity: str) -> AnyPath:
+        """Return the folder of an artifact."""
         return self.root / kind / identity
 
     def holds(self, kind: str, identity: str) -> bool:
-        """Whether an artifact was written; not whether it is undamaged."""
+        """Return whether an artifact was written; not whether it is undamaged."""
         return (self.folder(kind, identity) / ARTIFACT_MANIFEST).exists()
 
     @property
     def images(self) -> Path:
-        """Where decoded images are kept: always on this machine, since they are memory-mapped."""
+        """Return the folder of decoded images: always local, since they are memory-mapped."""
         if isinstance(self.root, Path):
             beside = self.root / "images"
             if beside.exists() or is_writable(self.root):
@@ -77,8 +77,8 @@ class Store:
 
     @property
     def is_writable(self) -> bool:
-        """Whether artifacts can be added; of a remote one it is found out by trying."""
-        return isinstance(self.root, RemotePlace) or is_writable(self.root)
+        """Return whether artifacts can be added; for a remote store, by trying."""
+        return isinstance(self.root, RemotePath) or is_writable(self.root)
 
     def lock(self, kind: str, identity: str) -> FileLock:
         """Lock of one artifact; the operating system frees it when its holder dies.
@@ -89,7 +89,7 @@ class Store:
 
 
 def write_folder(
-    folder: Place, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
+    folder: AnyPath, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
 ) -> None:
     """Fill a folder and let it appear at once, with the checksum of every file.
 
@@ -103,7 +103,7 @@ def write_folder(
         UserError: the disk is full or the place cannot be written.
     """
     name = name or _name_of(folder)
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:
             write_folder(scratch / "whole", fill, about, name)
             _upload(scratch / "whole", folder)
@@ -131,7 +131,7 @@ def write_folder(
         shutil.rmtree(temporary, ignore_errors=True)  # what is whole has its name by now
 
 
-def opened(folder: Place) -> tuple[Path, dict[str, Any]]:
+def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
     """Check every file of an artifact against its checksum.
 
     Returns:
@@ -141,17 +141,17 @@ def opened(folder: Place) -> tuple[Path, dict[str, Any]]:
         DamagedFileError: a file is absent, unreadable or changed.
         MisplacedError: the artifact is whole, and belongs into another folder.
     """
-    if isinstance(folder, RemotePlace):
+    if isinstance(folder, RemotePath):
         return _fetched(folder)
     return folder, _checked(folder, folder)
 
 
-def artifact_manifest(folder: Place) -> dict[str, Any]:
+def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
     """Check an artifact as ``opened`` does and return its manifest."""
     return opened(folder)[1]
 
 
-def _checked(files: Path, folder: Place) -> dict[str, Any]:
+def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
     """The manifest of an artifact, whose files lie in ``files`` and match their checksums."""
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
@@ -183,7 +183,7 @@ def _files_of(manifest: bytes) -> dict[str, str]:
     return files
 
 
-def _name_of(folder: Place) -> str:
+def _name_of(folder: AnyPath) -> str:
     return f"{folder.parent.name}/{folder.name}"
 
 
@@ -208,7 +208,7 @@ def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
     return f"{kind}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _upload(source: Path, folder: RemotePlace) -> None:
+def _upload(source: Path, folder: RemotePath) -> None:
     """Put a whole artifact of this machine in the place of the one that lies there."""
     content = (source / ARTIFACT_MANIFEST).read_bytes()
     before = _manifest_there(folder)
@@ -220,7 +220,7 @@ def _upload(source: Path, folder: RemotePlace) -> None:
         (folder / stored).unlink()
 
 
-def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
+def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
     """The copy of an artifact on this machine, and its manifest."""
     content = _manifest_there(folder)
     if not content:
@@ -247,7 +247,7 @@ def _fetched(folder: RemotePlace) -> tuple[Path, dict[str, Any]]:
     return copy, manifest
 
 
-def _put(whole: Path, copy: Path, folder: RemotePlace) -> None:
+def _put(whole: Path, copy: Path, folder: RemotePath) -> None:
     """Put a whole copy where none is; one that another process put there meanwhile stays."""
     # Only what is damaged is removed: its whole copy may be in use by who put it there.
     try:
@@ -259,7 +259,7 @@ def _put(whole: Path, copy: Path, folder: RemotePlace) -> None:
         whole.rename(copy)
 
 
-def _manifest_there(folder: RemotePlace) -> bytes:
+def _manifest_there(folder: RemotePath) -> bytes:
     """The manifest of a remote artifact; nothing if there is none."""
     try:
         return (folder / ARTIFACT_MANIFEST).read_bytes()
@@ -275,8 +275,8 @@ def _objects(manifest: bytes) -> dict[str, str]:
         return {}
 
 
-def read_or_remove(folder: Place, read: Callable[[Place], Read]) -> Read | None:
-    """What a reader makes of an artifact, whose files are hashed once, in the reading.
+def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | None:
+    """Return what a reader makes of an artifact, whose files are hashed once while it is read.
 
     Args:
         folder: of the artifact.

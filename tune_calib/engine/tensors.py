@@ -7,19 +7,19 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tune_calib.engine.store import opened, write_folder
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 
 TENSORS = "tensors.safetensors"
 
 
-def write_tensors(folder: Place, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write an artifact of one safetensors file."""
     # safetensors refuses other strides, which weights in channels_last have.
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
 
 
-def read_tensors(folder: Place) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read an artifact of one safetensors file and its manifest.
 
     Raises:

@@ -151,5 +151,5 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
             f"network.weights: {store.root} does not hold the weights {identity} ({error}); run "
             "the command that began this once more, with the file"
         ) from None
-    fitted, _ = fit(network, read(folder / FILE), identity, slot.is_given)
+    fitted, _ = fit(network, read(folder / FILE), identity, slot.is_frozen)
     network.load_state_dict(fitted, strict=False)

@@ -7,7 +7,6 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
-from tune_calib.spec.asked import Asked, Seeds, refuse_large
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.experiment import (
     Entry,
@@ -25,10 +24,11 @@ from tune_calib.spec.ladder import (
 )
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.pipelines import pipeline
+from tune_calib.spec.pipelines import build_rung
+from tune_calib.spec.resolved import ResolvedRequest, Seeds, refuse_large
 from tune_calib.spec.settings import refuse_misfit
 from tune_calib.spec.yaml_text import Position
-from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 
@@ -50,12 +50,12 @@ class Work:
 
     name: str
     position: Position
-    asked: Asked
+    asked: ResolvedRequest
     gpus: float
     ladder: Ladder | None = None
     method: str = ""
     search: SearchOptions | None = None
-    look: CloserLook = field(default_factory=CloserLook)
+    look: ExtraEvaluations = field(default_factory=ExtraEvaluations)
 
     def check(self) -> None:
         """Write every spec out once.
@@ -155,7 +155,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     with file.source.at((*position, "seeds")):
         seeds = Seeds.count(counts.both, counts.networks, counts.heads)
     gpus = (entry.resources or whole.resources or TrialResources()).gpus
-    look = CloserLook(
+    look = ExtraEvaluations(
         entry.shift if entry.shift is not None else whole.shift or (),
         entry.bootstrap if entry.bootstrap is not None else whole.bootstrap or 0,
     )
@@ -163,7 +163,7 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
     # The rungs of a ladder share one recipe.
     own_recipes = bool(wants_own and entry.ladder is None)
 
-    def asked_of(rungs: Sequence[Rung], *settings: Settings) -> Asked:
+    def asked_of(rungs: Sequence[Rung], *settings: Settings) -> ResolvedRequest:
         # Settings of the file, then of the entry, as far as some rung knows them.
         known = {
             slot: {key: value for key, value in given.items() if _knows(rungs, slot, key)}
@@ -171,9 +171,9 @@ def _of_entry(file: ReadFile, name: str) -> Iterator[Work]:
         }
         given = merged(known, *settings)
         with file.source.at(position):
-            asked = Asked(given, seeds, controls=entry.controls, own_recipes=own_recipes)
+            asked = ResolvedRequest(given, seeds, controls=entry.controls, own_recipes=own_recipes)
         with file.source.at(_of_recipe(file, name)):
-            return asked.suited(entry.recipe or whole.recipe)
+            return asked.with_recipe(entry.recipe or whole.recipe)
 
     for dataset, backbone in _places(file, entry):
         place = _named(dataset, backbone)
@@ -198,7 +198,7 @@ def _ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
     for index, method in enumerate(entry.methods or ()):
         at, settings = (*position, "methods", index), method.set.by_slot()
         with file.source.at(at, (at, settings)):
-            pipeline(method.method, settings, "variant")
+            build_rung(method.method, settings, "variant")
     with file.source.at((*position, "methods")):
         return entry.build_ladder()
 

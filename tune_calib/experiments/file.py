@@ -6,7 +6,7 @@ from typing import Any
 
 from tune_calib import paths as places
 from tune_calib.spec import plugins
-from tune_calib.spec.experiment import SweepFile
+from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.yaml_text import Position, YamlFile, read_yaml
 
@@ -24,18 +24,18 @@ class ReadFile:
 
     name: str
     source: YamlFile
-    content: SweepFile
-    among: places.Place | None = None
+    content: ExperimentFile
+    among: places.AnyPath | None = None
 
     @property
-    def out(self) -> places.Place:
+    def out(self) -> places.AnyPath:
         """Folder of the results."""
-        return places.place(self.content.out or f"runs/{self.source.path.stem}")
+        return places.parse_path(self.content.out or f"runs/{self.source.path.stem}")
 
     @property
-    def store(self) -> places.Place:
+    def store(self) -> places.AnyPath:
         """Artifacts that all entries share."""
-        return places.place(self.content.store) if self.content.store else self.out / "store"
+        return places.parse_path(self.content.store) if self.content.store else self.out / "store"
 
     def at_address(self, address: str) -> "ReadFile":
         """Return the same file for another Ray cluster."""
@@ -72,7 +72,7 @@ def read_sweep_file(path: Path) -> ReadFile:
         for index, each in _texts(named):
             with source.at((*at, "backbones", index)):
                 named[index] = plugins.backbone(each, path.parent)
-    return ReadFile(str(path), source, source.validate(SweepFile))
+    return ReadFile(str(path), source, source.validate(ExperimentFile))
 
 
 def _texts(given: Any) -> list[tuple[int, str]]:

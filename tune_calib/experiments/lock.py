@@ -9,7 +9,7 @@ import torch
 
 from tune_calib.engine.machine import machine
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.tuning.ray.rows import git_revision
 
@@ -18,7 +18,7 @@ _AND = " && "
 _OF_TRIALS = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
 
 
-def read_lock(out: Place) -> dict[str, Any]:
+def read_lock(out: AnyPath) -> dict[str, Any]:
     """What ``lock.json`` of a folder says; nothing where there is none.
 
     Raises:
@@ -47,7 +47,7 @@ def joined(lock: dict[str, Any], command: str) -> str:
     return _AND.join(dict.fromkeys([*before, command]))
 
 
-def write_lock(out: Place, folders: list[Place], command: str, asked: dict[str, Any]) -> None:
+def write_lock(out: AnyPath, folders: list[AnyPath], command: str, asked: dict[str, Any]) -> None:
     """Write ``lock.json``.
 
     Args:
@@ -76,7 +76,7 @@ def write_lock(out: Place, folders: list[Place], command: str, asked: dict[str, 
     atomic_write(out / LOCK, f"{json.dumps(record, indent=1, default=str)}\n".encode())
 
 
-def _circumstances(folder: Place) -> list[dict[str, Any]]:
+def _circumstances(folder: AnyPath) -> list[dict[str, Any]]:
     """Each kind of circumstances under which trials ran, and how many did."""
     rows = read_table(folder, "trials", keep=set(_OF_TRIALS).__contains__).to_pylist()
     found: dict[str, dict[str, Any]] = {}

@@ -13,9 +13,9 @@ from tune_calib.experiments.entries import Work, merged
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.lock import joined, read_lock, write_lock
 from tune_calib.experiments.run import ladder_job
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.experiment import Entry, SeedCounts, SweepFile
+from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.reproduction import Reproduction, Scale, Setting
@@ -45,7 +45,7 @@ class Ask:
 
     table: Reproduction
     scale: Scale
-    out: Place
+    out: AnyPath
     seeds: int | None = None
     data_root: Path | None = None
     weights: Path | None = None
@@ -118,7 +118,7 @@ def sweep_file(ask: Ask) -> ReadFile:
         "entries": {entry.name: entry.content for entry in entries},
     }
     source = replace(own, value=content, lines=lines)
-    return ReadFile(ask.table.name, source, source.validate(SweepFile), among=ask.out)
+    return ReadFile(ask.table.name, source, source.validate(ExperimentFile), among=ask.out)
 
 
 def run_of_entry(ask: Ask) -> dict[str, str]:
@@ -132,7 +132,7 @@ def run_of_folder(ask: Ask, works: Iterable[Work]) -> dict[str, str]:
     return {work.name: runs[str(work.position[1])] for work in works}
 
 
-def keep_logits(ask: Ask, works: Iterable[Work], folder: Place) -> list[str]:
+def keep_logits(ask: Ask, works: Iterable[Work], folder: AnyPath) -> list[str]:
     """Keep the logits that pictures of a folder are drawn from, if its run asks for them.
 
     Returns:
@@ -257,7 +257,7 @@ def refuse_other(ask: Ask, file: ReadFile, works: Iterable[Work]) -> None:
 
 
 def keep_lock(
-    ask: Ask, file: ReadFile, works: Iterable[Work], done: list[Place], command: str
+    ask: Ask, file: ReadFile, works: Iterable[Work], done: list[AnyPath], command: str
 ) -> tuple[dict[str, str], str]:
     """Write the lock file of a table.
 

@@ -5,27 +5,25 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError, as_key, told
+from tune_calib.errors import UserError, as_key, describe_os_error
 from tune_calib.experiments.entries import Work, works_of
 from tune_calib.experiments.file import ReadFile
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ablate import LadderJob, ablate
-from tune_calib.tuning.ablate import tell_recipe_of as tell_ladder
 from tune_calib.tuning.folder import done, only_driver, spent_s
-from tune_calib.tuning.progress.screen import at_work, show_entry
+from tune_calib.tuning.progress.screen import show_driver, show_entry
 from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.feed import resources_of
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.driver import Found, search, study_so_far
-from tune_calib.tuning.search.driver import tell_recipe_of as tell_search
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import journal_file
 from tune_calib.tuning.site import Site
-from tune_calib.tuning.taken_in import taken_in
 
 Begin = Callable[[LadderJob | SearchJob], None]
 
@@ -43,7 +41,7 @@ class Ended:
     """
 
     name: str
-    folder: Place
+    folder: AnyPath
     failures: list[str]
     found: Found | None = None
     is_refused: bool = False
@@ -66,13 +64,13 @@ def planned_works(file: ReadFile, needs_data: bool = True, is_dry: bool = False)
             Resources(1, work.gpus)
         with at(("data_root",)):
             if needs_data:
-                DATASETS[work.asked.given["data"]["dataset"]].locate(file.content.data_root)
+                DATASETS[work.asked.overrides["data"]["dataset"]].locate(file.content.data_root)
         with at(work.position):
-            asked = taken_in(work.asked, file.content.data_root, file.store, is_dry)
+            asked = resolve_files(work.asked, file.content.data_root, file.store, is_dry)
         works[index] = replace(work, asked=asked)
         with at(_position(file, work, "shift")):
             if needs_data:
-                work.look.sets(asked.spec().data, file.content.data_root)
+                work.look.list_sets(asked.spec().data, file.content.data_root)
         if work.search is not None and file.content.study_storage is None:
             with at(("out",)):
                 journal_file(file.out)
@@ -90,7 +88,7 @@ def run_sweep(
     works: list[Work],
     command: str,
     retry: str | None,
-    begin: Begin | None = None,
+    begin: Begin = lambda job: None,
 ) -> Iterator[Ended]:
     """Carry a sweep out; one that fails does not stop the others.
 
@@ -108,7 +106,7 @@ def run_sweep(
     for work in works:
         with file.source.at(work.position):
             refuse_here(file.content.address, _resources(work, out / work.name))
-    with only_driver(out), at_work(out):
+    with only_driver(out), show_driver(out):
         for number, work in enumerate(works, start=1):
             show_entry(f"{work.name}, {number} of {len(works)}")
             try:
@@ -116,7 +114,7 @@ def run_sweep(
             except UserError as error:
                 yield Ended(work.name, out / work.name, [as_key(error)], is_refused=True)
             except Exception as error:
-                if isinstance(error, OSError) and (line := told(error)) is not None:
+                if isinstance(error, OSError) and (line := describe_os_error(error)) is not None:
                     yield Ended(work.name, out / work.name, [line])
                     continue
                 # A defect of one entry; hours of the others must not end with it.
@@ -125,7 +123,7 @@ def run_sweep(
                 yield Ended(work.name, out / work.name, [reason])
 
 
-def _resources(work: Work, out: Place) -> list[Resources]:
+def _resources(work: Work, out: AnyPath) -> list[Resources]:
     """What the Ray trials need that are left; of a search that is begun, it finds out itself."""
     if work.search is None:
         plan = make_plan(work.planned(), done(out))
@@ -137,16 +135,15 @@ def _resources(work: Work, out: Place) -> list[Resources]:
 
 
 def carry_out(
-    file: ReadFile, work: Work, command: str, retry: str | None, begin: Begin | None = None
+    file: ReadFile, work: Work, command: str, retry: str | None, begin: Begin = lambda job: None
 ) -> Ended:
     """Do what is left of one ladder or search."""
     folder = file.out / work.name
     if work.search is None:
-        crashed = ablate(ladder_job(file, work, command), begin or tell_ladder)
+        crashed = ablate(ladder_job(file, work, command), begin)
         return Ended(work.name, folder, [as_key(line) for line in crashed])
     job, hours = search_job(file, work, command), work.search.hours
-    told: Callable[[SearchJob], None] = begin or tell_search
-    found = search(job, retry, told) if hours is None else _search_for(job, hours, retry, told)
+    found = search(job, retry, begin) if hours is None else _search_for(job, hours, retry, begin)
     return Ended(work.name, folder, [as_key(line) for line in found.crashed], found)
 
 
@@ -221,15 +218,10 @@ def _search_for(
         if found is not None and not more:
             return found
         longer = replace(job, suggestions=max(1, ended + more))
-        found = search(longer, retry, begin if found is None else _say_nothing)
+        found = search(longer, retry, begin if found is None else lambda job: None)
         if len(found.ledger.standings) <= ended:  # of a grid that is at its end
             return found
         ended = len(found.ledger.standings)
-
-
-def _say_nothing(job: SearchJob) -> None:
-    """Of the parts of one search the first alone is told of."""
-    del job
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:

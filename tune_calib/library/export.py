@@ -21,7 +21,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
 from tune_calib.library.files import files_of, refuse_there
 from tune_calib.library.onnx_file import write_onnx
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import is_search, sweep_of
 from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
@@ -30,7 +30,7 @@ from tune_calib.spec import plugins
 from tune_calib.spec.metrics import METRICS, NO_BEST, column, format_value
 from tune_calib.spec.names import SLOTS, is_chance
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
 _JUDGED = ("select/accuracy", "select/nll", "select/ece")
@@ -56,8 +56,8 @@ class Wanted:
 
 
 def export(
-    out: Place,
-    store: Place,
+    out: AnyPath,
+    store: AnyPath,
     data_root: Path | None,
     wanted: Wanted,
     file: str,
@@ -129,7 +129,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
     }
 
 
-def _chosen(out: Place, wanted: Wanted) -> Row:
+def _chosen(out: AnyPath, wanted: Wanted) -> Row:
     """The row of the one trial that is meant."""
     if wanted.trial is not None and wanted.best is not None:
         raise UserError("`trial` names a trial and `best` seeks one; give one of them")
@@ -155,7 +155,7 @@ def _chosen(out: Place, wanted: Wanted) -> Row:
     return rows[0]
 
 
-def _done(out: Place) -> list[Row]:
+def _done(out: AnyPath) -> list[Row]:
     """Rows of finished trials, by rung and seeds.
 
     Raises:
@@ -166,22 +166,22 @@ def _done(out: Place) -> list[Row]:
     raise UserError(f"{out} holds no finished trial; name the folder of one sweep or one search")
 
 
-def _done_of(out: Place) -> list[Row]:
+def _done_of(out: AnyPath) -> list[Row]:
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
     return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
 
 
-def _named(out: Place, rows: list[Row], trial: str) -> Row:
+def _named(out: AnyPath, rows: list[Row], trial: str) -> Row:
     found = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
     if len(found) != 1:
         raise UserError(
-            f"{out} holds {counted(len(found), 'finished trial')} whose spec hash begins with "
+            f"{out} holds {format_count(len(found), 'finished trial')} whose spec hash begins with "
             f"{trial!r}; see the column spec_hash of its trials"
         )
     return found[0]
 
 
-def _best(out: Place, rows: list[Row], given: str) -> Row:
+def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
     """The best on ``select``: whoever chose on test would report its luck."""
     split, _, name = given.rpartition("/")
     if split not in ("", "select"):
@@ -198,7 +198,7 @@ def _best(out: Place, rows: list[Row], given: str) -> Row:
     return min(fit, key=lambda row: (sign * row[key], row["spec_hash"]))
 
 
-def _of_search(out: Place) -> Row:
+def _of_search(out: AnyPath) -> Row:
     """The chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
     if (row := _evaluated(out / EVALUATION)) is not None:
         return row
@@ -216,7 +216,7 @@ def _of_search(out: Place) -> Row:
     raise UserError(f"{out} has lost the rows of its choice, trial {outcome.chosen}; use `trial`")
 
 
-def _evaluated(evaluation: Place) -> Row | None:
+def _evaluated(evaluation: AnyPath) -> Row | None:
     """The choice of a search as it was evaluated; None where it is not, or not yet."""
     manifest = sweep_of(evaluation)
     if manifest is None:

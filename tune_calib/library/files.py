@@ -14,10 +14,10 @@ from safetensors.torch import load
 from torch import Tensor
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import own_path
+from tune_calib.paths import expand_path
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
-from tune_calib.text import shown
+from tune_calib.text import short_repr
 
 FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
 VERSION: Literal[1] = 1
@@ -105,7 +105,7 @@ def files_of(file: str | Path) -> Files:
     Raises:
         UserError: it is no name of a file.
     """
-    path = own_path(file)
+    path = expand_path(file)
     stem = path.name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending)
@@ -143,7 +143,7 @@ def read_about(path: Path) -> Exported:
     version = content.get("version")
     if isinstance(version, int) and version > VERSION:
         raise UserError(
-            f"{path} is of format {shown(version)}, which a later tune-calib wrote: update it"
+            f"{path} is of format {short_repr(version)}, which a later tune-calib wrote: update it"
         )
     try:
         # As JSON, in which a tuple is a list.
@@ -183,5 +183,5 @@ def refuse_absent_plugins(about: Exported, path: Path) -> None:
             raise UserError(
                 f"{path}: its trial was run with plug-in {name} ({content}), which is code and not "
                 "in the file; get it from whoever made the file, read it, and name it: "
-                f"plugin={shown(name + '.py')}"
+                f"plugin={short_repr(name + '.py')}"
             )

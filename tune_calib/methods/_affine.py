@@ -54,7 +54,7 @@ class Affine:
         return mapped(inputs, self.weight, self.intercept)
 
     def state(self) -> dict[str, Tensor]:
-        """As the state of a post-hoc method."""
+        """Return the state of a post-hoc method."""
         return {"weight": self.weight, "intercept": self.intercept}
 
 
@@ -235,7 +235,7 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
 
 
 def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, bool]:
-    """By the gradient alone: a small step says nothing of the distance that is left."""
+    """Stop by the gradient alone: a small step says nothing about the distance that is left."""
     scale = _scale(problem)
     point = (problem.first * scale).requires_grad_()
     solver = torch.optim.LBFGS(
@@ -259,7 +259,7 @@ def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, 
 
 
 def _steps(inputs: Tensor, tolerance: float) -> int:
-    """How many steps a fit may take: by its size, since a clock would not give equal digits."""
+    """Return the number of steps of a fit, by its size: a clock would not give equal digits."""
     samples, classes = inputs.shape
     # A diagonal map costs as much as a full one of some hundred classes, for its exponentials; a
     # full one of few samples as one of a thousand, for what L-BFGS does with its parameters.

@@ -18,7 +18,7 @@ class NoParams(Params):
 
 @dataclass(frozen=True)
 class NetworkContext:
-    """What a network method may know of the run.
+    """Everything that a network method may know about the run.
 
     Attributes:
         classes: C.
@@ -119,7 +119,7 @@ class NetworkMethod(nn.Module):
         return {}
 
     def samples_seen(self) -> dict[str, Tensor]:
-        """What the method made of each training sample of the epoch, each (N,), for the record.
+        """Return per-sample values of the epoch's training samples, each (N,), for the record.
 
         Returns:
             ``sample`` (positions in the training split), ``gate``, ``indicator``, ``confidence``,
@@ -128,7 +128,7 @@ class NetworkMethod(nn.Module):
         return {}
 
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """What the method would make of samples that it does not train on, as ``samples_seen``."""
+        """Return the values of ``samples_seen`` for samples that the method does not train on."""
         return {}
 
     def forward(self, network: Any, images: Tensor) -> Any:
@@ -152,7 +152,7 @@ class NetworkMethod(nn.Module):
 
 @dataclass(frozen=True)
 class HeadContext:
-    """What a head method may know of the frozen network.
+    """Everything that a head method may know about the frozen network.
 
     Attributes:
         width: D.
@@ -237,7 +237,7 @@ class HeadMethod:
         return {}
 
     def wants_pass(self) -> bool:
-        """Whether the epoch's statistics come from a pass of their own (``pass_logits``)."""
+        """Return whether the epoch's statistics come from a pass of their own (``pass_logits``)."""
         return False
 
     def pass_logits(self, features: Tensor) -> Tensor:
@@ -255,7 +255,7 @@ class HeadMethod:
         return self.training_logits(features)
 
     def draws(self) -> bool:
-        """Whether ``predict`` draws numbers, which a file for other programs cannot."""
+        """Return whether ``predict`` draws numbers, which an exported file cannot do."""
         return False
 
     def state(self) -> dict[str, Tensor]:
@@ -322,7 +322,7 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
 
 
 def stacked_on(drawn: Sequence[Tensor], device: torch.device) -> Tensor:
-    """What was drawn for each head on the CPU, as one tensor on a device.
+    """Stack the CPU draws of each head as one tensor on a device.
 
     A GPU is not waited for: a plain copy to it would wait until all work before it is done.
     """

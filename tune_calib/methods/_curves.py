@@ -33,7 +33,7 @@ def joined(knots: list[Tensor]) -> Tensor:
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:
-    """How many of the sorted places (C, M) are not above each of the values (C, N); (C, N).
+    """Count the sorted places (C, M) that do not exceed each of the values (C, N); (C, N).
 
     By bisection: ``torch.searchsorted``, which gives the same, cannot be exported to ONNX.
     """

@@ -32,7 +32,7 @@ class OdirParams(Params):
 
 @dataclass(frozen=True)
 class _Split:
-    """What a fold is fitted on, and what it is judged on."""
+    """The data that a fold is fitted on, and the data that it is judged on."""
 
     inputs: Tensor
     labels: Tensor
@@ -49,7 +49,7 @@ class Odir(FittedAlone):
 
     @abstractmethod
     def inputs(self, logits: Tensor) -> Tensor:
-        """What is mapped, (N, C) float64."""
+        """Return the inputs of the map, (N, C) float64."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit W and b, and choose the penalties that are not given."""

@@ -19,7 +19,7 @@ _LEAD = 1e-6  # of log-probability: float32 still tells it
 
 @dataclass(frozen=True)
 class Fit:
-    """What was fitted to one classifier.
+    """The result of a fit to one classifier.
 
     Attributes:
         state: everything that the transform reads, float64.
@@ -83,7 +83,7 @@ class FittedAlone(PostHocMethod):
         return torch.stack(parts).to(logits.dtype)
 
     def state(self) -> dict[str, Tensor]:
-        """What was fitted."""
+        """Return the fitted values."""
         return dict(self._state)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
@@ -99,7 +99,7 @@ class FittedAlone(PostHocMethod):
         return self._flags
 
     def _is_harmful(self, logits: Tensor, labels: Tensor, whole: Fit) -> bool:
-        """Whether cross-validation gives a larger NLL than no transform.
+        """Return whether cross-validation gives a larger NLL than no transform.
 
         By its noise and 1 % at least: without these margins every second classifier that needs no
         transform would be flagged.

@@ -192,7 +192,7 @@ class BalCal(NetworkMethod):
         self.seen = []
 
     def heads(self, network: Any, images: Tensor) -> tuple[Output, Tensor]:
-        """What the network gives, and the unit features (N, D) that the ETF sees."""
+        """Return the network's logits, and the unit features (N, D) that the ETF receives."""
         *stages, pool = network.stages()
         maps = images
         for stage in stages:

@@ -67,7 +67,7 @@ class CorrectnessRanking(NetworkMethod):
         return F.cross_entropy(logits, labels) + self.params.weight * ranking
 
     def confidence(self, logits: Tensor) -> Tensor:
-        """What is ranked: (N, C) to (N,)."""
+        """Return the confidences that are ranked: (N, C) to (N,)."""
         if self.params.target == "entropy":
             log_probs = logits.log_softmax(1)
             scale = self.params.entropy_scale or math.log(logits.shape[1])
@@ -93,7 +93,7 @@ class CorrectnessRanking(NetworkMethod):
         self.n_correct.index_add_(0, indices, (logits.argmax(1) == labels).long())
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """From the second epoch on, a sample may have been right once more."""
+        """Count correct predictions; from the second epoch on, a sample may have one more."""
         if epoch >= 1:
             self.max_correct += 1
         return {}

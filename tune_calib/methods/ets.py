@@ -102,7 +102,7 @@ def _of_brier(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
 
 
 def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.float64]:
-    """Where w G w has no slope along a face on which w sums to one; perhaps outside of it."""
+    """Return where w G w is stationary along a face on which w sums to one; perhaps outside it."""
     weights = np.zeros(len(gram))
     own = np.linalg.lstsq(gram[np.ix_(face, face)], np.ones(len(face)), rcond=None)[0]
     weights[list(face)] = own / own.sum() if own.sum() > 0 else -1

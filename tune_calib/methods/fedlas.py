@@ -158,7 +158,7 @@ class FedlasLabelSmoothing(NetworkMethod):
         return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
 
     def regulariser(self, logits: Tensor) -> Tensor:
-        """What a sample's smoothing mixes in, (N,): cross entropy to the uniform distribution."""
+        """Return the cross entropy of each sample to the uniform distribution, (N,)."""
         return -logits.log_softmax(1).mean(1)
 
     def amounts(self, signs: Tensor, indicator: Tensor) -> Tensor:
@@ -222,7 +222,7 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """What the method makes of samples; neither state nor the epoch's chance is touched.
+        """Return per-sample values; neither the state nor the epoch's random numbers change.
 
         Args:
             logits: (N, C).
@@ -255,7 +255,7 @@ class FedlasMargin(FedlasLabelSmoothing):
     """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k relu(max z - z[k] - margin)``."""
 
     def regulariser(self, logits: Tensor) -> Tensor:
-        """What a sample's smoothing mixes in, (N,): the margin penalty."""
+        """Return the margin penalty of each sample, (N,)."""
         return margin_excess(logits, self.params.margin)
 
 

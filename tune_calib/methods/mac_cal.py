@@ -300,7 +300,7 @@ class MacCal(HeadMethod):
         return {"q": self.mask_q, "tau": tau}
 
     def wants_pass(self) -> bool:
-        """Whether ``statistics`` asks for a pass over ``train`` at the end of the epoch."""
+        """Return whether ``statistics`` asks for a pass over ``train`` at the end of the epoch."""
         return bool(self.params.statistics != "masked_running")
 
     def pass_logits(self, features: Tensor) -> Tensor:
@@ -324,7 +324,7 @@ class MacCal(HeadMethod):
         return self._apply(self.parameters, features)
 
     def draws(self) -> bool:
-        """Whether probabilities of several draws are averaged."""
+        """Return whether probabilities of several draws are averaged."""
         return bool(self.params.evaluation == "mc")
 
     def _monte_carlo(self, features: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) ->
 
 
 class _Mit(NetworkMethod):
-    """What the two variants share; evaluation is the ordinary forward pass."""
+    """The shared parts of the two variants; evaluation is the ordinary forward pass."""
 
     chance: torch.Generator
 

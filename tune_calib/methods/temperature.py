@@ -79,7 +79,7 @@ class TemperatureScaling(FittedAlone):
 
 
 def is_all_right(logits: Tensor, labels: Tensor) -> bool:
-    """Whether every sample is right.
+    """Return whether every sample is classified correctly.
 
     The NLL then falls towards T = 0 without end: the temperature says where its range ends, and
     nothing of calib.
@@ -88,7 +88,7 @@ def is_all_right(logits: Tensor, labels: Tensor) -> bool:
 
 
 def has_optimum(logits: Tensor, labels: Tensor) -> bool:
-    """Whether a scale and an intercept a class may have a smallest NLL: all classes, not all right.
+    """Return whether scale and intercept per class can minimise the NLL: all classes, some errors.
 
     A class that is missing would be driven out for ever by its intercept.
     """

@@ -97,7 +97,7 @@ class VariationalTwoStage(HeadMethod):
         )
 
     def draws(self) -> bool:
-        """Whether probabilities of several draws are averaged."""
+        """Return whether probabilities of several draws are averaged."""
         return bool(self.params.evaluation == "mc")
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:

@@ -95,7 +95,7 @@ def bootstrap(
 
 
 def draw(samples: int, resamples: int, seed: int) -> Tensor:
-    """How often each sample is drawn: (resamples, samples), int16."""
+    """Return how often each sample is drawn: (resamples, samples), int16."""
     chance = torch.Generator().manual_seed(seed)
     counts = torch.zeros(resamples, samples, dtype=torch.int16)
     # Some draws at a time, since all places at once would take eight bytes each.

@@ -43,7 +43,7 @@ def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:
 
 
 def covered(probs: Tensor, labels: Tensor, limit: Tensor) -> Tensor:
-    """Whether the set of each sample holds its true class: to (..., N) in {0, 1}."""
+    """Return whether the set of each sample holds its true class: (..., N) in {0, 1}."""
     return (_scores(probs, labels) <= limit[..., None]).to(probs.dtype)
 
 

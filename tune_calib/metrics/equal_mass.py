@@ -55,7 +55,7 @@ def sweep_ece(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def debiased_of(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
-    """As ``debiased_ece``, of ranked samples; with the bias, the plug-in error, if ``is_plain``."""
+    """Compute ``debiased_ece`` of ranked samples; with ``is_plain``, the biased plug-in error."""
     sizes = _sizes(ranked, bins)
     cuts = ranked.at(_edges(sizes))
     right = cuts.between(ranked.right)
@@ -79,7 +79,7 @@ def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
 
 
 def sweep_of(ranked: Ranked) -> Tensor:
-    """As ``sweep_ece``, of ranked samples."""
+    """Compute ``sweep_ece`` of ranked samples."""
     found = ranked.over[..., -1].abs() / ranked.samples
     is_in_order = torch.ones_like(ranked.count[..., 0], dtype=torch.bool)
     for bins in range(2, min(ranked.samples, MOST_BINS) + 1):

@@ -24,5 +24,5 @@ def ks_error(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def ks_of(ranked: Ranked) -> Tensor:
-    """As ``ks_error``, of ranked samples."""
+    """Compute ``ks_error`` of ranked samples."""
     return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples

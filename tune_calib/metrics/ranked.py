@@ -104,7 +104,7 @@ class Ranked:
         return (self.ranking.is_end & is_wrong).nonzero().flatten()
 
     def at(self, ranks: Tensor) -> "Cuts":
-        """Where the samples are cut at ranks (B,) of all that count, each in [0, N]."""
+        """Return where the samples are cut at ranks (B,) of all that count, each in [0, N]."""
         edges = ranks.to(self.count.dtype).expand(*self.count.shape[:-1], -1).contiguous()
         place = torch.searchsorted(self.after, edges)
         first, end = pick(self.ranking.first, place), pick(self.ranking.end, place)

@@ -107,7 +107,7 @@ class Resampled:
         }
 
     def plug_in(self) -> dict[str, Tensor]:
-        """Of the debiased distances of the split itself, what they are with their bias."""
+        """Return the biased plug-in values of the split's own debiased distances."""
         once = torch.ones_like(self._correct)[None]
         ranked = self._ranked(once)
         # With bins of one sample, which have an error of their own although it cannot be debiased.
@@ -129,7 +129,7 @@ class Resampled:
     def _per_sample(
         self, logits: Tensor, probs: Tensor, labels: Tensor, limit: Tensor | None
     ) -> dict[str, Tensor]:
-        """What means are taken of, each (N,)."""
+        """Return the per-sample values whose means are metrics, each (N,)."""
         (nll, brier), left = scores(logits, labels), cross_fitted(logits, labels)
         entropies = entropy(probs)
         found = {
@@ -160,7 +160,7 @@ class Resampled:
         return found
 
     def _binned(self, weights: Tensor) -> dict[str, Tensor]:
-        """Of bins of equal width."""
+        """Resample metrics over bins of equal width."""
         count = weights @ self._in_bin
         over = _each(self._bin_over(weights), self._over_once[0])
         table = table_of(count, over)
@@ -198,7 +198,7 @@ class Resampled:
         }
 
     def _adaptive(self, ranked: Ranked) -> Tensor:
-        """Of ``binning.adaptive_table``: its edges interpolate the drawn confidences."""
+        """Resample ``binning.adaptive_table``: its edges interpolate the drawn confidences."""
         ordered, total = self._ranking.scores, self._samples
         position = torch.linspace(0, total, BINS + 1, dtype=torch.float64, device=ordered.device)
         below = position.floor().clamp(max=total - 1)
@@ -225,7 +225,7 @@ def _each(drawn: Tensor, once: Tensor) -> Tensor:
 
 
 def in_bins(confidence: Tensor) -> Tensor:
-    """Whether a sample is in a bin of equal width: (N,) to (N, ``BINS``) of 0 and 1."""
+    """Return whether a sample is in a bin of equal width: (N,) to (N, ``BINS``) of 0 and 1."""
     edges = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype, device=confidence.device)
     numbers = torch.arange(BINS, device=confidence.device)
     place = torch.bucketize(confidence, edges) - 1

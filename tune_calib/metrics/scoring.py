@@ -18,7 +18,7 @@ def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
-    """Whether predictions are no better than always naming the most frequent class.
+    """Return whether predictions are no better than always naming the most frequent class.
 
     Args:
         probs: (N, C), rows sum to 1.
@@ -67,7 +67,7 @@ def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] =
 
 
 def _squares(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"]) -> Tensor:
-    """Of each sample, (..., N): without a one-hot label, which is larger than the probabilities."""
+    """Return the squared error of each sample, (..., N), without a one-hot label in memory."""
     targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
     gaps = probs.scatter(-1, targets, probs.gather(-1, targets) - 1)
     squares = gaps.square()

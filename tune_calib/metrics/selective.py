@@ -49,7 +49,7 @@ def error_auroc(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def aurc_of(ranked: Ranked) -> Tensor:
-    """As ``aurc``, of ranked samples."""
+    """Compute ``aurc`` of ranked samples."""
     total = ranked.samples
     # Counted from the most confident: before samples of equal confidence, and after them.
     low, high = _around(ranked, ranked.count)
@@ -66,7 +66,7 @@ def aurc_of(ranked: Ranked) -> Tensor:
 
 
 def e_aurc_of(ranked: Ranked, area: Tensor) -> Tensor:
-    """As ``e_aurc``, of ranked samples, given their ``aurc_of``."""
+    """Compute ``e_aurc`` of ranked samples, given their ``aurc_of``."""
     # Both sums are rounded: an ideal order would fall below 0.
     return (area - _least_aurc_of(ranked)).clamp(min=0)
 
@@ -79,7 +79,7 @@ def _least_aurc_of(ranked: Ranked) -> Tensor:
 
 
 def error_auroc_of(ranked: Ranked) -> Tensor:
-    """As ``error_auroc``, of ranked samples."""
+    """Compute ``error_auroc`` of ranked samples."""
     errors = _within(ranked, ranked.count) - _within(ranked, ranked.right)
     low, high = _around(ranked, ranked.right)
     right = ranked.right[..., -1]

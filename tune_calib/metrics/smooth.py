@@ -51,7 +51,7 @@ def neighbours(places: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def smooth_of(over: Tensor) -> Tensor:
-    """As ``smooth_ece``, of mean differences on the grid: (..., GRID + 1) to (...)."""
+    """Compute ``smooth_ece`` from mean differences on the grid: (..., GRID + 1) to (...)."""
     waves = _waves(over)
     least = torch.full_like(over[..., 0], SMALLEST)
     most = smoothed(waves, least)

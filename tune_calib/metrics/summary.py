@@ -94,7 +94,7 @@ def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tenso
 def _costly(
     logits: Tensor, probs: Tensor, labels: Tensor, found: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """What would slow a search of small trials; of what is found, the NLL and the Brier score."""
+    """Compute the metrics that would slow a search of small trials, given NLL and Brier score."""
     parts: dict[str, Tensor] = {}
     left = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
     for name, rest in zip(("nll", "brier"), left, strict=True):
@@ -137,7 +137,7 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
 
 
 def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """As ``regime``, of one classifier whose samples are too many for memory.
+    """Compute ``regime`` of one classifier whose samples do not fit in memory.
 
     Args:
         parts: logits (M, C), finite, and labels (M,) of some samples at a time.

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tune_calib.errors import UserError, traced
+from tune_calib.errors import UserError, locate_error
 from tune_calib.models.base import name_last_layer
 from tune_calib.spec.backbones import BackboneInfo, Init
 
@@ -67,7 +67,7 @@ def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any
         return work()
     except (Exception, SystemExit) as error:
         file = function.__code__.co_filename
-        told = traced(error, lambda path: path == file)
+        told = locate_error(error, lambda path: path == file)
         raise UserError(f"{name}: {told}") from None
 
 

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from tune_calib.caches import LOADED_AT
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES, PROGRESS
@@ -23,7 +23,7 @@ _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
 _NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES}
 
 
-def of_folder(folder: Place) -> dict[str, str] | None:
+def of_folder(folder: AnyPath) -> dict[str, str] | None:
     """SHA-256 of every file of results below a folder, by relative name.
 
     Returns:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.paths import Place, refuse_unlisted
+from tune_calib.paths import AnyPath, refuse_unlisted
 from tune_calib.results import contents
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
@@ -22,12 +22,12 @@ from tune_calib.results.manifests import (
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.text import without_password
+from tune_calib.text import mask_urls
 
 LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
 
 
-def sweep_of(out: Place) -> SweepManifest | None:
+def sweep_of(out: AnyPath) -> SweepManifest | None:
     """What ``sweep.json`` says of a folder, or where it is lost, what the rows say of it.
 
     Returns:
@@ -54,7 +54,7 @@ def sweep_of(out: Place) -> SweepManifest | None:
     return None
 
 
-def is_finished(out: Place, command: str) -> bool:
+def is_finished(out: AnyPath, command: str) -> bool:
     """Return whether a command of this program was run on a folder and left no trial to do.
 
     Args:
@@ -65,7 +65,7 @@ def is_finished(out: Place, command: str) -> bool:
         manifest = SweepManifest.read(out)
     except (OSError, UserError):  # of a damaged one the run itself says more
         return False
-    if not manifest.program or manifest.command != without_password(command):
+    if not manifest.program or manifest.command != mask_urls(command):
         return False
     if manifest.program != contents.of_program():
         return False
@@ -73,7 +73,7 @@ def is_finished(out: Place, command: str) -> bool:
     return {trial.spec_hash for trial in manifest.planned} <= set(rows["spec_hash"].to_pylist())
 
 
-def no_sweep(out: Place) -> UserError:
+def no_sweep(out: AnyPath) -> UserError:
     """The error of a folder of which ``sweep_of`` knows nothing."""
     path = out / SWEEP_MANIFEST
     if path.exists():
@@ -83,7 +83,7 @@ def no_sweep(out: Place) -> UserError:
     return UserError(f"{out} holds no {SWEEP_MANIFEST}; name the `out` folder of a sweep")
 
 
-def refuse_empty(out: Place) -> None:
+def refuse_empty(out: AnyPath) -> None:
     """Refuse a folder that holds neither a manifest nor a row, before anything is imported.
 
     Raises:
@@ -93,12 +93,12 @@ def refuse_empty(out: Place) -> None:
         raise no_sweep(out)
 
 
-def _has_rows(out: Place) -> bool:
+def _has_rows(out: AnyPath) -> bool:
     refuse_unlisted(out / "trials")
     return next(iter(out.glob("trials/*.parquet")), None) is not None
 
 
-def search_of(out: Place) -> SearchManifest:
+def search_of(out: AnyPath) -> SearchManifest:
     """What ``search.json`` says of a folder.
 
     Raises:
@@ -122,7 +122,7 @@ def search_of(out: Place) -> SearchManifest:
     )
 
 
-def foreign_search(out: Place, manifest: SearchManifest) -> UserError:
+def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
     """The error of a manifest that another version of the program wrote."""
     return UserError(
         f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
@@ -130,7 +130,7 @@ def foreign_search(out: Place, manifest: SearchManifest) -> UserError:
     )
 
 
-def is_search(out: Place) -> bool:
+def is_search(out: AnyPath) -> bool:
     """Whether a folder holds a search, also one that lost its manifest."""
     if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
         return True
@@ -139,7 +139,7 @@ def is_search(out: Place) -> bool:
     return _has_rows(out) and _is_of_search(read_table(out, "trials"))
 
 
-def entries(folder: Place) -> list[Place]:
+def entries(folder: AnyPath) -> list[AnyPath]:
     """The ladders and searches below the folder that a sweep file names as ``out``, by name.
 
     Returns:
@@ -155,7 +155,7 @@ def entries(folder: Place) -> list[Place]:
     return sorted(found) if any(map(_holds_results, found)) else []
 
 
-def _holds_results(out: Place) -> bool:
+def _holds_results(out: AnyPath) -> bool:
     """Return whether a folder has rows, or a manifest that is not another program's."""
     for record in (SweepManifest, SearchManifest):
         try:
@@ -173,7 +173,7 @@ def _is_of_search(rows: pa.Table) -> bool:
     return rows.num_rows > 0 and bool(pc.any(pc.less(rows["rung"], 0)).as_py())
 
 
-def identity_of_rows(out: Place) -> str | None:
+def identity_of_rows(out: AnyPath) -> str | None:
     """What was asked where the rows are from, as every row keeps it; None if there is no row.
 
     Raises:
@@ -185,7 +185,7 @@ def identity_of_rows(out: Place) -> str | None:
     return found[0] if found else None
 
 
-def _of_rows(out: Place, rows: pa.Table) -> SweepManifest:
+def _of_rows(out: AnyPath, rows: pa.Table) -> SweepManifest:
     """``sweep.json`` as far as the rows of its trials know it."""
     if _is_of_search(rows):
         raise UserError(f"{out} holds a search and no sweep; see tune-calib report {out}")
@@ -242,7 +242,7 @@ def _texts(rows: pa.Table, column: str) -> list[str]:
     return sorted(text for text in pc.unique(rows[column]).to_pylist() if text)
 
 
-def refuse_moved(out: Place, identity: str) -> None:
+def refuse_moved(out: AnyPath, identity: str) -> None:
     """Refuse to go on in a folder that is not the one in which a run began.
 
     Args:

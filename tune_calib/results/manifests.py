@@ -10,15 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place, refuse_special
+from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.text import without_password
+from tune_calib.text import mask_urls
 
 VERSION: Literal[1] = 1
 SWEEP_MANIFEST = "sweep.json"
 
-Command = Annotated[str, AfterValidator(without_password)]
+Command = Annotated[str, AfterValidator(mask_urls)]
 """A command line. Earlier versions wrote some passwords of databases."""
 
 
@@ -42,7 +42,7 @@ class _Manifest(_Record):
     version: Literal[1]
 
     @classmethod
-    def read(cls, folder: Place) -> Self:
+    def read(cls, folder: AnyPath) -> Self:
         """Read the file of a folder.
 
         Raises:
@@ -70,7 +70,7 @@ class _Manifest(_Record):
         except ValidationError:
             raise ForeignFileError(f"{path} is not such a file as tune-calib writes") from None
 
-    def write(self, folder: Place) -> None:
+    def write(self, folder: AnyPath) -> None:
         """Write the file of a folder, whole or not at all."""
         atomic_write(folder / self.file_name, f"{json.dumps(self.plain(), indent=1)}\n".encode())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import PluginRecord, SearchManifest, SweepManifest
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.spec import plugins
@@ -32,7 +32,7 @@ def joined(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[Plu
     return list({record.name: record for record in [*old, *new]}.values())
 
 
-def keep(out: Place, used: Iterable[Plugin]) -> None:
+def keep(out: AnyPath, used: Iterable[Plugin]) -> None:
     """Write the text of the plug-ins into a folder of results."""
     for plugin in used:
         copy = _copy(out, plugin.name, plugin.content)
@@ -40,12 +40,12 @@ def keep(out: Place, used: Iterable[Plugin]) -> None:
             atomic_write(copy, plugin.source.encode())
 
 
-def _copy(out: Place, name: str, content: str) -> Place:
+def _copy(out: AnyPath, name: str, content: str) -> AnyPath:
     # Of the name that it had, which is part of what a manifest says.
     return out / FOLDER / content / f"{name}.py"
 
 
-def require_loaded(out: Place) -> None:
+def require_loaded(out: AnyPath) -> None:
     """Refuse to work on a folder before the user has named the plug-ins behind it.
 
     Results may come from anybody. Nothing that a folder names is run, whatever its path or hash.
@@ -60,7 +60,7 @@ def require_loaded(out: Place) -> None:
         )
 
 
-def describe_unloaded(out: Place) -> str:
+def describe_unloaded(out: AnyPath) -> str:
     """Return a note for those who only read a folder; empty if its plug-ins are loaded.
 
     Raises:
@@ -75,7 +75,7 @@ def describe_unloaded(out: Place) -> str:
     )
 
 
-def _find_unloaded(out: Place) -> list[PluginRecord]:
+def _find_unloaded(out: AnyPath) -> list[PluginRecord]:
     loaded = {plugin.name: plugin for plugin in plugins.in_use()}
     contents = {plugin.content for plugin in loaded.values()}
     missing = [record for record in records_of(out) if record.content not in contents]
@@ -94,12 +94,12 @@ def _listed(missing: Sequence[PluginRecord]) -> str:
     return f"the plug-in{'s' * (len(missing) > 1)} {names}"
 
 
-def _as_options(out: Place, missing: Sequence[PluginRecord]) -> str:
+def _as_options(out: AnyPath, missing: Sequence[PluginRecord]) -> str:
     """Return the options that load plug-ins, to be typed as they stand."""
     return " ".join(f"`plugin` {shlex.quote(_find_text(out, record))}" for record in missing)
 
 
-def _find_text(out: Place, record: PluginRecord) -> str:
+def _find_text(out: AnyPath, record: PluginRecord) -> str:
     """Return a file with the text that a record names, or what it names if there is none."""
     if not record.where.endswith(".py") and "/" not in record.where:
         return record.where  # a module: even to find its file could import what contains it
@@ -115,7 +115,7 @@ def _find_text(out: Place, record: PluginRecord) -> str:
     return str(named)
 
 
-def records_of(out: Place) -> list[PluginRecord]:
+def records_of(out: AnyPath) -> list[PluginRecord]:
     """The plug-ins that a folder names; where its manifest is lost, its rows do."""
     for manifest in (SweepManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):

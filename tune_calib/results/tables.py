@@ -28,8 +28,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError, told, way_out
-from tune_calib.paths import Place, RemotePlace, files
+from tune_calib.errors import DamagedFileError, UserError, describe_os_error, way_out
+from tune_calib.paths import AnyPath, RemotePath, files
 from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
 
@@ -75,13 +75,13 @@ def _mark(table: TableName) -> dict[bytes, bytes]:
     return {_KEY: json.dumps(mark).encode()}
 
 
-def atomic_write(path: Place, content: bytes) -> None:
+def atomic_write(path: AnyPath, content: bytes) -> None:
     """Write a file so that a reader sees all of it or nothing, also after a crash.
 
     Raises:
         UserError: the disk is full or the folder cannot be written.
     """
-    if isinstance(path, RemotePlace):
+    if isinstance(path, RemotePath):
         path.write_bytes(content)
         return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -100,7 +100,7 @@ def atomic_write(path: Place, content: bytes) -> None:
 
 
 def write_results(
-    out: Place,
+    out: AnyPath,
     name: str,
     tables: dict[TableName, list[dict[str, Any]]],
     samples: pa.Table | None = None,
@@ -126,7 +126,7 @@ def write_results(
         write_file(out, name, table, pa.Table.from_pylist(rows, schema=_schema(table, rows)))
 
 
-def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> None:
+def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) -> None:
     """Write a file of a table that stands beside the trials; columns that it lacks are null.
 
     Raises:
@@ -137,7 +137,7 @@ def write_table(out: Place, table: TableName, name: str, content: pa.Table) -> N
 
 
 def write_file(
-    out: Place, name: str, table: TableName, content: pa.Table, level: int | None = None
+    out: AnyPath, name: str, table: TableName, content: pa.Table, level: int | None = None
 ) -> None:
     """Write one file of a table, marked and with checksums of its pages and of its bytes.
 
@@ -166,7 +166,7 @@ def write_file(
 
 
 def read_table(
-    out: Place,
+    out: AnyPath,
     table: TableName,
     name: str = "*",
     keep: Callable[[str], bool] | None = None,
@@ -199,7 +199,7 @@ def read_table(
 
 
 def read_files(
-    out: Place, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+    out: AnyPath, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
 ) -> Iterator[pa.Table]:
     """The files of one table one by one, where all of it need not be in memory at once.
 
@@ -217,12 +217,12 @@ def read_files(
 
 
 def _read_file(
-    path: Place, copy: Path, table: TableName, keep: Callable[[str], bool] | None
+    path: AnyPath, copy: Path, table: TableName, keep: Callable[[str], bool] | None
 ) -> pa.Table:
     try:
         data = copy.read_bytes()
     except OSError as error:  # it may be whole: nobody is asked to delete it
-        raise UserError(told(error) or f"cannot read {path}: {error}") from None
+        raise UserError(describe_os_error(error) or f"cannot read {path}: {error}") from None
     try:
         has_checksum = _has_checksum(data)
         # For a small file twice as fast as pq.read_table.
@@ -283,7 +283,7 @@ def _has_checksum(data: bytes) -> bool:
     return True
 
 
-def _check_mark(path: Place, table: TableName, schema: pa.Schema, has_checksum: bool) -> None:
+def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum: bool) -> None:
     mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.text import counted, nearest, shown
+from tune_calib.text import format_count, nearest, short_repr
 
 Settings = Mapping[str, Mapping[str, Any]]
 """Settings by slot; those of a method beside those of its slot: ``{"head": {"gamma": 0.9}}``."""
@@ -128,19 +128,15 @@ class DatasetInfo:
         return (self.stored or self.size) - self.size
 
     def of_test(self) -> "DatasetInfo":
-        """The same as it holds for test images, which a published quirk normalises otherwise."""
+        """Return the record for test images, which a published quirk normalises otherwise."""
         if self.test_constants is None:
             return self
         mean, std = self.test_constants
         return replace(self, mean=mean, std=std)
 
-    def as_asked(self, slot: Any) -> "DatasetInfo":
-        """The data set as the options of a data slot make it.
-
-        Raises:
-            UserError: it has no such rule, labelling or constants.
-        """
-        changed = self._kept(slot)
+    def with_options(self, slot: Any) -> "DatasetInfo":
+        """Return the record with the options of a data slot applied."""
+        changed = self._stored_as(slot)
         if slot.split != DEFAULT_RULE:
             self._refuse_unknown("split", slot.split, (*GENERAL_RULES, *self.rules))
             changed["rule"] = slot.split
@@ -176,8 +172,8 @@ class DatasetInfo:
         relabel = tuple(number.get(label, HELD_OUT) for label in stored)
         return {"relabel": relabel, "classes": len(kept)}
 
-    def _kept(self, slot: Any) -> dict[str, Any]:
-        """How the images are kept, and what was found of them."""
+    def _stored_as(self, slot: Any) -> dict[str, Any]:
+        """Return the stored size of the images, or what a scan of the files found."""
         if self.general is not None:
             return self.general.effective(slot)
         for key in ("grey", "image_column", "label_column", "found"):
@@ -203,7 +199,7 @@ class DatasetInfo:
         if not isinstance(name, str):
             if len(name[0]) != self.channels:
                 raise UserError(
-                    f"data.{key}: {self.name} has {counted(self.channels, 'channel')}, and "
+                    f"data.{key}: {self.name} has {format_count(self.channels, 'channel')}, and "
                     f"constants of {len(name[0])} are given"
                 )
             return name
@@ -216,7 +212,7 @@ class DatasetInfo:
         if name not in known:
             names = sorted({*known, DEFAULT_RULE} if key == "split" else known)
             near = nearest(name, names) or f"; known: {', '.join(names)}"
-            raise UserError(f"data.{key}: {self.name} has no {shown(name)}{near}")
+            raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{near}")
 
 
 class General(Protocol):
@@ -226,19 +222,11 @@ class General(Protocol):
         """Fields of the record that a slot with ``found`` gives; none of one without."""
 
     def describe(self, slot: Any, root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """What the files say: the fields of ``FoundData``.
-
-        Raises:
-            UserError: the root does not hold such a data set, or a file of it is damaged.
-        """
+        """Read the fields of ``ScannedData`` from the files."""
 
 
 def refuse_crop(stored: int, size: int) -> None:
-    """Refuse windows that are larger than the images.
-
-    Raises:
-        UserError: they are.
-    """
+    """Refuse windows that are larger than the images."""
     if size > stored:
         raise UserError(
             f"data.crop: a window of {size} pixels is larger than the images, which are resized to "

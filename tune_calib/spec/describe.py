@@ -17,8 +17,8 @@ from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
-from tune_calib.text import as_setting, counted, nearest
-from tune_calib.text import shown as quoted
+from tune_calib.text import format_count, format_setting, nearest
+from tune_calib.text import short_repr as quoted
 
 READINGS = Path(__file__).parents[1] / "methods/readings.md"
 """What was found in the papers; sources name its sections as ``docs/pages/readings.md#...``."""
@@ -27,11 +27,7 @@ _SECTION = re.compile(r"docs/pages/readings\.md#([\w-]+)")
 
 
 def describe(name: str) -> str:
-    """Describe the method or the ladder of a name, or both, with the readings that it names.
-
-    Raises:
-        UserError: there is neither.
-    """
+    """Describe the method or the ladder of a name, or both, with the readings that it names."""
     parts = [describe_method(METHODS[name])] if name in METHODS else []
     parts += [_readings(part) for part in parts]
     parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
@@ -66,7 +62,7 @@ def describe_method(method: MethodInfo) -> str:
 
 
 def clauses(formula: str) -> list[str]:
-    """The lines of a formula: each but the first begins with a quad."""
+    """Return the lines of a formula; each but the first begins with a quad."""
     found = re.split(r"\n\s*\\quad", dedent(formula).strip())
     return [" ".join(clause.split()) for clause in found]
 
@@ -74,7 +70,7 @@ def clauses(formula: str) -> list[str]:
 def _settings(method: MethodInfo) -> Iterator[str]:
     space = SPACES[method.name].settings if method.name in SPACES else {}
     searched = {key.partition(".")[2]: str(setting) for key, setting in space.items()}
-    settings = shown(method.params)
+    settings = list_settings(method.params)
     if not settings:
         yield "None of its own."
     for key, field in settings.items():
@@ -115,11 +111,11 @@ def _on(place: str) -> str:
 
 
 def _values(own: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{key}` = `{as_setting(value)}`" for key, value in own.items())
+    return ", ".join(f"`{key}` = `{format_setting(value)}`" for key, value in own.items())
 
 
 def _readings(text: str) -> str:
-    """The sections of ``READINGS`` that a text names, each once."""
+    """Return the sections of ``READINGS`` that a text names, each once."""
     wanted = set(_SECTION.findall(text))
     parts = []
     for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
@@ -133,8 +129,8 @@ def _readings(text: str) -> str:
 def describe_ladder(ladder: Ladder) -> str:
     """Describe a ladder and each of its rungs."""
     controls = sum(rung.kind == "control" for rung in ladder.rungs)
-    rungs = counted(len(ladder.rungs) - controls, "rung")
-    more = f", and {counted(controls, 'control')}" if controls else ""
+    rungs = format_count(len(ladder.rungs) - controls, "rung")
+    more = f", and {format_count(controls, 'control')}" if controls else ""
     command = f"`tune-calib ablate {ladder.name}{' --controls' if controls else ''}`"
     parts = [
         f"# `{ladder.name}` (ladder): {ladder.title}",
@@ -159,12 +155,12 @@ def describe_ladder(ladder: Ladder) -> str:
 
 
 def code(value: object) -> str:
-    """A value as code, or nothing."""
+    """Format a value as code; absent values give an empty text."""
     return "" if value is None or value == "" else f"`{value}`"
 
 
 def default_of(field: FieldInfo) -> str:
-    """The default, as a setting is written on the command line."""
+    """Format the default as the command line writes it."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -176,7 +172,7 @@ def default_of(field: FieldInfo) -> str:
 
 
 def range_of(field: FieldInfo) -> str:
-    """What a setting may be: an interval, its options, or its type."""
+    """Format the allowed values of a setting: an interval, its options, or its type."""
     parts = [_plain(part) for part in _alternatives(field.annotation)]
     interval = _interval(field.metadata)
     numbers = [part for part in parts if part in ("number", "whole number")]
@@ -186,17 +182,17 @@ def range_of(field: FieldInfo) -> str:
 
 
 def first_paragraph(field: FieldInfo) -> str:
-    """What a setting means, without the list of its options."""
+    """Return the meaning of a setting, without the list of its options."""
     return (field.description or "").split("\n\n")[0]
 
 
 def options_of(field: FieldInfo) -> str:
-    """The list of a setting's options, with what is known of each; empty if it has none."""
+    """Return the list of a setting's options with their meaning; empty if it has none."""
     return (field.description or "").partition("\n\n")[2]
 
 
-def shown(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields that are settings: all but those that hold others, or that nobody sets."""
+def list_settings(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields that a user can set."""
     return {
         name: field
         for name, field in model.model_fields.items()

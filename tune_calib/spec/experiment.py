@@ -1,4 +1,4 @@
-"""What an experiment file may say; ``tune-calib schema`` prints these models as a JSON schema."""
+"""Models of an experiment file; ``tune-calib run --schema`` prints them as a JSON schema."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,14 +14,14 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import UserError
-from tune_calib.paths import refuse_no_path
+from tune_calib.paths import check_path
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
-from tune_calib.spec.pipelines import all_of, side_by_side
+from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import Name, Part, Sampling, Share, Words
 from tune_calib.spec.slots.data import DataSlot
@@ -34,7 +34,7 @@ Backbone = Annotated[str, Name("backbone", BACKBONES)]
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
-    """Tell an editor the keys of every slot: its own, and those of the methods that fill it."""
+    """Add the keys of every slot to the schema: its own, and those of its methods."""
     slots: dict[str, type[BaseModel]] = {
         "data": DataSlot,
         "network": NetworkSlot,
@@ -80,7 +80,7 @@ class MethodSettings(Part):
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
-        """The settings of the slots that have any."""
+        """Return the settings of the slots that have any."""
         return {slot: asked for slot, asked in self.model_dump().items() if asked}
 
 
@@ -100,14 +100,6 @@ class Method(Part):
     """Values of this method alone."""
 
 
-def _as_method(value: Any) -> Any:
-    return {"method": value} if isinstance(value, str) else value
-
-
-def _as_counts(value: Any) -> Any:
-    return value if isinstance(value, dict) else {"both": value}
-
-
 class SeedCounts(Part):
     """How many seeds; a plain number varies network and head together."""
 
@@ -125,7 +117,13 @@ class SeedCounts(Part):
         return self
 
 
-Counts = Annotated[SeedCounts, BeforeValidator(_as_counts, json_schema_input_type=int | SeedCounts)]
+Counts = Annotated[
+    SeedCounts,
+    BeforeValidator(
+        lambda value: value if isinstance(value, dict) else {"both": value},
+        json_schema_input_type=int | SeedCounts,
+    ),
+]
 
 
 class TrialResources(Part):
@@ -192,7 +190,13 @@ class Entry(Where):
 
     methods: (
         tuple[
-            Annotated[Method, BeforeValidator(_as_method, json_schema_input_type=str | Method)],
+            Annotated[
+                Method,
+                BeforeValidator(
+                    lambda value: {"method": value} if isinstance(value, str) else value,
+                    json_schema_input_type=str | Method,
+                ),
+            ],
             ...,
         ]
         | None
@@ -230,22 +234,18 @@ class Entry(Where):
         return self
 
     def build_ladder(self) -> Ladder:
-        """Return the ladder of an entry that is not a search.
-
-        Raises:
-            UserError: two methods of a pipeline are of one kind, or a setting is unknown.
-        """
+        """Return the ladder of an entry that is not a search."""
         if self.ladder is not None:
             ladder: Ladder = LADDERS[self.ladder]
             return ladder
         if self.all is not None:
-            return all_of(self.all)
+            return build_kind_comparison(self.all)
         methods = self.methods or ()
         settings = [method.set.by_slot() for method in methods]
-        return side_by_side([method.method for method in methods], settings)
+        return build_comparison([method.method for method in methods], settings)
 
 
-class SweepFile(Where):
+class ExperimentFile(Where):
     """A sweep of tune-calib: its entries, and what they have in common."""
 
     out: str | None = None
@@ -272,7 +272,7 @@ class SweepFile(Where):
     def _can_be_paths(cls, value: Any) -> Any:
         if isinstance(value, str):
             try:
-                refuse_no_path(value)
+                check_path(value)
             except UserError as error:
                 raise ValueError(str(error)) from None
         return value

@@ -28,11 +28,7 @@ class Gpu:
     source: str
 
     def peak(self, precision: str) -> float:
-        """Peak rate of products, in operations a second.
-
-        Raises:
-            UserError: it does not compute the precision fast.
-        """
+        """Peak rate of products, in operations a second."""
         if precision not in self.teraflops:
             fast = " or ".join(self.teraflops)
             raise UserError(
@@ -42,7 +38,7 @@ class Gpu:
         return self.teraflops[precision] * 1e12
 
     def is_named(self, device: str | None) -> bool:
-        """Whether a name that torch gives a GPU is one of this."""
+        """Return whether torch's name of a GPU is one of this GPU's names."""
         return device is not None and device.startswith(self.devices)
 
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.spec.asked import Asked, refuse_large
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.settings import effective, known_keys, method_of, own_recipe
+from tune_calib.spec.resolved import ResolvedRequest, refuse_large
+from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
 from tune_calib.spec.trial import SLOTS, TrialSpec
 from tune_calib.text import nearest
 
@@ -74,7 +74,7 @@ class PlannedTrial:
     label: str
 
 
-def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
+def expand(ladder: Ladder, asked: ResolvedRequest) -> list[PlannedTrial]:
     """Write a ladder out as trial specs.
 
     Args:
@@ -83,28 +83,28 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
 
     Returns:
         The trials in the order of the rungs; a rung without ``head`` has one for all head seeds.
-
-    Raises:
-        UserError: a setting that was asked for is unknown to every rung, or out of range, or
-            makes two rungs the same; or the trials are too many; or the network is given, and
-            every rung trains it.
     """
-    given, pairs = asked.given, asked.seeds.pairs()
-    rungs = [rung for rung in rungs_of(ladder, asked) if asked.controls or rung.kind != "control"]
+    given, pairs = asked.overrides, asked.seeds.pairs()
+    rungs = [
+        rung for rung in select_rungs(ladder, asked) if asked.controls or rung.kind != "control"
+    ]
     refuse_unknown(rungs, given)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
-    heads_given = {**_head_recipe(ladder, given), **given.get("head", {})}
-    asked = replace(asked, given={**given, "head": heads_given})
+    head = given.get("head", {})
+    if ladder.head_recipe is not None:
+        dataset = given.get("data", {}).get("dataset", "")
+        head = {**own_recipe(METHODS[ladder.head_recipe], dataset), **head}
+    asked = replace(asked, overrides={**given, "head": head})
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for pair in pairs:
-            spec = spec_of(rung, asked, pair)
+            spec = build_spec(rung, asked, pair)
             if rung.adds_head_epochs:
-                head = spec_of(heads[0], asked, pair).head
+                first_head = build_spec(heads[0], asked, pair).head
                 # As many epochs as the first head has: all heads of such a ladder have one recipe.
-                spec = _longer(spec, head.epochs) if head else spec
+                spec = _longer(spec, first_head.epochs) if first_head else spec
             # A rung without a head is one trial for all head seeds, and kept once.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
@@ -112,29 +112,25 @@ def expand(ladder: Ladder, asked: Asked) -> list[PlannedTrial]:
     return list(trials.values())
 
 
-def rungs_of(ladder: Ladder, asked: Asked) -> list[Rung]:
-    """Rungs of a ladder, controls last, without those that ``left_out`` names.
-
-    Raises:
-        UserError: one that trains a given network was named, or nothing is left.
-    """
-    absent = [rung for rungs in left_out(ladder, asked).values() for rung in rungs]
+def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
+    """Rungs of a ladder, controls last, without those that ``find_left_out`` names."""
+    absent = [rung for rungs in find_left_out(ladder, asked).values() for rung in rungs]
     if absent and ladder.is_named:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
-            f"{absent[0].label!r} {what}, and a given one (network.epochs=0) is not trained; leave "
-            "it out"
+            f"{absent[0].label!r} {what}, and a frozen one (network.epochs=0) is not trained; "
+            "leave it out"
         )
     rungs = [rung for rung in ladder.rungs if rung not in absent]
     if not any(rung.kind != "control" for rung in rungs):
         raise UserError(
-            f"every rung of {ladder.name} trains the network, and a given one (network.epochs=0) "
+            f"every rung of {ladder.name} trains the network, and a frozen one (network.epochs=0) "
             "is not trained: nothing is left to run"
         )
     return rungs
 
 
-def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
+def find_left_out(ladder: Ladder, asked: ResolvedRequest) -> dict[str, list[Rung]]:
     """Rungs of a ladder that cannot be run as it is asked for, by why.
 
     One that trains the network, where that is given and stays as it is; of imported data, which
@@ -142,7 +138,7 @@ def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
     number of classes, unless it was named: then its spec is refused.
     """
     found: dict[str, list[Rung]] = {}
-    if asked.is_given:
+    if asked.is_frozen:
         what = "they need the network itself" if asked.is_imported else "they train the network"
         found[what] = [
             rung
@@ -151,7 +147,7 @@ def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
         ]
     if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
         data = asked.spec().data
-        classes = DATASETS[data.dataset].as_asked(data).classes
+        classes = DATASETS[data.dataset].with_options(data).classes
         found[f"they do not take {classes} classes"] = [
             rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
         ]
@@ -159,7 +155,7 @@ def left_out(ladder: Ladder, asked: Asked) -> dict[str, list[Rung]]:
 
 
 def _classes_taken(rung: Rung) -> int | None:
-    """The only number of classes that its post-hoc method takes."""
+    """Return the only number of classes that the rung's post-hoc method takes."""
     name = rung.slots.get("posthoc", {}).get("method")
     return METHODS[name].classes if name is not None else None
 
@@ -175,7 +171,7 @@ def _runs_network(rung: Rung) -> bool:
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
-    """The error of two rungs that are one trial, with the settings that made them so."""
+    """Return the error for two rungs that are the same trial, with the settings that cause it."""
     # Not None, which a rung may set.
     absent = object()
     blamed = [
@@ -192,20 +188,17 @@ def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
 
 
 def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
-    """What a rung sets itself."""
+    """Return the settings that a rung makes itself."""
     return rung.slots.get(slot, {})
 
 
-def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
-    """The trial spec of a rung: what it sets stands above what was given.
+def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
+    """Build the trial spec of a rung; its own settings override those of the request.
 
     Args:
         rung: the rung.
         asked: settings; those of another rung's method are left out.
         seeds: of network and head.
-
-    Raises:
-        UserError: a setting is out of range.
     """
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
@@ -213,19 +206,14 @@ def spec_of(rung: Rung, asked: Asked, seeds: tuple[int, int]) -> TrialSpec:
         own = rung.slots.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
             known = set(known_keys(slot, method_of(slot, own)))
-            below = {key: value for key, value in asked.given.get(slot, {}).items() if key in known}
+            below = {
+                key: value for key, value in asked.overrides.get(slot, {}).items() if key in known
+            }
             slots[slot] = {**below, **own}
             if slot in seed_of:
                 # Above all else: a seed is an axis of the design and no setting.
                 slots[slot]["seed"] = seed_of[slot]
-    return effective(slots, asked.recipe, asked.own_recipes)
-
-
-def _head_recipe(ladder: Ladder, given: Settings) -> dict[str, Any]:
-    """The recipe that all heads of a ladder take; empty where it names none."""
-    if ladder.head_recipe is None:
-        return {}
-    return own_recipe(METHODS[ladder.head_recipe], given.get("data", {}).get("dataset", ""))
+    return resolve_spec(slots, asked.recipe, asked.own_recipes)
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
@@ -238,11 +226,7 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
 
 
 def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
-    """Check that every setting that was asked for is known to some rung.
-
-    Raises:
-        UserError: one is not.
-    """
+    """Check that every setting that was asked for is known to some rung."""
     for slot, asked in given.items():
         known = {*known_keys(slot, None), *_known_keys(rungs, slot)}
         for key in asked:
@@ -251,11 +235,7 @@ def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
 
 
 def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
-    """Check that every setting that was asked for changes some rung.
-
-    Raises:
-        UserError: no rung knows one, or every rung that knows it sets it itself.
-    """
+    """Check that every setting that was asked for changes some rung."""
     for slot, asked in given.items():
         known = list(_known_keys(rungs, slot))
         taken = {

@@ -45,28 +45,24 @@ class Metric:
 
     @property
     def is_less_better(self) -> bool:
-        """Whether a smaller value is better.
-
-        Raises:
-            ValueError: no value is; who asks for a metric to rank by refuses it before.
-        """
+        """Return whether a smaller value is better."""
         if self.direction is None:
             raise ValueError(f"no value of {self.name} is better than another")
         return self.direction == "min"
 
     @property
     def is_searchable(self) -> bool:
-        """Whether a search may optimise it."""
+        """Return whether a search may optimise it."""
         return self.direction is not None and self.is_of_trials and self.is_in_searches
 
     @property
     def worst(self) -> float:
-        """A finite value that none is worse than, for a trial that diverged."""
+        """Return the worst finite value, for a trial that diverged."""
         return min(self.upper, LARGE) if self.is_less_better else self.lower
 
     @property
     def scale(self) -> int:
-        """What a value is multiplied by where it is printed: 100 for a fraction, else 1."""
+        """Return the factor for printing: 100 for a fraction, else 1."""
         return 100 if self.unit == "fraction" else 1
 
     @property
@@ -158,11 +154,7 @@ NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, 
 
 
 def refuse_unsearchable(metrics: Sequence[str]) -> None:
-    """Refuse metrics that a search cannot optimise together.
-
-    Raises:
-        UserError: one is unknown, named twice, without a best value or not known of suggestions.
-    """
+    """Refuse metrics that a search cannot optimise together."""
     for name in metrics:
         if name not in METRICS:
             raise UserError(f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}")
@@ -194,11 +186,7 @@ CORRUPTION_METRICS = ("accuracy", "ece", "aece", "nll", "brier", "confidence_gap
 
 
 def column(split: str, metric: str) -> str:
-    """Return the column of a metric on a split, e.g. ``test/ece``.
-
-    Raises:
-        UserError: the metric is not in ``METRICS``.
-    """
+    """Return the column of a metric on a split, e.g. ``test/ece``."""
     return f"{split}/{METRICS[metric].name}"
 
 

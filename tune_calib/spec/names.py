@@ -102,24 +102,24 @@ FLAGS: dict[str, Flag] = {
 
 
 def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
-    """How many cells of the column ``flags`` hold each flag; a cell may be absent or NaN."""
+    """Count the cells of the column ``flags`` with each flag; a cell may be absent or NaN."""
     found = Counter(name for cell in cells if isinstance(cell, str) for name in cell.split(","))
     return {flag: found[name] for name, flag in FLAGS.items() if found[name]}
 
 
 def is_chance(cells: Iterable[object]) -> bool:
-    """Whether a cell holds the flag of what may never be named the best."""
+    """Return whether a cell holds the flag of trials that are never the best."""
     return FLAGS[CHANCE] in count_flags(cells)
 
 
 def signed(name: str, cells: Iterable[object]) -> str:
-    """The name of a row with the signs of its flags behind it, e.g. ``tst †``."""
+    """Append the signs of its flags to the name of a row, e.g. ``tst †``."""
     found = "".join(flag.sign for flag in count_flags(cells))
     return f"{name} {found}" if found else name
 
 
 def legend(cells: Iterable[object]) -> list[str]:
-    """What stands under a table for each flag in it, e.g. ``† chance (3 trials): ...``."""
+    """Return a line per flag for the foot of a table, e.g. ``† chance (3 trials): ...``."""
     return [
         f"{flag.sign} {flag.name} ({count} trial{'s' * (count > 1)}): {flag.meaning}"
         for flag, count in count_flags(cells).items()

@@ -7,25 +7,21 @@ from tune_calib.errors import UserError
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.ladder import Kind, Ladder, Rung, refuse_unknown
 from tune_calib.spec.methods import METHODS
-from tune_calib.text import nearest, shown
+from tune_calib.text import nearest, short_repr
 
 
-def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
-    """A ladder of variants: methods alone, or several joined as ``ls+mac_cal+temperature``.
+def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
+    """Build a ladder of variants: methods, or pipelines such as ``ls+mac_cal+temperature``.
 
     Args:
         pipelines: names of the method registry joined by ``+``, each of another kind; where no
             network method is among them, the network is trained with CE.
         settings: of each pipeline, by slot; none has any unless given.
-
-    Raises:
-        UserError: a method or a setting is unknown, two of a pipeline are of one kind, or one is
-            named twice with equal settings.
     """
     require_methods(pipelines)
     given = list(settings) or [{}] * len(pipelines)
     rungs = tuple(
-        pipeline(name, own, "variant" if index else "base")
+        build_rung(name, own, "variant" if index else "base")
         for index, (name, own) in enumerate(zip(pipelines, given, strict=True))
     )
     labels = [rung.label for rung in rungs]
@@ -37,49 +33,37 @@ def side_by_side(pipelines: Sequence[str], settings: Sequence[Settings] = ()) ->
 
 
 def require_methods(pipelines: Sequence[str]) -> None:
-    """Refuse pipelines of unknown methods, before any method is imported.
-
-    Raises:
-        UserError: a method is unknown; the message suggests the nearest.
-    """
+    """Refuse pipelines of unknown methods, before any method is imported."""
     for name in pipelines:
         for part in _parts(name):
             METHODS.require(part)
 
 
 def require_kind(kind: str) -> None:
-    """Refuse what is no kind of methods, before any method is imported.
-
-    Raises:
-        UserError: it is none; the message suggests the nearest.
-    """
+    """Refuse what is no kind of methods, before any method is imported."""
     kinds = sorted({_kind_of(name) for name in METHODS})
     if kind not in kinds:
-        raise UserError(f"no method is of kind {shown(kind)}{nearest(kind, kinds)}")
+        raise UserError(f"no method is of kind {short_repr(kind)}{nearest(kind, kinds)}")
 
 
 def _kind_of(method: str) -> str:
     return METHODS.facts(method).get("kind") or METHODS[method].kind
 
 
-def all_of(kind: str) -> Ladder:
-    """Every method of a kind at its defaults, beside the network as it is.
-
-    Raises:
-        UserError: there is no such kind.
-    """
+def build_kind_comparison(kind: str) -> Ladder:
+    """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
     require_kind(kind)
     # Plain cross entropy is the network as it is.
     names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")
-    rungs = (vanilla, *(pipeline(name, {}, "variant") for name in names))
+    rungs = (vanilla, *(build_rung(name, {}, "variant") for name in names))
     labels = " ".join(rung.label for rung in rungs)
     printed = "post-hoc" if kind == "posthoc" else kind
     return Ladder(f"compare {labels}", f"Every {printed} method side by side", rungs)
 
 
-def pipeline(name: str, settings: Settings, kind: Kind) -> Rung:
-    """One rung of ``side_by_side``; its label tells the settings too."""
+def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
+    """One rung of ``build_comparison``; its label tells the settings too."""
     methods = [METHODS[part] for part in _parts(name)]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tune_calib.errors import UserError, traced
+from tune_calib.errors import UserError, locate_error
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
@@ -51,11 +51,11 @@ class Plugin:
     source: str | None = None
 
     def plain(self) -> dict[str, Any]:
-        """As plain JSON values, for a worker."""
+        """Return plain JSON values, for a worker."""
         return asdict(self)
 
     def __str__(self) -> str:
-        """For messages."""
+        """Format for messages."""
         return f"plug-in {self.where}"
 
 
@@ -65,14 +65,11 @@ _run_before: dict[str, Plugin] = {}  # by content
 
 
 def read(given: str, folder: Path = Path()) -> Plugin:
-    """The plug-in that a user names.
+    """Read the plug-in that a user names.
 
     Args:
         given: path of a file that ends in ``.py``, or the dotted name of a module.
         folder: from which the path starts.
-
-    Raises:
-        UserError: there is none.
     """
     if given.endswith(".py") or "/" in given:
         return _read_file(folder / given)
@@ -121,16 +118,12 @@ def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
 
 
 def installed() -> tuple[Plugin, ...]:
-    """Plug-ins of installed packages.
-
-    Raises:
-        UserError: one cannot be found.
-    """
+    """Plug-ins of installed packages."""
     return tuple(read(point.module) for point in entry_points(group=GROUP))
 
 
 def in_use() -> tuple[Plugin, ...]:
-    """The plug-ins that are registered in this process."""
+    """Return the plug-ins that are registered in this process."""
     return tuple(_in_use.values())
 
 
@@ -146,22 +139,19 @@ def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
 
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
-    """Those in use that have one of some contents, or compute a metric, which every row has."""
+    """Return the plug-ins in use with one of these contents, and those that compute a metric."""
     wanted = set(contents) | {METRICS.origin(name) for name in METRICS}
     return tuple(plugin for plugin in in_use() if plugin.content in wanted)
 
 
 def backbone(given: str, folder: Path = Path()) -> str:
-    """The registry key of a backbone that a user names; ``FILE.py:FUNCTION`` is registered.
+    """Return the registry key of a backbone, registering ``FILE.py:FUNCTION`` if need be.
 
     Any function of a file that a plug-in is offers what it returns, as ``FILE.FUNCTION``.
 
     Args:
         given: a name, or a file and a function without arguments that returns a module.
         folder: from which the path starts.
-
-    Raises:
-        UserError: there is no such file or function, or the file is broken.
     """
     path, colon, function = given.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -181,19 +171,12 @@ def load(*given: str, folder: Path = Path()) -> None:
     Args:
         given: files or modules, as for ``--plugin``.
         folder: from which paths start.
-
-    Raises:
-        UserError: one is not there, or is broken.
     """
     use([*in_use(), *(read(each, folder) for each in given)])
 
 
 def use(plugins: Iterable[Plugin]) -> None:
-    """Register exactly these plug-ins in this process, which may have had others before.
-
-    Raises:
-        UserError: one is broken, two have one name, or a module is another here.
-    """
+    """Register exactly these plug-ins in this process, which may have had others before."""
     wanted = {plugin.content: plugin for plugin in plugins}
     names = [plugin.name for plugin in wanted.values()]
     for plugin in wanted.values():
@@ -208,7 +191,7 @@ def use(plugins: Iterable[Plugin]) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Give up what is registered while the block runs: a process may carry out several commands."""
+    """Remove the plug-ins registered in the block at its end."""
     before = in_use()
     try:
         yield
@@ -242,7 +225,7 @@ def _register(plugin: Plugin) -> None:
         _refuse_incomplete(plugin)
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
-        found = traced(error, files.__contains__)
+        found = locate_error(error, files.__contains__)
         raise UserError(f"plug-in {found.place or plugin.where}: {found.said}") from None
     _kept[plugin.content] = list(_registered(plugin.content))
     _in_use[plugin.content] = _run_before[plugin.content] = plugin
@@ -279,7 +262,7 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _backbones_of(plugin: Plugin, module: ModuleType) -> Callable[[str], BackboneInfo | None]:
-    """A rule for the backbones ``FILE.FUNCTION`` of a file."""
+    """Return a rule that resolves the backbones ``FILE.FUNCTION`` of a file."""
 
     def resolve(name: str) -> BackboneInfo | None:
         file, _, function = name.rpartition(".")

@@ -54,16 +54,12 @@ class Recipe:
     note: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is no setting of a slot.
-
-        Raises:
-            ValueError: it sets such a thing.
-        """
+        """Refuse what is no setting of a slot."""
         for settings in (self.settings, *self.on.values()):
             refuse_unknown_settings(settings)
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
-        """Its settings by slot on a data set, with a backbone or its own one."""
+        """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
         merged = {slot: dict(own) for slot, own in self.settings.items()}
         _put(merged, self.on.get(dataset, {}))
         backbone = backbone or merged.get("network", {}).get("backbone", "")
@@ -71,13 +67,13 @@ class Recipe:
         return merged
 
     def of_method(self, method: str, dataset: str, backbone: str) -> dict[str, Any]:
-        """What its authors set otherwise for a method; fields of its slot and its own."""
+        """Return the settings that differ for a method, of its slot and its own."""
         own = self.methods.get(method, {})
         places = ("", dataset, f"{dataset}/{backbone}")
         return {key: value for place in places for key, value in own.get(place, {}).items()}
 
     def narrowed(self, dataset: str) -> "Recipe":
-        """The same as far as a data set is concerned, the settings on it written out."""
+        """Narrow the recipe to a data set, with its settings there merged."""
         places = ("", dataset)
         settings = {slot: dict(own) for slot, own in self.settings.items()}
         _put(settings, self.on.get(dataset, {}))
@@ -100,7 +96,7 @@ class Recipe:
         )
 
     def plain(self) -> dict[str, Any]:
-        """What beside its settings decides about trials, as plain JSON values."""
+        """Return what besides the settings identifies its trials, as plain JSON values."""
         return {"name": self.name, "on": self.on, "methods": self.methods}
 
 
@@ -108,13 +104,10 @@ RECIPES: Registry[Recipe] = Registry("recipe", "tune_calib.spec.recipes", Recipe
 
 
 def recipe_for(name: str | None, dataset: str) -> Recipe:
-    """The recipe of a name, narrowed to a data set; its quick one where none is named.
+    """Return the named recipe narrowed to a data set; its quick one where none is named.
 
     A quick one that was asked for by its name holds for every backbone; else for those that it
     was made for.
-
-    Raises:
-        UserError: the recipe or the data set is unknown, or they do not fit.
     """
     refuse_unfit(name, dataset)
     recipe: Recipe = RECIPES[name or QUICK]
@@ -141,9 +134,6 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
         name: of the recipe; None is the data set's quick one.
         dataset: the data set.
         backbone: the backbone, if one was named.
-
-    Raises:
-        UserError: it does not fit, or one of the three is unknown.
     """
     RECIPES.require(name or QUICK)
     DATASETS.require(dataset)
@@ -163,11 +153,7 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
 
 
 def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
-    """Refuse a quick setting that nobody asked for, and that was made for other backbones.
-
-    Raises:
-        UserError: it was.
-    """
+    """Refuse a quick setting that nobody asked for, and that was made for other backbones."""
     if recipe.name == QUICK:
         _refuse_backbone(recipe.backbones, dataset, backbone)
 
@@ -189,9 +175,6 @@ def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bo
         recipe: that trains the network.
         network: its slot, filled.
         own_recipes: whether methods are trained by the recipes of their authors.
-
-    Raises:
-        UserError: it is one of pretrained networks, and either is so.
     """
     if not recipe.pretrained:
         return
@@ -232,17 +215,13 @@ def _quick_backbones(dataset: str) -> Sequence[str] | None:
 
 
 def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:
-    """How a recipe trains a method of a kind, without epochs, backbone and augmentation."""
+    """Return a recipe's optimiser settings for a method of a kind."""
     slot = {**recipe.at(dataset).get(kind, {}), **recipe.of_method(method, dataset, "")}
     return {key: value for key, value in slot.items() if key not in _NOT_OPTIMISER}
 
 
 def refuse_unknown_settings(settings: Settings) -> None:
-    """Refuse settings by slot that no slot has.
-
-    Raises:
-        ValueError: there is such a one.
-    """
+    """Refuse settings by slot that no slot has."""
     for slot, own in settings.items():
         if slot not in SLOTS:
             raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOTS))}")

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
 from tune_calib.spec.experiment import Backbone, Entry, Where
-from tune_calib.spec.request import DATA, WHERE, AnyPath, Part, Shown, Text, Words
+from tune_calib.spec.request import DATA, WHERE, LocalPath, OptionHelp, Part, Text, Words
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
@@ -117,41 +117,37 @@ class Reproduction(Where):
 
     @property
     def folder(self) -> str:
-        """Name of its folder in OUT, e.g. ``maccal-table5``."""
+        """Return the name of its folder in OUT, e.g. ``maccal-table5``."""
         return self.name.replace("/", "-")
 
     @property
     def source(self) -> YamlFile:
-        """The file that it was read from; of one that was made in Python its name alone."""
+        """Return the file that it was read from; its name alone if it was made in Python."""
         return self._file or YamlFile(Path(self.name), {}, {})
 
 
 class ReproduceRequest(Part):
     """Tables of papers that are made again."""
 
-    tables: Annotated[Words, Shown(names=lambda: REPRODUCTIONS)] = ()
+    tables: Annotated[Words, OptionHelp(names=lambda: REPRODUCTIONS)] = ()
     """PAPER/TABLE, see: tune-calib reproduce --list"""
-    scale: Annotated[Scale, Shown(OPTIONS, names=lambda: SCALES)] = Field(
+    scale: Annotated[Scale, OptionHelp(OPTIONS, names=lambda: SCALES)] = Field(
         "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
     )
-    seeds: Annotated[int | None, Shown(OPTIONS, "the scale's")] = Field(None, ge=1)
+    seeds: Annotated[int | None, OptionHelp(OPTIONS, "the scale's")] = Field(None, ge=1)
     """how many"""
-    data_root: Annotated[AnyPath | None, Shown(DATA)] = None
+    data_root: Annotated[LocalPath | None, OptionHelp(DATA)] = None
     """folder that holds the data set"""
-    weights: Annotated[AnyPath | None, Shown(OPTIONS)] = None
+    weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
     """folder of networks of others; given ones are left out without it"""
-    out: Annotated[Text | None, Shown(WHERE, "runs/reproduce-SCALE", "PATH")] = None
+    out: Annotated[Text | None, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
     """folder or URL of all tables, and of the store that they share"""
-    address: Annotated[str | None, Shown(WHERE, "a Ray of this machine")] = None
+    address: Annotated[str | None, OptionHelp(WHERE, "a Ray of this machine")] = None
     """a Ray cluster (auto finds it); none: in this process, without Ray"""
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """Return the table of a file.
-
-    Raises:
-        UserError: the file is not there, not YAML, or says something unknown or out of range.
-    """
+    """Return the table of a file."""
     file = read_yaml(path, "table of a paper")
     found = file.validate(Reproduction)
     found._file = file

@@ -36,7 +36,7 @@ from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_met
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.strict import check_kind
-from tune_calib.text import command_line, complaint, nearest, shown, typed
+from tune_calib.text import command_line, format_mistake, format_yaml, nearest, short_repr
 
 DATA = "Data"
 TRAINING = "Network, head and recipe"
@@ -64,18 +64,18 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known_keys(cls, given: Any) -> Any:
+    def _known_keys(cls, values: Any) -> Any:
         known = list(cls.model_fields)
-        for key in given if isinstance(given, dict) else ():
+        for key in values if isinstance(values, dict) else ():
             if key not in known:
-                told = {"key": str(key), "hint": nearest(str(key), known)}
-                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", told)
-        return given
+                context = {"key": str(key), "hint": nearest(str(key), known)}
+                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", context)
+        return values
 
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """What is empty, or a truth value for a number, was not meant."""
+        """Refuse empty texts, and booleans in place of numbers."""
         if isinstance(value, str) and not value.strip():
             raise ValueError("must not be empty; leave it out")
         if info.field_name is not None:
@@ -98,11 +98,11 @@ class Name:
     joint: str | None = None
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        """Checked behind what the type itself demands."""
+        """Check the name after the type itself."""
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """The names, so that an editor offers them; more where a registry knows more."""
+        """List the names for editors; open where a registry knows more than it lists."""
         names = {"enum": list(self.known)}
         is_open = self.joint is not None or self.known is BACKBONES
         return {"anyOf": [names, {"type": "string"}]} if is_open else names
@@ -119,7 +119,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Shown:
+class OptionHelp:
     """How help shows a field, beside its name, default and description.
 
     Attributes:
@@ -135,22 +135,14 @@ class Shown:
     names: Callable[[], Iterable[str]] | None = None
 
 
-ARGUMENT = Shown()
+ARGUMENT = OptionHelp()
 
 
-def listed(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
     """Return one text as a tuple of it, and a list as a tuple."""
     if isinstance(value, str | PathLike):
         return (fspath(value),)
     return tuple(value) if isinstance(value, list) else value
-
-
-def _as_text(value: Any) -> Any:
-    return fspath(value) if isinstance(value, PathLike) else value
-
-
-def _as_path(value: Any) -> Any:
-    return Path(value) if isinstance(value, str | PathLike) else value
 
 
 def parse_share(value: Any) -> Any:
@@ -160,11 +152,7 @@ def parse_share(value: Any) -> Any:
 
 
 def check_share(gpus: float) -> float:
-    """Refuse fractions that leave a part of a GPU unused.
-
-    Raises:
-        ValueError: it is neither 0 nor 1/k.
-    """
+    """Refuse fractions that leave a part of a GPU unused."""
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
     if gpus != 0 and not is_share:
         raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
@@ -172,16 +160,12 @@ def check_share(gpus: float) -> float:
 
 
 def plain(name: str, value: Any) -> Any:
-    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists.
-
-    Raises:
-        ValueError: no file can hold it.
-    """
+    """Return a setting as a file holds it: NumPy's numbers become Python's, tuples lists."""
     try:
         return json.loads(json.dumps(value, default=lambda array: array.tolist()))
     except (TypeError, ValueError, AttributeError):
         raise ValueError(
-            f"{name}: {shown(value)} is no number, text, truth value or list of such"
+            f"{name}: {short_repr(value)} is no number, text, truth value or list of such"
         ) from None
 
 
@@ -195,11 +179,12 @@ def _as_constants(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else plain("constants", value)
 
 
-TEXT, PATH = BeforeValidator(_as_text), BeforeValidator(_as_path)
+TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
+PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
 Text = Annotated[str, TEXT]
-AnyPath = Annotated[Path, PATH]
+LocalPath = Annotated[Path, PATH]
 Words = Annotated[
-    tuple[str, ...], BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...])
+    tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
 Share = Annotated[
     float,
@@ -212,18 +197,18 @@ Share = Annotated[
 class DataRequest(Part):
     """Which data."""
 
-    dataset: Annotated[str, Shown(DATA, names=lambda: DATASETS)] = "digits"
+    dataset: Annotated[str, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
     """see: tune-calib list datasets"""
-    imported: Annotated[str | None, Shown(DATA)] = None
+    imported: Annotated[str | None, OptionHelp(DATA)] = None
     """instead of a data set: NAME that tune-calib import took in"""
-    data_root: Annotated[AnyPath | None, Shown(DATA)] = None
+    data_root: Annotated[LocalPath | None, OptionHelp(DATA)] = None
     """folder that holds the data set"""
-    holdout: Annotated[str | None, Shown(DATA, "train")] = None
+    holdout: Annotated[str | None, OptionHelp(DATA, "train")] = None
     """part that select and calib are of: train, test"""
     norm: Annotated[
         str | list[list[float]] | None,
         BeforeValidator(_as_constants),
-        Shown(DATA, "the data set's"),
+        OptionHelp(DATA, "the data set's"),
     ] = None
     """constants of the pixels: a name, dataset, or a list of means and one of deviations"""
 
@@ -231,34 +216,36 @@ class DataRequest(Part):
 class TrainingRequest(Part):
     """How networks and heads are trained."""
 
-    backbone: Annotated[str | None, Shown(TRAINING, "the recipe's", names=lambda: BACKBONES)] = None
+    backbone: Annotated[
+        str | None, OptionHelp(TRAINING, "the recipe's", names=lambda: BACKBONES)
+    ] = None
     """see: tune-calib list backbones; or FILE.py:FUNCTION"""
-    weights: Annotated[AnyPath | None, Shown(TRAINING)] = None
+    weights: Annotated[LocalPath | None, OptionHelp(TRAINING)] = None
     """safetensors file of a network that is not trained"""
-    epochs: Annotated[int | None, Shown(TRAINING, "the recipe's")] = None
+    epochs: Annotated[int | None, OptionHelp(TRAINING, "the recipe's")] = None
     """epochs of the network"""
-    head_epochs: Annotated[int | None, Shown(TRAINING, "the recipe's")] = None
+    head_epochs: Annotated[int | None, OptionHelp(TRAINING, "the recipe's")] = None
     """epochs of the heads"""
-    recipe: Annotated[str | None, Shown(TRAINING, "quick", names=lambda: RECIPES)] = None
+    recipe: Annotated[str | None, OptionHelp(TRAINING, "quick", names=lambda: RECIPES)] = None
     """see: tune-calib list recipes"""
     set: Annotated[
         dict[str, Any] | None,
         BeforeValidator(_as_settings),
-        Shown(TRAINING, metavar="SLOT.KEY=VALUE"),
+        OptionHelp(TRAINING, metavar="SLOT.KEY=VALUE"),
     ] = None
     """any setting, e.g. head.gamma=0.9; repeatable"""
-    portable: Annotated[bool, Shown(TRAINING)] = False
+    portable: Annotated[bool, OptionHelp(TRAINING)] = False
     """the same numbers on x86 machines, a little slower"""
 
 
 class SeedsRequest(Part):
     """Under which seeds."""
 
-    seeds: Annotated[int | None, Shown(SEEDS, "1")] = Field(None, ge=1)
+    seeds: Annotated[int | None, OptionHelp(SEEDS, "1")] = Field(None, ge=1)
     """how many; network and head vary together"""
-    network_seeds: Annotated[int | None, Shown(SEEDS)] = Field(None, ge=1)
+    network_seeds: Annotated[int | None, OptionHelp(SEEDS)] = Field(None, ge=1)
     """how many networks, crossed with heads"""
-    head_seeds: Annotated[int | None, Shown(SEEDS)] = Field(None, ge=1)
+    head_seeds: Annotated[int | None, OptionHelp(SEEDS)] = Field(None, ge=1)
     """how many heads for each network"""
 
     @model_validator(mode="after")
@@ -273,22 +260,22 @@ class SeedsRequest(Part):
 class WhereRequest(Part):
     """Where trials run, and where results go."""
 
-    out: Annotated[Text | None, Shown(WHERE, "a folder in runs/", "PATH")] = None
+    out: Annotated[Text | None, OptionHelp(WHERE, "a folder in runs/", "PATH")] = None
     """folder or URL of results"""
-    store: Annotated[Text | None, Shown(WHERE, "OUT/store", "PATH")] = None
+    store: Annotated[Text | None, OptionHelp(WHERE, "OUT/store", "PATH")] = None
     """folder or URL of artifacts"""
-    address: Annotated[str | None, Shown(WHERE, "a Ray of this machine")] = None
+    address: Annotated[str | None, OptionHelp(WHERE, "a Ray of this machine")] = None
     """a Ray cluster (auto finds it); none: in this process, without Ray"""
-    gpus: Annotated[Share, Shown(WHERE)] = 0.0
+    gpus: Annotated[Share, OptionHelp(WHERE)] = 0.0
     """GPUs of a trial: 0, 1 or 1/k"""
 
 
 class ExtrasRequest(Part):
     """What finished trials are evaluated on besides."""
 
-    shift: Annotated[Words, Shown(EXTRAS)] = ()
+    shift: Annotated[Words, OptionHelp(EXTRAS)] = ()
     """look at finished trials on corruptions, noise, a data set (several times)"""
-    bootstrap: Annotated[int, Shown(EXTRAS)] = 0
+    bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
     """draws of the test samples, for intervals of finished trials"""
 
 
@@ -299,27 +286,29 @@ class TrialsRequest(WhereRequest, SeedsRequest, TrainingRequest, DataRequest):
 class LadderRequest(ExtrasRequest, TrialsRequest):
     """What ladders and comparisons have in common."""
 
-    profile: Annotated[bool, Shown(WHERE)] = False
+    profile: Annotated[bool, OptionHelp(WHERE)] = False
     """write where the time of an epoch of a network went"""
 
 
 class AblateRequest(LadderRequest):
     """An ablation ladder."""
 
-    ladder: Annotated[str, Shown(names=lambda: LADDERS)]
+    ladder: Annotated[str, OptionHelp(names=lambda: LADDERS)]
     """see: tune-calib list ladders"""
-    controls: Annotated[bool, Shown(TRAINING)] = False
+    controls: Annotated[bool, OptionHelp(TRAINING)] = False
     """add the controls"""
 
 
 class CompareRequest(LadderRequest):
     """Methods beside each other."""
 
-    methods: Annotated[Words | None, Shown(names=lambda: METHODS)] = None
+    methods: Annotated[Words | None, OptionHelp(names=lambda: METHODS)] = None
     """tune-calib list methods; several as ls+mac_cal+temperature"""
-    all: Annotated[str | None, Shown(TRAINING, names=lambda: ("posthoc", "head", "network"))] = None
+    all: Annotated[
+        str | None, OptionHelp(TRAINING, names=lambda: ("posthoc", "head", "network"))
+    ] = None
     """every method of a kind beside vanilla: posthoc, head, network"""
-    own_recipes: Annotated[bool, Shown(TRAINING)] = False
+    own_recipes: Annotated[bool, OptionHelp(TRAINING)] = False
     """each method as its authors train it"""
 
     @model_validator(mode="after")
@@ -332,24 +321,24 @@ class CompareRequest(LadderRequest):
 class Sampling(Part):
     """How a search suggests settings, and what it looks for."""
 
-    sampler: Annotated[SamplerName, Shown(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
+    sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
     """how it suggests: tpe, random, nsga2, grid"""
-    sampler_seed: Annotated[int, Shown(SEARCHING)] = Field(0, ge=0)
+    sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """seed of the sampler"""
     metric: Annotated[
         tuple[Annotated[str, Name("metric", METRICS)], ...],
-        BeforeValidator(listed, json_schema_input_type=str | tuple[str, ...]),
+        BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...]),
         Field(min_length=1),
-        Shown(SEARCHING, "ece", names=searchable_metrics),
+        OptionHelp(SEARCHING, "ece", names=searchable_metrics),
     ] = ("ece",)
     """on select, see: tune-calib list metrics; several give a Pareto set"""
-    guard: Annotated[float, Shown(SEARCHING)] = Field(0.01, ge=0, le=1)
+    guard: Annotated[float, OptionHelp(SEARCHING)] = Field(0.01, ge=0, le=1)
     """accuracy on select that may be lost, a fraction"""
-    population: Annotated[int, Shown(SEARCHING)] = Field(8, ge=1)
+    population: Annotated[int, OptionHelp(SEARCHING)] = Field(8, ge=1)
     """suggestions asked for together (head methods)"""
-    at_once: Annotated[int | None, Shown(WHERE, "all cores")] = Field(None, ge=1)
+    at_once: Annotated[int | None, OptionHelp(WHERE, "all cores")] = Field(None, ge=1)
     """Ray trials side by side"""
-    scheduler: Annotated[SchedulerName, Shown(SEARCHING, names=lambda: SCHEDULERS)] = "none"
+    scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
     """asha stops networks that are behind; none"""
 
     @field_validator("metric")
@@ -365,25 +354,27 @@ class Sampling(Part):
 class Retry(Part):
     """What a run tries again."""
 
-    retry: Annotated[Literal["crashed"] | None, Shown(WHERE, names=lambda: ("crashed",))] = None
+    retry: Annotated[Literal["crashed"] | None, OptionHelp(WHERE, names=lambda: ("crashed",))] = (
+        None
+    )
     """try again what ended so: crashed"""
 
 
 class Storage(Part):
     """Where the study of a search is."""
 
-    study_storage: Annotated[str | None, Shown(WHERE, "a file")] = None
+    study_storage: Annotated[str | None, OptionHelp(WHERE, "a file")] = None
     """URL of the database of a search's study"""
 
 
 class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method."""
 
-    method: Annotated[str, Shown(names=lambda: SPACES)]
+    method: Annotated[str, OptionHelp(names=lambda: SPACES)]
     """see: tune-calib list spaces"""
-    trials: Annotated[int, Shown(SEARCHING)] = Field(64, ge=1)
+    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """suggestions to try"""
-    own_recipes: Annotated[bool, Shown(TRAINING)] = False
+    own_recipes: Annotated[bool, OptionHelp(TRAINING)] = False
     """each method as its authors train it"""
 
 
@@ -392,7 +383,7 @@ class ResumeRequest(Retry, Storage):
 
     out: Annotated[Text, ARGUMENT]
     """folder or URL of a search"""
-    trials: Annotated[int, Shown(SEARCHING)] = Field(0, ge=0)
+    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """suggestions to try in all, where these are more than before"""
 
 
@@ -401,35 +392,35 @@ class EvaluateRequest(Storage, ExtrasRequest):
 
     out: Annotated[Text, ARGUMENT]
     """folder or URL of a search"""
-    seeds: Annotated[int, Shown(SEEDS)] = Field(5, ge=1)
+    seeds: Annotated[int, OptionHelp(SEEDS)] = Field(5, ge=1)
     """fresh seeds of networks and heads"""
-    extend: Annotated[bool, Shown(SEEDS)] = False
+    extend: Annotated[bool, OptionHelp(SEEDS)] = False
     """read test again, under more seeds"""
 
 
 class RunRequest(Retry):
     """A sweep file."""
 
-    file: Annotated[AnyPath, ARGUMENT]
-    """a sweep file; its format: tune-calib schema"""
-    address: Annotated[str | None, Shown(WHERE, "the file's")] = None
+    file: Annotated[LocalPath, ARGUMENT]
+    """an experiment file; for its format see: tune-calib run --schema"""
+    address: Annotated[str | None, OptionHelp(WHERE, "the file's")] = None
     """a Ray cluster (auto finds it); none: in this process, without Ray"""
 
 
 R = TypeVar("R", bound=Part)
 
 
-def shown_as(model: type[Part], name: str) -> Shown:
+def option_help(model: type[Part], name: str) -> OptionHelp:
     """Return how help shows a field of a request."""
-    return next(each for each in model.model_fields[name].metadata if isinstance(each, Shown))
+    return next(each for each in model.model_fields[name].metadata if isinstance(each, OptionHelp))
 
 
 def is_argument(model: type[Part], name: str) -> bool:
-    """Whether a field is given without its name, as the first one of a command or call."""
-    return not shown_as(model, name).panel
+    """Return whether a field is a positional argument of the command or call."""
+    return not option_help(model, name).panel
 
 
-def names_of(model: type[Part]) -> list[str]:
+def field_names(model: type[Part]) -> list[str]:
     """Return the fields of a request, those first that are given without their names."""
     return sorted(model.model_fields, key=lambda name: not is_argument(model, name))
 
@@ -440,9 +431,6 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     Args:
         model: of the request.
         values: by field; strict, so that a text is no number.
-
-    Raises:
-        UserError: a field is wrong; the message names it in backticks.
     """
     # Nothing in place of several values is their default.
     given = {
@@ -454,21 +442,19 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
         return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-    is_told = "`" in first["msg"] or "unknown" in first["msg"]  # it names the field itself
-    if first["type"] == "value_error" and is_told:
-        raise UserError(complaint(first))
-    if not first["loc"]:
-        raise UserError(complaint(first))
+    names_field = "`" in first["msg"] or "unknown" in first["msg"]
+    if not first["loc"] or (first["type"] == "value_error" and names_field):
+        raise UserError(format_mistake(first))
     name = str(first["loc"][0])
     if first["type"] == "missing":
         raise UserError(f"`{name}` is missing")
     if first["type"] == "value_error" and name == "set":
-        raise UserError(f"`set` {complaint(first)}")
-    known = shown_as(model, name).names
+        raise UserError(f"`set` {format_mistake(first)}")
+    known = option_help(model, name).names
     if first["type"] == "literal_error" and known is not None:
         hint = nearest(str(first["input"]), list(known()))
-        raise UserError(f"unknown `{name}` {shown(first['input'])}{hint}")
-    raise UserError(f"`{name}` {complaint(first)}, got {shown(first['input'])}")
+        raise UserError(f"unknown `{name}` {short_repr(first['input'])}{hint}")
+    raise UserError(f"`{name}` {format_mistake(first)}, got {short_repr(first['input'])}")
 
 
 def format_command(
@@ -484,7 +470,7 @@ def format_command(
     """
     model = type(request)
     words = ["tune-calib", name]
-    for key in names_of(model):
+    for key in field_names(model):
         value = getattr(request, key)
         if value is None or value == model.model_fields[key].default or key in without:
             continue
@@ -499,7 +485,9 @@ def _option(option: str, value: Any) -> Sequence[str]:
     if value is True:
         return [option]
     if isinstance(value, Mapping):
-        return [word for key, each in value.items() for word in (option, f"{key}={typed(each)}")]
+        return [
+            word for key, each in value.items() for word in (option, f"{key}={format_yaml(each)}")
+        ]
     if isinstance(value, list):  # constants are one value
         return [option, json.dumps(value)]
     values = value if isinstance(value, tuple) else (value,)

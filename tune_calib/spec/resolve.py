@@ -4,21 +4,22 @@ from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, Ladder, refuse_unused
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
-from tune_calib.spec.pipelines import all_of, require_kind, require_methods, side_by_side
+from tune_calib.spec.pipelines import (
+    build_comparison,
+    build_kind_comparison,
+    require_kind,
+    require_methods,
+)
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest, TrialsRequest
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import refuse_unknown_names
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
-    """Return the settings by slot that a request gives.
-
-    Raises:
-        UserError: a setting has no slot, is none, or is given twice, or a name is unknown.
-    """
+    """Return the settings by slot that a request gives."""
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
         raise UserError(
@@ -65,12 +66,8 @@ def _slot_and_key(name: str) -> tuple[str, str]:
     return slot, key
 
 
-def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Asked]:
-    """Return the rungs that a request runs, and their settings, seeds and recipe.
-
-    Raises:
-        UserError: a name or a setting is unknown, or the recipe does not fit.
-    """
+def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
+    """Return the rungs that a request runs, and their settings, seeds and recipe."""
     # Names first: they are refused without torch.
     if isinstance(request, AblateRequest):
         ladder: Ladder = LADDERS[request.ladder]
@@ -81,29 +78,35 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Ask
     settings, seeds = resolve_settings(request), _seeds(request)
     if isinstance(request, AblateRequest):
         refuse_unused(ladder.rungs, settings)
-        return ladder, Asked(settings, seeds, controls=request.controls).suited(request.recipe)
-    asked = Asked(settings, seeds, own_recipes=request.own_recipes).suited(request.recipe)
-    ladder = side_by_side(request.methods) if request.methods else all_of(str(request.all))
+        return ladder, ResolvedRequest(settings, seeds, controls=request.controls).with_recipe(
+            request.recipe
+        )
+    asked = ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(
+        request.recipe
+    )
+    ladder = (
+        build_comparison(request.methods)
+        if request.methods
+        else build_kind_comparison(str(request.all))
+    )
     refuse_unused(ladder.rungs, settings)
     return ladder, asked
 
 
-def resolve_search(request: SearchRequest) -> Asked:
-    """Return the settings that a search does not vary, its seeds and its recipe.
-
-    Raises:
-        UserError: a name or a setting is unknown, or the recipe does not fit.
-    """
+def resolve_search(request: SearchRequest) -> ResolvedRequest:
+    """Return the settings that a search does not vary, its seeds and its recipe."""
     METHODS.require(request.method)
     settings, seeds = resolve_settings(request), _seeds(request)
-    return Asked(settings, seeds, own_recipes=request.own_recipes).suited(request.recipe)
+    return ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(
+        request.recipe
+    )
 
 
 def _seeds(request: TrialsRequest) -> Seeds:
     return Seeds.count(request.seeds, request.network_seeds, request.head_seeds)
 
 
-def folder_of(request: AblateRequest | CompareRequest | SearchRequest) -> str:
+def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:
     """Return where results go: ``out``, or a folder in ``runs`` that names what is requested."""
     match request:
         case AblateRequest():

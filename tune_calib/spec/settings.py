@@ -26,23 +26,19 @@ from tune_calib.spec.recipe import (
 )
 from tune_calib.spec.slots.network import refuse_training
 from tune_calib.spec.trial import SLOTS, TrialSpec
-from tune_calib.text import as_setting, nearest
+from tune_calib.text import format_setting, nearest
 
 _SIZES = ("resize", "crop")
 
 
-def is_given(asked: Settings) -> bool:
-    """Whether some settings ask for a network that others trained (``NetworkSlot.is_given``)."""
+def is_frozen(asked: Settings) -> bool:
+    """Return whether settings name a frozen network (``NetworkSlot.is_frozen``)."""
     epochs = asked.get("network", {}).get("epochs")
     return epochs == 0 and epochs is not False
 
 
-def with_import(asked: Settings) -> Settings:
-    """The same where imported data are asked for: with their data set, and a network that is none.
-
-    Raises:
-        UserError: a network is asked for beside them, or nobody says which they are.
-    """
+def add_import(asked: Settings) -> Settings:
+    """Add the data set and the placeholder network of imported data, where they are requested."""
     data, network = asked.get("data", {}), asked.get("network", {})
     if data.get("imported") is None:
         if data.get("dataset") == IMPORTED:
@@ -58,18 +54,15 @@ def with_import(asked: Settings) -> Settings:
     return {**asked, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
 
 
-def suited_to(asked: Settings, name: str | None = None) -> Recipe | None:
-    """The recipe of a name, or the quick one, for the data set that some settings name.
+def find_recipe(asked: Settings, name: str | None = None) -> Recipe | None:
+    """Return the named recipe, or the quick one, for the data set of some settings.
 
-    None for a given network on a data set without a quick setting: heads alone are trained, and
+    None for a frozen network on a data set without a quick setting: heads alone are trained, and
     are as the program has them.
-
-    Raises:
-        UserError: the recipe or the data set is unknown, or they do not fit.
     """
     dataset = _named("data", "dataset", asked)
     refuse_misfit(asked, name)
-    if name is None and is_given(asked) and DATASETS[dataset].quick is None:
+    if name is None and is_frozen(asked) and DATASETS[dataset].quick is None:
         return None
     return recipe_for(name, dataset)
 
@@ -80,19 +73,16 @@ def refuse_misfit(asked: Settings, name: str | None = None) -> None:
     Args:
         asked: settings by slot.
         name: of the recipe; None is the data set's quick one.
-
-    Raises:
-        UserError: it does not fit the data set or the backbone, or one of the three is unknown.
     """
-    if not is_given(asked):
+    if not is_frozen(asked):
         backbone = asked.get("network", {}).get("backbone")
         refuse_unfit(name, _named("data", "dataset", asked), backbone)
 
 
-def as_begun(
+def restore_recipe(
     asked: Settings, defaults: Settings, record: Mapping[str, Any] | None
 ) -> Recipe | None:
-    """The recipe by which a search began; this program's may be another one by now.
+    """Return the recipe with which a search began; the current one may differ.
 
     Args:
         asked: settings by slot that were asked for.
@@ -109,7 +99,7 @@ def as_begun(
 
 
 def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
-    """How the authors of a method train it on a data set: fields of its slot.
+    """Return the optimiser settings of a method's authors on a data set.
 
     Epochs, backbone and augmentation are no part of it.
     """
@@ -118,38 +108,34 @@ def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
     return optimiser_of(RECIPES[method.recipe], method.kind, method.name, dataset)
 
 
-def effective(
+def resolve_spec(
     asked: Settings, recipe: Recipe | None = None, own_recipes: bool = False
 ) -> TrialSpec:
-    """The trial that some settings ask for.
+    """Resolve settings by slot to a trial spec.
 
     Settings stand above each other, the lowest first: those of the program; hyper-parameters that
     a method's paper sets for the data set and the backbone; those of the recipe, and what it sets
     otherwise for the method; the recipe of the method's authors, where that was asked for; those
-    that were asked for. A given network is not trained: of recipes it takes what heads are trained
+    that were asked for. A frozen network is not trained: of recipes it takes what heads are trained
     by, and sizes of images.
 
     Args:
         asked: settings by slot; a slot ``head`` or ``posthoc`` is filled if it is there. A
             method's own settings stand beside the slot's or in ``params``.
-        recipe: for the data set (``suited_to``); what a method does not know of it is not for
+        recipe: for the data set (``find_recipe``); what a method does not know of it is not for
             it. None: as the program has it.
         own_recipes: train each method by the recipe of its authors.
-
-    Raises:
-        UserError: a setting that was asked for is unknown or out of range, or the recipe is one
-            that nobody named, and was made for other backbones.
     """
     dataset = _named("data", "dataset", asked)
     defaults = _of_recipe(recipe, asked) if recipe else {}
     places = dataset, _named("network", "backbone", asked, defaults)
-    has_training = not is_given(asked)
+    has_training = not is_frozen(asked)
     if recipe is not None and has_training:
         refuse_backbone(recipe, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
     for name in ("network", "head", "posthoc"):
         if name == "network" and not has_training:
-            slots[name] = _given_network(asked[name])
+            slots[name] = _frozen_network(asked[name])
         elif name == "network" or name in asked:
             own, below = dict(asked.get(name, {})), defaults.get(name, {})
             method = method_of(name, own)
@@ -164,35 +150,35 @@ def effective(
 
 
 def _of_recipe(recipe: Recipe, asked: Settings) -> dict[str, dict[str, Any]]:
-    """What a recipe sets, by slot; of a given network nothing that its training would read."""
+    """Return a recipe's settings by slot, without those that a frozen network has no use for."""
     dataset = _named("data", "dataset", asked)
     settings = recipe.at(dataset, asked.get("network", {}).get("backbone"))
-    if not is_given(asked):
+    if not is_frozen(asked):
         return settings
     # Shares, rules and constants of a recipe go with the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
 
 
-def _given_network(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The slot of a given network, of which nothing is asked that would train it."""
+def _frozen_network(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the slot of a frozen network; refuse settings that would train it."""
     if "backbone" not in asked:
         raise UserError(
-            "a given network (network.epochs=0) needs the name of its backbone: network.backbone"
+            "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone"
         )
     refuse_training(asked)
     known = list(known_keys("network", "ce"))
     for key in asked:
         if key not in known:
-            raise UserError(f"a given network has no setting {key!r}{nearest(key, known)}")
+            raise UserError(f"a frozen network has no setting {key!r}{nearest(key, known)}")
     return dict(asked)
 
 
-def changes_of(recipe: Recipe, asked: Settings) -> list[str]:
-    """What was asked for instead of what a recipe sets, e.g. ``["network.epochs 10"]``."""
+def list_changes(recipe: Recipe, asked: Settings) -> list[str]:
+    """List the settings that override those of a recipe, e.g. ``["network.epochs 10"]``."""
     own = _of_recipe(recipe, asked)
     return [
-        f"{slot}.{key} {as_setting(value)}"
+        f"{slot}.{key} {format_setting(value)}"
         for slot, given in asked.items()
         for key, value in given.items()
         if key in own.get(slot, {}) and not _is_of(recipe, own[slot][key], key, value)
@@ -200,31 +186,23 @@ def changes_of(recipe: Recipe, asked: Settings) -> list[str]:
 
 
 def _is_of(recipe: Recipe, own: Any, key: str, value: Any) -> bool:
-    """Whether a value is the recipe's; of a backbone, whether the recipe was made for it."""
+    """Return whether a value is the recipe's; a backbone may be any that the recipe is for."""
     if key == "backbone" and recipe.backbones:
         return value in recipe.backbones
-    return as_setting(own) == as_setting(value)
+    return format_setting(own) == format_setting(value)
 
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
-    """Settings of a slot and of the method that fills it."""
+    """Yield the settings of a slot and of the method that fills it."""
     yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
     if method is not None:
-        yield from _settings_of(method)
-
-
-def _settings_of(method: str) -> list[str]:
-    METHODS.require(method)
-    facts = METHODS.facts(method)
-    return list(facts["fields"] if facts else METHODS[method].params.model_fields)
+        METHODS.require(method)
+        facts = METHODS.facts(method)
+        yield from facts["fields"] if facts else METHODS[method].params.model_fields
 
 
 def refuse_unknown_names(asked: Settings) -> None:
-    """Refuse a data set, backbone or method that is not registered, before any is imported.
-
-    Raises:
-        UserError: there is one; the message suggests the nearest.
-    """
+    """Refuse a data set, backbone or method that is not registered, before any is imported."""
     for slot, own in asked.items():
         for key, registry in SLOTS[slot].named.items():
             if isinstance(own.get(key), str):
@@ -232,13 +210,13 @@ def refuse_unknown_names(asked: Settings) -> None:
 
 
 def method_of(slot: str, asked: Mapping[str, Any]) -> str | None:
-    """Method that fills a slot: the one that is named, ``ce`` for a network without one."""
+    """Return the method of a slot: the named one, or ``ce`` for a network without one."""
     named: str | None = asked.get("method", "ce" if slot == "network" else None)
     return named
 
 
 def _named(slot: str, key: str, *settings: Settings) -> str:
-    """A setting by its first place in some settings, or as the program has it."""
+    """Return the first value of a setting in some settings, or its default."""
     found = (given[slot][key] for given in settings if key in given.get(slot, {}))
     return str(next(found, SLOTS[slot].model_fields[key].default))
 
@@ -250,10 +228,11 @@ def _filled(
     places: tuple[str, str],
     own_recipes: bool,
 ) -> dict[str, Any]:
-    """A slot with its defaults, as a spec takes it."""
+    """Return a slot with its defaults, as a spec takes it."""
     name = method_of(slot, asked)
     if name is None:
-        raise UserError(f"the {slot} slot names no method; known: {', '.join(_of_kind(slot))}")
+        known = [each for each in METHODS if METHODS[each].kind == slot]
+        raise UserError(f"the {slot} slot names no method; known: {', '.join(known)}")
     method, known = METHODS[name], list(known_keys(slot, name))
     asked = _flat(slot, asked)
     for key in asked:
@@ -279,11 +258,7 @@ def _flat(slot: str, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_paper(method: MethodInfo, places: tuple[str, str]) -> dict[str, Any]:
-    """Hyper-parameters that the paper sets for a data set, and for a backbone on it."""
+    """Return the paper's hyper-parameters for a data set, and for a backbone on it."""
     dataset, backbone = places
     given = method.dataset_defaults or {}
     return {**given.get(dataset, {}), **given.get(f"{dataset}/{backbone}", {})}
-
-
-def _of_kind(slot: str) -> list[str]:
-    return [name for name in METHODS if METHODS[name].kind == slot]

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.registry import Registry
-from tune_calib.text import as_setting
+from tune_calib.text import format_setting
 
 # Optuna takes a third of a second, which no command spends that only names spaces.
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class Setting:
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
 
     def matters(self, chosen: Point) -> bool:
-        """Whether it matters beside the values chosen for the settings before it."""
+        """Return whether it matters, given the values of the settings before it."""
         return all(
             name in chosen and chosen[name] in values for name, values in self.only_if.items()
         )
 
     def holds(self, value: Any) -> bool:
-        """Whether a value lies in the distribution."""
+        """Return whether a value lies in the distribution."""
         try:
             # Optuna has no public way to ask this.
             return bool(self.distribution._contains(self.distribution.to_internal_repr(value)))
@@ -49,7 +49,7 @@ class Setting:
             return False
 
     def levels(self) -> Sequence[Choice]:
-        """Its values on a grid: every choice, and both ends and the middle of a range."""
+        """Return its grid values: every choice, or both ends and the middle of a range."""
         from optuna import distributions
 
         match self.distribution:
@@ -64,7 +64,7 @@ class Setting:
         raise TypeError(f"no levels for {self.distribution}")
 
     def values(self) -> Sequence[Choice] | None:
-        """All its values; None for a range of real numbers."""
+        """Return all its values; None for a range of real numbers."""
         from optuna import distributions
 
         match self.distribution:
@@ -75,24 +75,26 @@ class Setting:
         return None
 
     def plain(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return plain JSON values."""
         kind = type(self.distribution).__name__.removesuffix("Distribution").lower()
         conditions = {name: list(values) for name, values in self.only_if.items()}
         return {"kind": kind, **self.distribution._asdict(), "only_if": conditions}
 
     def __str__(self) -> str:
-        """For a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
+        """Format for a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
         from optuna import distributions
 
         match self.distribution:
             case distributions.CategoricalDistribution(choices=choices):
-                text = " | ".join(map(as_setting, choices))
+                text = " | ".join(map(format_setting, choices))
             case (
                 distributions.IntDistribution(low=low, high=high, log=log)
                 | distributions.FloatDistribution(low=low, high=high, log=log)
             ):
                 text = f"{low:g} to {high:g}" + (", log" if log else "")
-        conditions = (f"{k} is {' or '.join(map(as_setting, v))}" for k, v in self.only_if.items())
+        conditions = (
+            f"{k} is {' or '.join(map(format_setting, v))}" for k, v in self.only_if.items()
+        )
         return "; only if ".join([text, *conditions])
 
 
@@ -113,7 +115,7 @@ class Space:
     first: tuple[Point, ...] = ()
 
     def without(self, fixed: Mapping[str, Any]) -> "Space":
-        """The space that is left when some settings are given; one that cannot matter goes too."""
+        """Return the space without fixed settings, and without those that can no longer matter."""
         left: dict[str, Setting] = {}
         for name, setting in self.settings.items():
             # One pass is enough, since a setting stands behind those that it depends on; a
@@ -125,7 +127,7 @@ class Space:
         return Space(self.name, left, self.first)
 
     def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:
-        """Those of the values that the space holds and that matter beside each other."""
+        """Return the values of settings in the space that matter, given the others."""
         chosen: dict[str, Choice] = {}
         for name, setting in self.settings.items():
             if name in values and setting.matters(chosen):
@@ -133,16 +135,16 @@ class Space:
         return chosen
 
     def is_whole(self, point: Point) -> bool:
-        """Whether a point has a value for every setting that matters."""
+        """Return whether a point has a value for every setting that matters."""
         return all(name in point for name, s in self.settings.items() if s.matters(point))
 
     def holds(self, point: Point) -> bool:
-        """Whether every value of a point lies in its distribution."""
+        """Return whether every value of a point lies in its distribution."""
         return all(k in self.settings and self.settings[k].holds(v) for k, v in point.items())
 
     @cached_property
     def size(self) -> float:
-        """Number of points; infinite where a setting is a real number, or of very many."""
+        """Return the number of points; infinite for real numbers or very many."""
         if any(setting.values() is None for setting in self.settings.values()):
             return math.inf
         # Counted, since with conditions the sizes do not simply multiply; and no further than
@@ -151,7 +153,7 @@ class Space:
         return count if count < MANY_POINTS else math.inf
 
     def points(self) -> Iterator[dict[str, Choice]]:
-        """Every point of a space that has no real numbers, each once."""
+        """Yield every point of a space without real numbers, each once."""
 
         def grown(names: Sequence[str], point: dict[str, Choice]) -> Iterator[dict[str, Choice]]:
             if not names:
@@ -165,7 +167,7 @@ class Space:
         return grown(list(self.settings), {})
 
     def grid(self) -> Iterator[dict[str, Choice]]:
-        """Every combination of levels, each once: settings that do not matter are left out."""
+        """Yield every combination of levels once, without settings that do not matter."""
         seen = set()
         for values in itertools.product(*(s.levels() for s in self.settings.values())):
             point = self.active(dict(zip(self.settings, values, strict=True)))
@@ -179,21 +181,21 @@ SPACES: Registry[Space] = Registry("search space", "search_spaces", Space)
 
 
 def uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
-    """A range of real numbers, both ends included."""
+    """Build a range of real numbers, both ends included."""
     from optuna import distributions
 
     return Setting(distributions.FloatDistribution(low, high), _dotted(only_if))
 
 
 def log_uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
-    """A range of positive numbers on a logarithmic scale, both ends included."""
+    """Build a range of positive numbers on a logarithmic scale, both ends included."""
     from optuna import distributions
 
     return Setting(distributions.FloatDistribution(low, high, log=True), _dotted(only_if))
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
-    """One of some values."""
+    """Build a choice among some values."""
     from optuna import distributions
 
     return Setting(distributions.CategoricalDistribution(choices), _dotted(only_if))

@@ -17,18 +17,14 @@ class StrictModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """Pydantic takes true for 1 and 1 for true."""
+        """Refuse booleans in place of numbers and the reverse, which pydantic converts."""
         if info.field_name is not None:
             check_kind(value, cls, info.field_name)
         return value
 
 
 def check_kind(value: Any, model: type[BaseModel], field: str) -> None:
-    """Tell truth values from numbers, also in a list.
-
-    Raises:
-        ValueError: one stands where the other should.
-    """
+    """Refuse booleans in place of numbers and the reverse, also in a list."""
     kinds = _kinds_of(model, field)
     for part in value if isinstance(value, list | tuple) else (value,):
         if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
@@ -43,7 +39,7 @@ def _kinds_of(model: type[BaseModel], field: str) -> frozenset[Any]:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The plain types of an annotation, without None."""
+    """Yield the plain types of an annotation, without None."""
     parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
         parts = parts[:1]

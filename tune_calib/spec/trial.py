@@ -21,7 +21,7 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.strict import StrictModel
-from tune_calib.text import one_line
+from tune_calib.text import format_validation_error
 
 
 class TrialSpec(StrictModel):
@@ -85,11 +85,11 @@ class TrialSpec(StrictModel):
             )
 
     def _refuse_classes(self) -> None:
-        """A post-hoc method for another number of classes than the data set has."""
+        """Refuse a post-hoc method for another number of classes than the data set has."""
         taken = METHODS[self.posthoc.method].classes if self.posthoc else None
         if self.posthoc is None or taken is None:
             return
-        classes = DATASETS[self.data.dataset].as_asked(self.data).classes
+        classes = DATASETS[self.data.dataset].with_options(self.data).classes
         if taken != classes:
             raise UserError(
                 f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
@@ -113,15 +113,11 @@ class TrialSpec(StrictModel):
 
         What is left out is as this program has it, whatever suits the data set: settings that
         somebody asks for go through ``settings.effective``.
-
-        Raises:
-            UserError: anything is unknown, of the wrong type or out of range, or the slots do
-                not go together; one line.
         """
         try:
             return cls(**slots)
         except ValidationError as error:
-            raise UserError(one_line(error, cls)) from None
+            raise UserError(format_validation_error(error, cls)) from None
 
     def canonical_json(self) -> str:
         """JSON with sorted keys and (but for what came later) every default written out."""

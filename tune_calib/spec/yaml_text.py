@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tune_calib.errors import UserError, as_key
 from tune_calib.spec.datasets import Settings
-from tune_calib.text import complaint, shown
+from tune_calib.text import format_mistake, short_repr
 
 LARGEST = 1_000_000
 """Letters of a file."""
@@ -78,23 +78,19 @@ class YamlFile:
             raise self.error(at, str(error)) from None
 
     def validate(self, model: type[M]) -> M:
-        """Return what the file says as a model.
-
-        Raises:
-            UserError: it says something unknown or out of range.
-        """
+        """Return what the file says as a model."""
         try:
             return model.model_validate(self.value)
         except ValidationError as error:
             first = error.errors()[0]
             at: Position = first["loc"]
-            given, told = first["input"], complaint(first)
+            given, told = first["input"], format_mistake(first)
             if first["type"] == "unknown_key":
                 at = (*at, first["ctx"]["key"])
             elif first["type"] == "missing":
                 at, told = at[:-1], f"{at[-1]} {told}"
             elif given is None or isinstance(given, str | int | float | bool):
-                told = f"{told}, got {shown(given)}"
+                told = f"{told}, got {short_repr(given)}"
             raise self.error(at, told) from None
 
 
@@ -104,9 +100,6 @@ def read_yaml(path: Path, what: str) -> YamlFile:
     Args:
         path: the file.
         what: it should be, for messages.
-
-    Raises:
-        UserError: it is not there, not YAML, or holds no keys.
     """
     try:
         with path.open(encoding="utf-8") as file:
@@ -123,19 +116,13 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
         raise UserError(
-            f"{path} is no {what}; it needs entries; tune-calib schema tells what it may say"
+            f"{path} is no {what}; it needs entries; for its format see: tune-calib run --schema"
         )
     return YamlFile(path, value, lines)
 
 
 def value_of(text: str) -> Any:
-    """Return what a document says.
-
-    Raises:
-        yaml.YAMLError: it is not YAML.
-        ValueError: it is nothing that JSON can hold.
-        UnfoldedError: it is too large.
-    """
+    """Return what a document says."""
     return _parse(text)[0]
 
 

@@ -8,8 +8,8 @@ from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, require_writable
-from tune_calib.progress import activity
+from tune_calib.paths import AnyPath, require_writable
+from tune_calib.progress import report_progress
 from tune_calib.results import contents
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import (
@@ -21,75 +21,63 @@ from tune_calib.results.manifests import (
 )
 from tune_calib.results.plugin_folders import joined, keep, records, require_loaded
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, Rung, expand, rungs_of
+from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, Rung, expand, select_rungs
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.caption import (
     conditions,
     recipe_record,
     tell_left_out,
-    tell_recipe,
     titles,
 )
 from tune_calib.tuning.copies import Copies
+from tune_calib.tuning.extra import ExtraEvaluations, lacking_looks
 from tune_calib.tuning.folder import (
+    build_foreign_error,
     done,
-    holds_another,
-    identity_of,
+    explain_other_recipe,
+    hash_request,
     only_driver,
-    other_recipe,
     refuse_foreign,
     refuse_mended,
 )
 from tune_calib.tuning.loggers.follow import followed
-from tune_calib.tuning.look import CloserLook
-from tune_calib.tuning.look import lacking as lacking_looks
-from tune_calib.tuning.look import needs as needs_of_looks
-from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executing import executing
 from tune_calib.tuning.ray.executor import Resources, refuse_here
 from tune_calib.tuning.ray.feed import execute, resources_of
 from tune_calib.tuning.ray.look import Look, execute_looks
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
-from tune_calib.tuning.shared import take
+from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.site import Site
 
 
 @dataclass(frozen=True)
 class LadderJob:
-    """A ladder to be carried out.
+    """A ladder or comparison in a run folder.
 
     Attributes:
         ladder: the ladder.
         asked: settings, seeds and whether its controls are run.
         site: where.
-        look: what its finished trials are looked at beside.
+        look: extra evaluations of its finished trials.
     """
 
     ladder: Ladder
-    asked: Asked
+    asked: ResolvedRequest
     site: Site
-    look: CloserLook = field(default_factory=CloserLook)
+    look: ExtraEvaluations = field(default_factory=ExtraEvaluations)
 
     def planned(self) -> list[PlannedTrial]:
-        """Its trials.
-
-        Raises:
-            UserError: as ``expand``.
-        """
+        """Its trials."""
         return expand(self.ladder, self.asked)
-
-
-def tell_recipe_of(job: LadderJob) -> None:
-    """Say on stderr by which recipe a ladder is run."""
-    tell_recipe(job.asked, job.site.out, job.planned())
 
 
 @dataclass(frozen=True)
 class Left:
-    """What of a ladder is left to do.
+    """The part of a ladder that is left to do.
 
     Attributes:
         plan: planned minus done.
@@ -101,20 +89,22 @@ class Left:
 
     @property
     def trials(self) -> list[PlannedTrial]:
-        """The planned trials that are not done."""
+        """List the planned trials that are not done."""
         return [trial for network in self.plan.networks for trial in network.dependents]
 
     @property
     def is_nothing(self) -> bool:
-        """Whether all is done."""
+        """Return whether all is done."""
         return not self.plan.networks and not self.looks
 
     def resources(self, gpus: float) -> list[Resources]:
-        """What its Ray trials need."""
-        return resources_of(self.plan, gpus) + needs_of_looks(self.looks, gpus)
+        """List what its Ray trials need."""
+        kinds = {(look.threads, look.precision) for look in self.looks}
+        own = [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
+        return resources_of(self.plan, gpus) + own
 
 
-def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) -> list[str]:
+def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = lambda job: None) -> list[str]:
     """Run what is missing of a ladder.
 
     Args:
@@ -123,13 +113,10 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
 
     Returns:
         One line for each Ray trial that crashed.
-
-    Raises:
-        UserError: a setting is wrong, the data is not there, or ``out`` holds another sweep.
     """
     site, look = job.site, job.look
     require_loaded(site.out)
-    activity("planning trials")
+    report_progress("planning trials")
     planned = job.planned()
     data = planned[0].spec.data
 
@@ -139,14 +126,14 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
 
     # What can be refused by reading alone is refused before the folder is made.
     DATASETS[data.dataset].locate(site.data_root)
-    sets = look.sets(data, site.data_root)
+    sets = look.list_sets(data, site.data_root)
     own = new_manifest(job, planned)
     extended(own, site.out)
     everywhere = environment_of(trial.spec for trial in planned)
     needs = find_left().resources(site.gpus)
     refuse_here(site.address, needs, everywhere)
 
-    with only_driver(site.out), at_work(site.out):
+    with only_driver(site.out), show_driver(site.out):
         # Once more: another driver may have extended the sweep meanwhile.
         manifest, left = extended(own, site.out), find_left()
         if not left.is_nothing:
@@ -165,13 +152,14 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
                 echo(f"nothing is left to do in {site.out}", err=True)
                 return []
             begin(job)
-            if take(planned, site.out, site.among, manifest.sweep, job.ladder.name, sets, copies):
+            shared = planned, site.out, site.among, manifest.sweep, job.ladder.name, sets
+            if copy_rows(*shared, copies):
                 left = find_left()
             if left.is_nothing:
                 return []
             with executing(site, needs, everywhere) as executor:
                 circumstances = site.circumstances(
-                    manifest.sweep, job.ladder.name, job.asked.recipe_told, used,
+                    manifest.sweep, job.ladder.name, job.asked.recipe_label, used,
                     digests=copies.digests,
                 )  # fmt: skip
                 title = "networks and heads"
@@ -182,7 +170,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = tell_recipe_of) 
 
 
 def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
-    """The plug-ins behind a ladder, its recipe and its trials."""
+    """List the plug-ins behind a ladder, its recipe and its trials."""
     ladder, recipe = job.ladder.name, job.asked.recipe
     own = [LADDERS.origin(ladder)] if ladder in LADDERS else []
     own += [RECIPES.origin(recipe.name)] if recipe and recipe.name in RECIPES else []
@@ -190,25 +178,25 @@ def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:
 
 
 def sweep_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
-    """What the folder of a ladder would say of it; raises as ``extended``."""
+    """Build the manifest of a ladder in its folder; errors as of ``extended``."""
     return extended(new_manifest(job, planned), job.site.out)
 
 
 def new_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
-    """What the folder of a sweep says of it, if nothing stands there yet."""
+    """Build the manifest of a new folder."""
     question: dict[str, Any] = {
         "ladder": job.ladder.name,
-        **job.asked.question(),
+        **job.asked.identity(),
         "is_paired": job.asked.seeds.is_paired,
     }
     ladder, seeds = job.ladder, job.asked.seeds
-    rungs = rungs_of(ladder, job.asked)
+    rungs = select_rungs(ladder, job.asked)
     # Controls that were not asked for are rungs of the ladder, and none of this sweep.
     used = sorted({trial.rung for trial in planned})
     needs = _plugins(job, planned)
     manifest = SweepManifest(
         version=VERSION,
-        sweep=identity_of(question),
+        sweep=hash_request(question),
         ladder=ladder.name,
         title=ladder.title,
         command=job.site.command,
@@ -256,20 +244,17 @@ def _planned(trial: PlannedTrial) -> PlannedRecord:
     )
 
 
-def extended(new: SweepManifest, out: Place) -> SweepManifest:
-    """The manifest with what a folder holds already, which must be the same question.
+def extended(new: SweepManifest, out: AnyPath) -> SweepManifest:
+    """Extend a manifest by what the folder holds already, which must be the same request.
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
-
-    Raises:
-        UserError: the folder holds another sweep, or something else.
     """
     old = sweep_of(out)
     if old is None:
         refuse_foreign(out, SWEEP_MANIFEST)
         return new
     if old.sweep != new.sweep:
-        raise holds_another(out, "sweep", old.command, other_recipe(old, new))
+        raise build_foreign_error(out, "sweep", old.command, explain_other_recipe(old, new))
     _refuse_other_defaults(old, new, out)
     refuse_mended(out)
     # By their identity: what is in both is one, and what is new stands behind.
@@ -286,12 +271,8 @@ def extended(new: SweepManifest, out: Place) -> SweepManifest:
     return new.model_copy(update=both).over(old)
 
 
-def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: Place) -> None:
-    """Refuse to mix trials of one rung and seed that are not the same trial any more.
-
-    Raises:
-        UserError: an earlier version of the program planned another spec.
-    """
+def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath) -> None:
+    """Refuse to mix trials of one rung and seed that are not the same trial any more."""
     before = {_cell(trial): trial.spec_hash for trial in old.planned}
     for trial in new.planned:
         if before.get(_cell(trial), trial.spec_hash) != trial.spec_hash:
@@ -304,5 +285,5 @@ def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: Place) -
 
 
 def _cell(trial: PlannedRecord) -> tuple[int, int, int | None]:
-    """What tells a planned trial from the others of its sweep, whatever its settings are."""
+    """Identify a planned trial within its run, whatever its settings are."""
     return trial.rung, trial.network_seed, trial.head_seed

@@ -5,17 +5,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tune_calib.console import echo
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import RecipeRecord
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import Ladder, PlannedTrial, Rung, left_out
+from tune_calib.spec.ladder import Ladder, PlannedTrial, Rung, find_left_out
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.data import DataSlot, ImportedData
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.text import as_setting, counted
+from tune_calib.text import format_count, format_setting
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -50,7 +50,7 @@ _NO_RECIPE = {
 }
 
 
-def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) -> str:
+def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: ResolvedRequest) -> str:
     """Data, networks and heads of a ladder, and by whose recipes they are trained."""
     networks = [trial.spec.network for trial in planned]
     heads = [trial.spec.head for trial in planned if trial.spec.head]
@@ -60,13 +60,13 @@ def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: Asked) ->
         parts.append(f"heads {heads_told(planned, ladder.head_recipe)}")
     if not is_trained(planned):
         return "; ".join([*parts, "nothing is trained"])
-    if asked.recipe_described:
-        parts.append(asked.recipe_described)
+    if asked.recipe_caption:
+        parts.append(asked.recipe_caption)
     return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
 
 
 def data_told(data: DataSlot) -> str:
-    """Which data, and what of them is otherwise than as always."""
+    """Describe the data and their settings that differ from the defaults."""
     parts = [_of_import(data.import_record) if data.import_record else data.dataset]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
@@ -89,10 +89,10 @@ def network_told(planned: Sequence[PlannedTrial]) -> str:
     network = spec.network
     if spec.data.import_record is not None:
         return ""
-    if network.is_given:
+    if network.is_frozen:
         return f"{network.backbone} as given (weights {network.weights})"
     loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
-    epochs = counted(network.epochs, "epoch")
+    epochs = format_count(network.epochs, "epoch")
     return f"{network.backbone}{loss}, {epochs}{_recipe(networks)}"
 
 
@@ -102,24 +102,24 @@ def heads_told(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
     if not heads:
         return ""
     whose = f", recipe of {head_recipe}" if head_recipe else ""
-    return f"{counted(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
+    return f"{format_count(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
 
 
 def _of_images(data: DataSlot) -> list[str]:
-    """Which images are held out, and by what they are normalised, where it is not as always."""
+    """Describe the held-out images and their normalisation where they differ from the defaults."""
     told = []
     if data.holdout == "test":
         select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
         told.append(f"of the published test part: select {select}, calib {calib}, test {test}")
     if data.norm is not None:
-        norm = data.norm if isinstance(data.norm, str) else as_setting(data.norm)
+        norm = data.norm if isinstance(data.norm, str) else format_setting(data.norm)
         told.append(f"norm {norm.replace('_', ' ')}")
     return told
 
 
 def _of_import(record: ImportedData) -> str:
-    """What is imported, and how its splits came about."""
-    what = f"{counted(record.width, 'feature')}, " if record.width else ""
+    """Describe imported data and the origin of their splits."""
+    what = f"{format_count(record.width, 'feature')}, " if record.width else ""
     sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
     told = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
     kind = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
@@ -130,9 +130,10 @@ def _of_import(record: ImportedData) -> str:
     )
 
 
-def _left_out(ladder: Ladder, asked: Asked) -> list[str]:
+def _left_out(ladder: Ladder, asked: ResolvedRequest) -> list[str]:
     return [
-        f"left out, since {why}: {_labels(rungs)}" for why, rungs in left_out(ladder, asked).items()
+        f"left out, since {why}: {_labels(rungs)}"
+        for why, rungs in find_left_out(ladder, asked).items()
     ]
 
 
@@ -140,32 +141,19 @@ def _labels(rungs: Sequence[Rung]) -> str:
     return "; ".join(rung.label for rung in rungs)
 
 
-def tell_left_out(ladder: Ladder, asked: Asked, out: Place) -> None:
+def tell_left_out(ladder: Ladder, asked: ResolvedRequest, out: AnyPath) -> None:
     """Say on stderr which rungs are left out."""
     for told in _left_out(ladder, asked):
         echo(f"{out}: {told}", err=True)
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
-    """Whether some network or head is: transforms of a given network follow no recipe."""
-    return any(trial.spec.head or not trial.spec.network.is_given for trial in planned)
+    """Return whether any network or head is trained."""
+    return any(trial.spec.head or not trial.spec.network.is_frozen for trial in planned)
 
 
-def tell_recipe(asked: Asked, out: Place, planned: Sequence[PlannedTrial] | None = None) -> None:
-    """Say on stderr by which recipe a folder is run, and what of it was changed.
-
-    Args:
-        asked: what is run.
-        out: the folder.
-        planned: its trials, where they are known; nothing is said where they train nothing.
-    """
-    if asked.recipe_described and (planned is None or is_trained(planned)):
-        own = "; each method by its authors' recipe" if asked.own_recipes else ""
-        echo(f"{out}: {asked.recipe_described}{own}", err=True)
-
-
-def recipe_record(asked: Asked) -> RecipeRecord | None:
-    """The recipe as a manifest tells it."""
+def recipe_record(asked: ResolvedRequest) -> RecipeRecord | None:
+    """Build the record of a recipe for a manifest."""
     recipe = asked.recipe
     if recipe is None:
         return None
@@ -175,7 +163,7 @@ def recipe_record(asked: Asked) -> RecipeRecord | None:
         source=recipe.source,
         # Through JSON: the file has lists where Python has tuples, and must equal what is read.
         settings=json.loads(json.dumps(recipe.settings)),
-        told=asked.recipe_told or "",
+        told=asked.recipe_label or "",
     )
 
 
@@ -192,7 +180,7 @@ def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
-    """What of a recipe all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
+    """Describe what all slots share of a recipe, e.g. ``: SGD, lr 0.1, batch 128``."""
     told = (
         text(getattr(slots[0], name))
         for name, text in _TOLD.items()
@@ -213,7 +201,7 @@ def _whose(networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recip
 
 
 def _optimiser(slot: OptimisedSlot) -> str:
-    """A recipe as text; milestones are the epochs that they fall on."""
+    """Format a recipe, with milestones as epochs, to compare it."""
     plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
     epochs = plain.pop("epochs")
     plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]

@@ -16,7 +16,7 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.imports import read_manifest
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import NUMBERS, read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
@@ -27,7 +27,7 @@ COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 
 
 class Copy(NamedTuple):
-    """A data set as the driver of a job reads it.
+    """A data set as the driver of a run reads it.
 
     Attributes:
         digest: of all pixels and labels; equal for two layouts of the same images.
@@ -42,7 +42,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies that a job reads, by the canonical JSON of their data slots.
+    """The copies that a run reads, by the canonical JSON of their data slots.
 
     Imported data have none: their digest is part of the spec.
 
@@ -58,16 +58,7 @@ class Copies:
 
     @classmethod
     def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
-        """Read the data of a job, so that damaged files are refused before it starts.
-
-        Args:
-            slots: data slots of its trials.
-            data_root: where data sets lie.
-            store: holds imports, networks and decoded images.
-
-        Raises:
-            UserError: data are not there, or damaged.
-        """
+        """Read the data of a job, so that damaged files are refused before it starts."""
         known: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:
@@ -80,19 +71,11 @@ class Copies:
 
     @property
     def digests(self) -> dict[str, str]:
-        """The digest of each data slot, for the rows of its trials."""
+        """Return the digest of each data slot, for the rows of its trials."""
         return {key: copy.digest for key, copy in self.known.items()}
 
-    def refuse_other(self, out: Place, left: Iterable[PlannedTrial]) -> None:
-        """Refuse to add rows to a folder whose rows are of another copy or of another version.
-
-        Args:
-            out: the folder.
-            left: trials that are still to be done.
-
-        Raises:
-            UserError: its rows, or networks that trials would start from, are of another copy.
-        """
+    def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
+        """Refuse to add rows to a folder whose rows are of another copy or of another version."""
         rows = read_table(out, "trials", keep=COLUMNS.__contains__).group_by(list(COLUMNS))
         undated: set[str] = set()
         for row in rows.aggregate([]).to_pylist():
@@ -120,14 +103,11 @@ class Copies:
                 err=True,
             )
 
-    def is_same(self, row: Mapping[str, Any], out: Place) -> bool | None:
+    def is_same(self, row: Mapping[str, Any], out: AnyPath) -> bool | None:
         """Return whether a row is of the copy that is read now; None where nobody can know.
 
         Rows of earlier versions hold no digest. The network behind them does, if the store still
         has it.
-
-        Raises:
-            UserError: it is of another copy.
         """
         copy = self.known.get(row["data"])
         if copy is None:

@@ -1,4 +1,4 @@
-"""The folder of a sweep or a search: one driver, one question, and what is done in it."""
+"""The folder of a run: one driver, one request, and the trials that are done in it."""
 
 import contextlib
 import hashlib
@@ -10,7 +10,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, lock_file
+from tune_calib.paths import AnyPath, lock_file
 from tune_calib.results import plugin_folders
 from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
@@ -20,12 +20,8 @@ LOCK = ".driver.lock"
 
 
 @contextlib.contextmanager
-def only_driver(out: Place) -> Iterator[None]:
-    """Be the only driver of a folder.
-
-    Raises:
-        UserError: another one is at work.
-    """
+def only_driver(out: AnyPath) -> Iterator[None]:
+    """Be the only driver of a folder."""
     try:
         with FileLock(lock_file(out, LOCK), timeout=0):
             yield
@@ -33,44 +29,36 @@ def only_driver(out: Place) -> Iterator[None]:
         raise UserError(f"another tune-calib is running on {out}; wait for it or stop it") from None
 
 
-def done(out: Place) -> set[str]:
-    """Spec hashes of which a result row is on disk."""
+def done(out: AnyPath) -> set[str]:
+    """Return the spec hashes with a result row."""
     rows = read_table(out, "trials", keep={"spec_hash"}.__contains__)
     return set(rows["spec_hash"].to_pylist())
 
 
-def spent_s(out: Place) -> float:
-    """Seconds that the Ray trials of a folder took, one after the other."""
+def spent_s(out: AnyPath) -> float:
+    """Return the seconds that the Ray trials of a folder took in total."""
+    rows = read_table(out, "trials", keep={"wall_s", "population"}.__contains__).to_pylist()
     # Each row of a population has the seconds of all of it.
-    rows = read_table(out, "trials").select(["wall_s", "population"]).to_pylist()
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
-def refuse_mended(out: Place) -> None:
-    """Refuse to mix heads with those that an earlier version evaluated otherwise.
+def refuse_mended(out: AnyPath) -> None:
+    """Refuse to mix heads with those that an earlier version evaluated differently.
 
     It reported another head than the one that ``select`` had chosen where masks are part of it,
     and drew the noise of V-TST and the masks of ``mc`` in another way.
-
-    Raises:
-        UserError: the folder holds such heads.
     """
     names = ("head", "rung_label", "processor")
-    rows = read_table(out, "trials", keep=lambda name: name in names).to_pylist()
-    for row in rows:
+    for row in read_table(out, "trials", keep=names.__contains__).to_pylist():
         if is_mended(row):
             raise UserError(
                 f"`out` {out} holds heads of {row['rung_label']!r} that an earlier version "
-                "evaluated otherwise; report still reads them, but to go on name another `out`"
+                "evaluated differently; report still reads them, but to go on name another `out`"
             )
 
 
 def is_mended(row: Mapping[str, Any]) -> bool:
-    """Return whether a row is of a head that this version evaluates otherwise.
-
-    Args:
-        row: its columns ``processor`` and ``head``.
-    """
+    """Return whether a row (``processor`` and ``head``) is of a head that was mended since."""
     if row.get("processor") is not None or not row["head"]:
         return False
     head = json.loads(row["head"])
@@ -81,22 +69,14 @@ def is_mended(row: Mapping[str, Any]) -> bool:
     return bool(head.get("method") == "vtst" and evaluation == "mc")
 
 
-def identity_of(question: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits of what was asked, as plain JSON values."""
-    text = json.dumps(question, sort_keys=True)
+def hash_request(request: Mapping[str, Any]) -> str:
+    """Return 16 hexadecimal digits of a request, given as plain JSON values."""
+    text = json.dumps(request, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def refuse_foreign(out: Place, *own: str) -> None:
-    """Refuse a folder that holds something else than artifacts.
-
-    Args:
-        out: the folder.
-        own: names that a damaged sweep or search leaves.
-
-    Raises:
-        UserError: it does.
-    """
+def refuse_foreign(out: AnyPath, *own: str) -> None:
+    """Refuse a folder that holds anything but artifacts and the files ``own`` of a damaged run."""
     names = [path.name for path in out.iterdir()] if out.exists() else []
     known = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *own)
     foreign = [name for name in names if name not in known]
@@ -104,8 +84,8 @@ def refuse_foreign(out: Place, *own: str) -> None:
         raise UserError(f"`out` {out} holds {foreign[0]} and no sweep; name an empty folder")
 
 
-def other_recipe(old: SweepManifest, new: SweepManifest) -> str:
-    """Why a folder holds another sweep, as far as the recipe tells; or nothing.
+def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
+    """Explain why a folder holds another run, where the recipe is the reason; else nothing.
 
     Another version of the program may have another quick setting.
     """
@@ -122,6 +102,6 @@ def other_recipe(old: SweepManifest, new: SweepManifest) -> str:
     return ""
 
 
-def holds_another(out: Place, what: str, command: str, why: str = "") -> UserError:
-    """The error of a folder in which another question was asked, by some command."""
+def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
+    """Build the error of a folder that holds another request, by some command."""
     return UserError(f"`out` {out} holds another {what} ({command}){why}; name another folder")

@@ -1,21 +1,22 @@
-"""From a request to the job that a driver carries out; the files that it names are read here."""
+"""Build the job of a request, after reading the files that it names."""
 
-from tune_calib.spec.asked import Asked
+from tune_calib.paths import parse_path
 from tune_calib.spec.ladder import Ladder
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest, SearchRequest
-from tune_calib.spec.resolve import folder_of
+from tune_calib.spec.resolve import default_folder
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ablate import LadderJob
-from tune_calib.tuning.look import CloserLook
+from tune_calib.tuning.extra import ExtraEvaluations
+from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.site import Site
-from tune_calib.tuning.taken_in import taken_in
 
 
 def build_ladder_job(
     request: AblateRequest | CompareRequest,
     ladder: Ladder,
-    asked: Asked,
+    asked: ResolvedRequest,
     command: str,
     is_dry: bool = False,
 ) -> LadderJob:
@@ -23,27 +24,24 @@ def build_ladder_job(
 
     Args:
         request: what is requested.
-        ladder: as ``resolve_ladder`` gives it.
-        asked: as ``resolve_ladder`` gives it.
-        command: does the same again.
-        is_dry: nothing is written.
-
-    Raises:
-        UserError: a file is not there, damaged, or of another network.
+        ladder: as ``resolve_ladder`` returns it.
+        asked: as ``resolve_ladder`` returns it.
+        command: to run the same again.
+        is_dry: write nothing.
     """
     site = _site(request, command)
-    asked = taken_in(asked, site.data_root, site.store, is_dry)
-    return LadderJob(ladder, asked, site, CloserLook(request.shift, request.bootstrap))
+    asked = resolve_files(asked, site.data_root, site.store, is_dry)
+    return LadderJob(ladder, asked, site, ExtraEvaluations(request.shift, request.bootstrap))
 
 
 def build_search_job(
-    request: SearchRequest, asked: Asked, command: str, is_dry: bool = False
+    request: SearchRequest, asked: ResolvedRequest, command: str, is_dry: bool = False
 ) -> SearchJob:
     """Build the job of a search; arguments and errors as of ``build_ladder_job``."""
     site = _site(request, command)
     question = Question(
         method=request.method,
-        asked=taken_in(asked, site.data_root, site.store, is_dry),
+        asked=resolve_files(asked, site.data_root, site.store, is_dry),
         objective=Objective(request.metric, request.guard),
         sampler=request.sampler,
         sampler_seed=request.sampler_seed,
@@ -60,12 +58,13 @@ def build_search_job(
 
 
 def _site(request: AblateRequest | CompareRequest | SearchRequest, command: str) -> Site:
-    return Site.of(
-        folder_of(request),
-        request.store,
-        request.data_root,
-        request.address,
-        request.gpus,
-        command,
-        isinstance(request, LadderRequest) and request.profile,
+    out = parse_path(default_folder(request))
+    return Site(
+        out=out,
+        store=parse_path(request.store) if request.store else out / "store",
+        data_root=request.data_root,
+        address=request.address,
+        gpus=request.gpus,
+        command=command,
+        profile=isinstance(request, LadderRequest) and request.profile,
     )

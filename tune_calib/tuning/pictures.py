@@ -15,7 +15,7 @@ from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -26,8 +26,8 @@ _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same 
 
 
 def take_pictures(
-    out: Place,
-    store: Place,
+    out: AnyPath,
+    store: AnyPath,
     data_root: Path | None,
     device: str = "cpu",
 ) -> list[str]:
@@ -43,10 +43,6 @@ def take_pictures(
 
     Returns:
         A line for each trial: what was done.
-
-    Raises:
-        UserError: no trial is done, the data or a network is not there, or the classifier does
-            not give the numbers of its trial.
     """
     trials = read_table(out, "trials").to_pylist()
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
@@ -61,7 +57,7 @@ def take_pictures(
 
 def _picture(
     row: dict[str, Any],
-    out: Place,
+    out: AnyPath,
     store: Store,
     data_root: Path | None,
     device: str,

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.tables.table import table_of
 from tune_calib.console import Text
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.trial import TrialSpec
 
@@ -14,19 +14,12 @@ FOLDER = "profiles"
 
 
 def profiled_epoch(epochs: int) -> int:
-    """The epoch (0-based) that is watched: the second, since the first one warms up."""
+    """Return the epoch (0-based) that is profiled: the second, since the first one warms up."""
     return min(1, epochs - 1)
 
 
-def write_profile(out: Place, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
-    """Write where the watched epoch of a network went.
-
-    Args:
-        out: folder of the results.
-        spec: names the network.
-        samples: training images of the epoch.
-        seconds: of each phase.
-    """
+def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
+    """Write where the watched epoch of a network went."""
     about = {
         "network": spec.network_id,
         "method": spec.network.method,
@@ -40,8 +33,8 @@ def write_profile(out: Place, spec: TrialSpec, samples: int, seconds: dict[str, 
     atomic_write(out / FOLDER / f"{spec.network_id}.json", json.dumps(about, indent=2).encode())
 
 
-def profiles_told(out: Place) -> str:
-    """A table for the networks that were profiled: a phase a row, shares of the epoch."""
+def profiles_told(out: AnyPath) -> str:
+    """Build a table of the profiled networks: a row per phase, as a share of the epoch."""
     texts = {str(path): path.read_bytes() for path in (out / FOLDER).glob("*.json")}
     found = [json.loads(texts[name]) for name in sorted(texts)]
     if not found:

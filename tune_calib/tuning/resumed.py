@@ -6,20 +6,15 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import machine
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS
 
 READ = ("processor", "instruction_set", "threads", "device", "network", "head_method")
 
 
-def tell_other_machine(out: Place, address: str | None) -> None:
-    """Say on stderr if the rows of a folder were computed on another kind of machine.
-
-    Args:
-        out: the folder.
-        address: of the Ray cluster that is connected to; None and ``IN_PROCESS`` are this machine.
-    """
+def tell_other_machine(out: AnyPath, address: str | None) -> None:
+    """Say on stderr if the rows of a folder were computed on another kind of machine."""
     rows = read_table(out, "trials", keep=lambda name: name in READ).to_pylist()
     told = [row for row in rows if row["device"] == "cpu" and not _slot(row).get("portable")]
     networks = [row for row in told if row["head_method"] is None and row["threads"] is not None]
@@ -35,7 +30,7 @@ def tell_other_machine(out: Place, address: str | None) -> None:
 
 
 def machines(address: str | None) -> list[dict[str, str | None]]:
-    """What each living node is, or this machine."""
+    """Describe each living node of the cluster, or this machine."""
     if address in (None, IN_PROCESS):
         return [machine()]
 

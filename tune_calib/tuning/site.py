@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.ray.rows import Circumstances
@@ -30,38 +29,22 @@ class Site:
             None makes all of them.
     """
 
-    out: Place
-    store: Place
+    out: AnyPath
+    store: AnyPath
     data_root: Path | None = None
     address: str | None = None
     gpus: float = 0.0
     command: str = ""
     profile: bool = False
-    among: Place | None = None
-
-    @classmethod
-    def of(cls, out: str, store: str | None, *where: Any, **further: Any) -> "Site":
-        """A site by paths or URLs; artifacts lie in the folder of the results unless named.
-
-        Args:
-            out: folder of the results.
-            store: folder of the artifacts.
-            where: ``data_root`` and what stands behind it.
-            further: as ``where``, by name.
-
-        Raises:
-            UserError: one is no path and no URL.
-        """
-        folder = place(out)
-        return cls(folder, place(store) if store else folder / "store", *where, **further)
+    among: AnyPath | None = None
 
     @property
     def uses_ray(self) -> bool:
-        """Whether Ray carries the trials out, and not this process."""
+        """Return whether Ray executes the trials, and not this process."""
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
-        """Trials side by side on this machine: as many as its cores carry, one without Ray."""
+        """Return how many trials run side by side on this machine; one without Ray."""
         return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
 
     def circumstances(
@@ -73,16 +56,7 @@ class Site:
         is_search: bool = False,
         digests: Mapping[str, str] = MappingProxyType({}),
     ) -> Circumstances:
-        """What every row of the job says of it.
-
-        Args:
-            sweep: identity of the question.
-            ladder: its name.
-            recipe: its name, and what was asked for instead (``Asked.recipe_told``).
-            used: plug-ins that its trials need.
-            is_search: the test split stays shut.
-            digests: of its images (``Copies.digests``).
-        """
+        """Build what every row of the run says about where and how it was computed."""
         # Workers stand in folders of their own: paths are absolute there.
         return Circumstances(
             out=str(self.out.resolve()),

@@ -1,4 +1,4 @@
-"""What a sweep cost: seconds and memory of the trials of each rung."""
+"""The cost of a sweep: seconds and memory of the trials of each rung."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -18,12 +18,12 @@ from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
 from analysis.text import measured_cell
-from tune_calib.text import counted
+from tune_calib.text import format_count
 
 PANELS = {
-    "seconds": "time of a trial (s)",
-    "total_s": "with what is beneath it (s)",
-    "memory_mib": "peak memory (MiB)",
+    "seconds": "own time\nof a trial (s)",
+    "total_s": "with its network\nand bank (s)",
+    "memory_mib": "peak memory\n(MiB)",
 }
 _OTHER = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
 _BENEATH = {"network_s": "0.8", "bank_s": "0.55"}  # greys
@@ -108,9 +108,8 @@ def _describe_bar(row: Mapping[Hashable, Any], quantity: str) -> str:
         f"\n{title}: {measured_cell(row[part]).text} s" for part, title in PARTS.items()
     )
     apart = apart if quantity == "total_s" else ""
-    return (
-        f"{row['label']}\n{PANELS[quantity]}: {median}{apart}{span}\n{counted(row['n'], 'trial')}"
-    )
+    trials = format_count(row["n"], "trial")
+    return f"{row['label']}\n{PANELS[quantity]}: {median}{apart}{span}\n{trials}"
 
 
 def _bars(axis: Axes, rows: pd.DataFrame, rungs: list[int], quantity: str) -> None:
@@ -152,12 +151,12 @@ def _caption(results: LadderResults) -> str:
 LADDER_FIGURES.register(
     Figure(
         name="cost",
-        title="What the trials cost",
+        title="Cost of the trials",
         reading=(
-            "Memory is the peak of the process, which may have run other trials before. Beneath a "
-            "head are its network and its feature bank, beneath a post-hoc method its network: "
-            "each counts in full, though many stand on it; behind the sum, its ratio to plain "
-            "training. Times compare where they were taken on one machine that was idle."
+            "Memory is the peak of the process, which may have run other trials before. The second "
+            "panel adds the network and feature bank of a head, or the network of a post-hoc "
+            "method, each in full though many trials may share it; in brackets, the ratio to plain "
+            "training. Times are comparable only if one idle machine took them all."
         ),
         draw=draw_cost,
         caption=_caption,

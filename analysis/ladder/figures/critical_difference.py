@@ -8,10 +8,10 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.compare.friedman import Friedman
 from analysis.compare.intervals import ALPHA
-from analysis.compare.significance_tables import friedman_sentence
+from analysis.compare.significance import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
-from analysis.text import title
+from tune_calib.spec.metrics import METRICS
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
@@ -51,7 +51,7 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     # The library's own marks, which are hidden above, are of one shape for all methods.
     for index, (method, rank) in enumerate(result.ranks.items()):
         axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
-    axis.set_xlabel(f"mean rank by {title(result.metric)}, 1 is best", fontsize=8)
+    axis.set_xlabel(f"mean rank by {METRICS[result.metric].head}, 1 is best", fontsize=8)
     axis.xaxis.set_label_position("top")
     return figure
 

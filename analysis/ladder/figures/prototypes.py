@@ -1,8 +1,10 @@
-"""Where the classes lie in the logits: angles between their prototypes, and a t-SNE map.
+"""The classes in the logits: angles between their prototypes, and a t-SNE map.
 
 As MaC-Cal, Fig. 2, but of logits: the prototype of a class is the mean logit vector of its test
 samples, less the mean of all classes, so that heads of any shape compare.
 """
+
+from textwrap import wrap
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -30,7 +32,7 @@ Floats = NDArray[np.float64]
 def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
     """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index.
 
-    Empty where none were kept (``tune-calib pictures``).
+    Empty where none were kept (``tune-calib report --pictures``).
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
@@ -99,8 +101,9 @@ def _map(axis: Axes, rung: RungRecord, logits: Floats, labels: NDArray[np.int64]
         points[:, 0], points[:, 1], c=labels % 20, cmap=_MAP, s=4, linewidths=0, rasterized=True
     )
     found = angles(logits, labels)
-    told = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
-    axis.set_title(f"{rung.label}\n{told}, {len(labels)} samples", fontsize=6.5)
+    span = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
+    label = "\n".join(wrap(rung.label, 28))
+    axis.set_title(f"{label}\n{span}, {len(labels)} samples", fontsize=6.5)
     classes = np.unique(labels)
     for label in classes if len(classes) <= _NUMBERED else ():
         middle = np.median(points[labels == label], axis=0)

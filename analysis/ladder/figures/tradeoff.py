@@ -13,12 +13,12 @@ from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.means import has_spread, mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
-from analysis.pareto import unbeaten
 from analysis.svg import label_points
-from analysis.text import number, number_cell, title
-from analysis.tidy import seeds_of
+from analysis.text import number_cell
+from analysis.tidy import seeds_of, unbeaten
 from tune_calib.results.manifests import RungRecord
-from tune_calib.text import counted
+from tune_calib.spec.metrics import METRICS
+from tune_calib.text import format_count
 
 _METRICS = ("accuracy", "ece")
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
@@ -67,7 +67,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     if points.empty:
         return None
     height = max(3.1, _KEY_IN * len(sweep.rungs) + 0.3)
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, height))
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
     handles = []
     for rung in sweep.rungs:
         rows = points[points["rung"] == rung.index]
@@ -96,7 +96,7 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
         small = axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
         texts = []
         for row in rows.to_dict("records"):
-            values = (f"{title(m)}: {number(m, row[m])}" for m in _METRICS)
+            values = (f"{METRICS[m].head}: {METRICS[m].format(row[m])}" for m in _METRICS)
             texts.append("\n".join([rung.label, seeds_of(row), *values]))
         label_points(small, texts)
     mean = axis.errorbar(
@@ -104,8 +104,8 @@ def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
         markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
     )  # fmt: skip
     cells = {m: number_cell(m, rows[m].mean(), rows[m].std(ddof=1)) for m in _METRICS}
-    values = (f"{title(m)}: {cell.text}" for m, cell in cells.items())
-    count = f"mean over {counted(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
+    values = (f"{METRICS[m].head}: {cell.text}" for m, cell in cells.items())
+    count = f"mean over {format_count(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
     label_points(mean.lines[0], ["\n".join([rung.label, count, *values])])
 
 

@@ -6,12 +6,11 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.pareto import unbeaten
 from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import caption, describe_rows, groups
 from analysis.svg import label_points
-from analysis.text import title
+from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS
 
 _SHOWN_BEYOND = 0.05  # accuracy beyond the guard that is shown
@@ -57,7 +56,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
     if is_wide(table["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
-    axis.set(xlabel=f"select {title(along)}", ylabel=f"select {title(up)}")
+    axis.set(xlabel=f"select {METRICS[along].head}", ylabel=f"select {METRICS[up].head}")
     if along == "accuracy":
         # What lost much accuracy would leave the rest on one line.
         least = search.outcome.baseline["accuracy"] - search.guard - _SHOWN_BEYOND
@@ -76,6 +75,7 @@ SEARCH_FIGURES.register(
         draw=draw_front,
         caption=caption,
         absent="no suggestion is done",
+        takes=("metric",),
         position=60,
     )
 )

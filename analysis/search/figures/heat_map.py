@@ -9,21 +9,28 @@ from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.axes import draw_heat_map
 from analysis.search.load import SearchResults
 from analysis.search.sensitivity import heat_map
+from tune_calib.errors import UserError
 
 
 def draw_pair(search: SearchResults) -> Drawing | None:
-    """Draw a heat map of the metric over the two most important settings.
+    """Draw a heat map of the metric over two settings, the most important ones unless chosen.
 
     Returns:
         None if fewer than two settings have two values.
+
+    Raises:
+        UserError: other than two settings were chosen.
     """
-    table = search.table()
+    if len(search.only_settings) not in (0, 2):
+        raise UserError(f"heat_map shows two settings, not {len(search.only_settings)}")
+    table = search.table(search.metrics[0])
     pair = _pair(search, table)
     if pair is None:
         return None
     grid = heat_map(table, *pair, bins=6)
+    counts = heat_map(table, *pair, bins=6, aggregate="count")
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
-    draw_heat_map(axis, grid, search.metrics[0], search.defaults)
+    draw_heat_map(axis, grid, search.metrics[0], search.defaults, counts)
     return figure
 
 
@@ -41,13 +48,15 @@ def _pair(search: SearchResults, table: pd.DataFrame) -> tuple[str, str] | None:
 SEARCH_FIGURES.register(
     Figure(
         name="heat_map",
-        title="The metric over the two most important settings",
+        title="The metric over two settings",
         reading=(
-            "Mean of the suggestions in a cell; empty: not tried; framed: the method's defaults."
+            "Mean and number (n) of the suggestions in a cell; darkest: the worst mean; empty: not "
+            "tried; framed: the method's defaults."
         ),
         draw=draw_pair,
         caption=SearchResults.note,
         absent="no two settings have two values each among the suggestions that are done",
+        takes=("settings", "metric"),
         position=40,
     )
 )

@@ -11,7 +11,6 @@ from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import CHOSEN, caption, describe_rows, groups
 from analysis.svg import label_points
-from analysis.text import number, title
 from tune_calib.spec.metrics import METRICS
 
 _FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
@@ -31,14 +30,16 @@ def draw_history(search: SearchResults) -> Drawing | None:
     Returns:
         None if no suggestion is done.
     """
-    metric, table = search.metrics[0], search.table()
+    metric = search.metrics[0]
+    table = search.table(metric)
     if table["mean"].isna().all():
         return None
     scale = METRICS[metric].scale
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 2.9))
-    baseline = scale * search.outcome.baseline[metric]
-    axis.axhline(baseline, color="0.3", linestyle=":", linewidth=1,
-                 label=f"baseline, cross entropy ({number(metric, baseline / scale)})")  # fmt: skip
+    baseline = search.outcome.baseline.get(metric)
+    if baseline is not None:
+        label = f"baseline, cross entropy ({METRICS[metric].format(baseline)})"
+        axis.axhline(scale * baseline, color="0.3", linestyle=":", linewidth=1, label=label)
     best = scale * best_so_far(table, metric)
     axis.step(table["number"], best, where="post", color=CHOSEN, linewidth=1.2,
               label="best so far within the guard")  # fmt: skip
@@ -50,7 +51,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)
     style.whole_ticks(axis.xaxis)
-    axis.set(xlabel="number of the suggestion", ylabel=f"select {title(metric)}")
+    axis.set(xlabel="number of the suggestion", ylabel=f"select {METRICS[metric].head}")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
     return figure
 
@@ -80,6 +81,7 @@ SEARCH_FIGURES.register(
         draw=draw_history,
         caption=caption,
         absent="no suggestion is done",
+        takes=("metric",),
         position=10,
     )
 )

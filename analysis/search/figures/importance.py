@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
 from analysis.search.load import SearchResults
-from analysis.text import title
+from tune_calib.spec.metrics import METRICS
 
 
 def draw_importance(search: SearchResults) -> Drawing | None:
@@ -28,7 +28,11 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     for index, metric in enumerate(shares):
         heights = np.arange(len(shares)) + width * ((len(shares.columns) - 1) / 2 - index)
         bars = axis.barh(
-            heights, shares[metric], width, color=style.color(index), label=title(str(metric))
+            heights,
+            shares[metric],
+            width,
+            color=style.color(index),
+            label=METRICS[str(metric)].head,
         )
         axis.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
     axis.set_yticks(range(len(shares)), list(shares.index))

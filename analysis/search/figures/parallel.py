@@ -17,7 +17,6 @@ from analysis.search.axes import is_wide
 from analysis.search.load import SearchResults
 from analysis.search.marks import CHOSEN, caption
 from analysis.search.sensitivity import is_numeric
-from analysis.text import title
 from tune_calib.spec.metrics import METRICS
 
 _ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
@@ -37,7 +36,7 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
         matter.
     """
     found = {}
-    for name in search.settings:
+    for name in search.only_settings or search.settings:
         values = table[name].dropna()
         if values.nunique() > 1:
             numbers = _numbers(values, search.is_log(name))
@@ -81,7 +80,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     axis.add_collection(LineCollection(chosen, colors=[CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
-    bar.set_label(f"select {title(metric)}")
+    bar.set_label(f"select {METRICS[metric].head}; darkest: worst")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
     return figure
@@ -134,6 +133,7 @@ SEARCH_FIGURES.register(
         draw=draw_parallel,
         caption=caption,
         absent="no two settings have two values each among the suggestions that are done",
+        takes=("settings", "metric"),
         position=50,
     )
 )

@@ -77,6 +77,7 @@ SEARCH_FIGURES.register(
         draw=draw_sensitivity,
         caption=SearchResults.note,
         absent="no setting has two values among the suggestions that are done",
+        takes=("settings", "metric"),
         position=20,
     )
 )

@@ -36,6 +36,7 @@ SEARCH_FIGURES.register(
         draw=draw_shares,
         caption=SearchResults.note,
         absent="fewer than two suggestions are within the guard",
+        takes=("metric",),
         position=70,
     )
 )

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from analysis.compare.averages import average
-from analysis.compare.averages_tables import draw, view
-from analysis.compare.ranks import collect
+from analysis.compare.averages import average, draw, view
+from analysis.compare.gather import collect
 from tests import fake_results
 from tests.support import each, here
 from tune_calib.errors import UserError

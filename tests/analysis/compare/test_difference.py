@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.compare.difference import difference
-from analysis.compare.difference_tables import view
+from analysis.compare.difference import difference, view
 from analysis.load import load
 from tests import fake_results
 from tests.support import each

@@ -4,8 +4,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from analysis.compare.rank_tables import tidy_ranks, view
-from analysis.compare.ranks import collect, rank
+from analysis.compare.gather import collect
+from analysis.compare.ranks import rank, tidy_ranks, view
 from analysis.published import published
 from analysis.tidy import COLUMNS
 from tests import fake_results

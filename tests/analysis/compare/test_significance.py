@@ -14,8 +14,7 @@ from analysis.compare.friedman import friedman
 from analysis.compare.intervals import hodges_lehmann, signed_rank_interval
 from analysis.compare.paired import compare
 from analysis.compare.ranks import rank
-from analysis.compare.significance import for_report, judge, spreads_of
-from analysis.compare.significance_tables import view
+from analysis.compare.significance import for_report, judge, spreads_of, view
 from analysis.ladder.figures.critical_difference import draw_critical_difference
 from analysis.ladder.report import write_report
 from analysis.load import load

@@ -177,7 +177,7 @@ def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
 ):
     with_heads(tmp_path, lost, error)
     results = open_results(tmp_path)
-    line = f"+ two: 3 of 3 heads far below the network under it, {84 - 100 * lost:.2f} %"
+    line = f"+ two: 3 of 3 heads far below the network, test accuracy {84 - 100 * lost:.2f} %"
     texts = [results.table(), *results.remarks]
     if abs(lost) == 0.18:  # far on either side of the bound
         texts += [write_report(tmp_path), (tmp_path / "report.html").read_text()]

@@ -10,23 +10,20 @@ import pytest
 
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.cost import costs
-from analysis.ladder.figures import _panels
-from analysis.ladder.figures._panels import pooled_bins
-from analysis.ladder.figures.confidence import draw_confidence
-from analysis.ladder.figures.corruption import corruption_table, draw_corruption
+from analysis.ladder.figures import bins
+from analysis.ladder.figures.bins import draw_confidence, draw_reliability, pooled_bins
 from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost
+from analysis.ladder.figures.epochs import draw_sparsity
 from analysis.ladder.figures.norm_confidence import draw_norm_confidence
-from analysis.ladder.figures.ood import draw_ood
 from analysis.ladder.figures.prototypes import angles, draw_prototypes
-from analysis.ladder.figures.reliability import draw_reliability
-from analysis.ladder.figures.sparsity import draw_sparsity
+from analysis.ladder.figures.shift import corruption_table, draw_corruption, draw_ood
 from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.pareto import unbeaten
 from analysis.reliability import consistency_band
 from analysis.shifts import FAMILIES
+from analysis.tidy import unbeaten
 from tests import fake_results
 from tune_calib.results.tables import SCHEMAS, write_results, write_table
 
@@ -104,7 +101,7 @@ def test_the_rarest_bin_has_a_bar_on_a_labelled_scale(out):
 
 def test_many_methods_stand_six_in_a_row(tmp_path, monkeypatch):
     fake_results.write(tmp_path, seeds=1)
-    monkeypatch.setattr(_panels, "FEW", 3)
+    monkeypatch.setattr(bins, "FEW", 3)
     places = [axis.get_position().y0 for axis in draw_confidence(results(tmp_path)).axes]
     assert len(places) == 6
     assert len(set(places)) == 1

@@ -7,9 +7,8 @@ import pytest
 
 from analysis import style
 from analysis.ladder import tables
-from analysis.ladder.figures._panels import pooled_bins
-from analysis.ladder.figures.reliability import draw_reliability
-from analysis.ladder.figures.sparsity import adaptive_rungs, draw_sparsity, trajectory
+from analysis.ladder.figures.bins import draw_reliability, pooled_bins
+from analysis.ladder.figures.epochs import adaptive_rungs, draw_sparsity, trajectory
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
 from analysis.ladder.means import ladder_table, published_columns, spread_over
 from analysis.ladder.report import write_report
@@ -75,7 +74,8 @@ def test_latex_has_the_papers_columns_under_their_own_head(out):
     for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{2}{c}{published", "3.68"):
         assert word in text
     bodies = text.split(r"\begin{tabular}{")[1:]
-    assert len(bodies) > 1  # too wide for one
+    assert len(bodies) == 1
+    assert "% columns left out of this width: O-ECE" in text
     for body in bodies:
         columns = len(body.partition("}")[0])
         heads, *_ = body.split(r"\midrule")
@@ -118,7 +118,10 @@ def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
 def test_missing_trials_are_told_loudly(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "INCOMPLETE: 1 of 12 trials missing" in write_report(out)
-    assert "+ two: 2 done, 1 missing" in sweep_status(out)
+    status = sweep_status(out)
+    assert "12 trials planned: 11 done, 1 missing" in status
+    (row,) = (line.split() for line in status.splitlines() if line.startswith("+ two"))
+    assert row[2:] == ["3", "2", "1"]  # planned, done, missing
 
 
 def test_no_result_yet_is_a_sentence(out):

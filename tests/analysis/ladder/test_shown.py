@@ -6,12 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.ladder import tables
-from analysis.ladder.intervals import cell, ends
+from analysis.ladder.means import interval_cell as cell
+from analysis.ladder.means import interval_ends as ends
 from analysis.ladder.means import ladder_table, usual_metrics
 from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.tables.render import markdown
-from analysis.text import title
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
@@ -34,7 +34,7 @@ def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9, aurc=0.02)
     write_report(tmp_path)
     usual = usual_metrics(load(tmp_path).trials)
-    assert [title(name) in heads(tmp_path) for name in metrics_of_trials()] == [
+    assert [METRICS[name].head in heads(tmp_path) for name in metrics_of_trials()] == [
         name in usual for name in metrics_of_trials()
     ]
     text = write_report(tmp_path, metrics=["ks_error", "conformal_coverage", "ks_error"])
@@ -62,7 +62,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
         (["--metric", "ks_error"], "no result here has KS error on test"),
-        (["--metric", "auroc"], "AUROC is not of the test split alone"),
+        (["--metric", "auroc"], "AUROC needs foreign images besides the test split"),
         (["--intervals"], "no result here has intervals; run the sweep's command again with"),
     ],
 )

@@ -18,8 +18,8 @@ from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page import figures
-from analysis.page.environment import environment
 from analysis.page.figures import Gallery, draw_all
+from analysis.page.page import environment
 from analysis.settings import by_rung, settings
 from analysis.tables import table
 from analysis.tables.render import html
@@ -28,7 +28,6 @@ from analysis.text import (
     cell,
     decimal_cell,
     measured_cell,
-    number,
     number_cell,
     rounded,
     significant_cell,
@@ -39,6 +38,7 @@ from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
 from tests.support import Reader, each, here
 from tune_calib.results.tables import SCHEMAS, read_table, write_results
+from tune_calib.spec.metrics import METRICS
 
 SLOT = '{"epochs":2,"method":"ce","milestones":[0.5],"params":{"gamma":%s},"seed":1,"width":null}'
 
@@ -236,7 +236,7 @@ def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
 @each("chance", range(20))
 def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
     for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
-        assert rounded(metric, value) == float(number(metric, value))
+        assert rounded(metric, value) == float(METRICS[metric].format(value))
 
 
 def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
@@ -337,3 +337,34 @@ def test_settings_are_flat_without_seeds_and_told_by_rung():
         ["head.gamma", 0.5, "step"],
         ["head.gamma", 0.75, "step"],
     ]
+
+
+@each("is_spread", [False, True])
+def test_the_page_leads_with_the_best_rung_its_interval_and_the_network(is_spread, out):
+    rows = read_table(out, "trials", "3-0").to_pylist()
+    if is_spread:
+        write_results(out, "3-0", {"trials": [{**rows[0], "test/ece": 0.01}]})
+    sweep = load(out)
+    (lead,) = re.findall('<p class="lead">(.*?)</p>', rendered(out))
+    means = {rung.label: sweep.of_rung(rung.index)["test/ece"].mean() for rung in sweep.rungs}
+    best = min(means, key=means.get)
+    change = METRICS["ece"].format(means[best] - means[sweep.rungs[0].label], signed=True)
+    assert f"Of 4 rungs compared by ECE on test, {best} is the best" in lead
+    more = "(95 % interval" if is_spread else "the same in"
+    assert f"a change of {change} points from {sweep.rungs[0].label}" in lead
+    assert more in lead
+    assert "3 matched seeds" in lead
+    assert "the base network" in lead
+
+
+def test_wide_tables_fold_columns_and_captions_fold_notes_and_settings(whole):
+    text = (whole / "report.html").read_text()
+    shown = tables.ladder(load(whole)).without_blank()
+    folded = [shown.heads[index] for index in shown.extra]
+    assert "MCE (%) ↓" in folded
+    assert "ECE (%) ↓" not in folded
+    assert len(shown.heads) - len(folded) == 6
+    assert f"Show all {len(shown.heads)} columns" in text
+    assert "<summary>Full settings</summary>" in text
+    narrow = Table("key", "caption", [{"a": cell(1), "b": cell(2)}], first=["b"])
+    assert narrow.extra == []

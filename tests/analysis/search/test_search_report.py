@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import pytest
 from typer.testing import CliRunner
 
+import tune_calib
 from analysis import style
 from analysis.figure import SEARCH_FIGURES
 from analysis.search import tables as search_tables
@@ -204,7 +205,7 @@ def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says, 
 
 def test_a_published_table_stands_beside_no_search(out):
     told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
-    assert "this folder holds a search" in str(told.exception)
+    assert "holds a search" in str(told.exception)
     told = CliRunner().invoke(app, ["report", str(out)])
     assert "2 (chosen)" in told.stdout
 
@@ -249,3 +250,33 @@ def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
     best = table[table["is_within"]].sort_values("mean")["number"]
     assert search.chosen == best.iloc[0]
     assert sum(search.outcome.importance.shares["ece"].values()) == pytest.approx(1)
+
+
+def test_figures_show_the_settings_and_the_metric_that_are_chosen():
+    search = tune_calib.open_results(EXAMPLE)
+    figure = search.figure("sensitivity", settings=["gamma", "head.tau0"], metric="accuracy")
+    assert [axis.get_xlabel() for axis in figure.axes] == ["head.gamma", "head.tau0"]
+    assert figure.axes[0].get_ylabel() == "select Accuracy (%) ↑"
+    assert len(search.figure("parallel", settings=["gamma", "tau0"]).axes[0].get_xticks()) == 2
+    heat = search.figure("heat_map", settings=["gamma", "tau0"])
+    assert (heat.axes[0].get_xlabel(), heat.axes[0].get_ylabel()) == ("head.gamma", "head.tau0")
+    counts = [int(text.get_text().split("n = ")[1]) for text in heat.axes[0].texts]
+    assert sum(counts) == 80
+    assert heat.axes[1].get_ylabel() == "ECE (%) ↓; darkest: worst"
+    for name in ("history", "share", "front"):
+        assert search.figure(name, metric="accuracy")
+
+
+@each(
+    ("name", "options", "message"),
+    [
+        ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),
+        ("sensitivity", {"metric": "eece"}, "unknown metric 'eece'"),
+        ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings, not 1"),
+        ("history", {"settings": ["gamma"]}, "figure history takes no settings"),
+        ("importance", {"metric": "nll"}, "figure importance takes no metric"),
+    ],
+)
+def test_a_wrong_choice_for_a_figure_is_one_line(name, options, message):
+    with pytest.raises(UserError, match=message):
+        tune_calib.open_results(EXAMPLE).figure(name, **options)

@@ -15,7 +15,7 @@ from tests.support import cli, command_line, each, here, rows
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.lock import LOCK, read_lock
 from tune_calib.experiments.reproduced import Ask, keep_lock, sweep_file
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.reproduction import REPRODUCTIONS
@@ -72,7 +72,7 @@ def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
 
 
 def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
-    ask = Ask(REPRODUCTIONS[TABLE], "cpu", place(str(tmp_path)))
+    ask = Ask(REPRODUCTIONS[TABLE], "cpu", parse_path(str(tmp_path)))
     file = sweep_file(ask)
     given = "ladder-given-resnet20_he-cifar10"
     runs = {given: "ladder", "ladder-gone": "ladder", "ladder-0": "no run of this version"}
@@ -213,7 +213,7 @@ def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp
     said = process.communicate()[1]
     if sign == signal.SIGINT:
         whole = shlex.join(["tune-calib", "reproduce", *tables, *rest])
-        assert f"go on with: {whole}" in said
+        assert f"continue with: {whole}" in said
     assert (first / "reproduction.html").exists()
     assert read_lock(first)["runs"] == {"methods-digits": "methods"}
     assert read_lock(first)["command"] == shlex.join(["tune-calib", "reproduce", tables[0], *rest])

@@ -16,7 +16,7 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import works_of
 from tune_calib.experiments.reproduced import Ask, lacking, refuse_lacking, run_of_entry, sweep_file
 from tune_calib.experiments.run import planned_works
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.spec.experiment import SeedCounts
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, read_reproduction
@@ -26,7 +26,7 @@ AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].s
 
 
 def asked(name, scale, tmp_path, **how):
-    return Ask(REPRODUCTIONS[name], scale, place(str(tmp_path)), **how)
+    return Ask(REPRODUCTIONS[name], scale, parse_path(str(tmp_path)), **how)
 
 
 def test_every_file_of_papers_registers_its_table():
@@ -59,7 +59,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told
 
 
 def smoke_of(path, scale="smoke"):
-    return sweep_file(Ask(read_reproduction(path), scale, place(str(path.parent))))
+    return sweep_file(Ask(read_reproduction(path), scale, parse_path(str(path.parent))))
 
 
 @pytest.mark.parametrize(("scale", "seeds", "draws"), [("smoke", 1, 100), ("cpu", 3, 1000)])
@@ -73,7 +73,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     looks = {name: work.look.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
     assert {len(work.asked.seeds.pairs()) for work in works.values()} == {seeds}
-    networks = {name: work.asked.given["network"] for name, work in works.items()}
+    networks = {name: work.asked.overrides["network"] for name, work in works.items()}
     assert networks["own"] == {**networks["methods"], "lr": 0.5}
 
 
@@ -85,7 +85,7 @@ def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_pat
     path = tmp_path / "mine.yaml"
     given = f"      weights: {{resnet20_he: x.safetensors}}\n      seeds: {seeds}"
     path.write_text(EXAMPLE.read_text().replace("      seeds: 1", given, 1))
-    ask = Ask(read_reproduction(path), "smoke", place(str(tmp_path)), asked, weights=tmp_path)
+    ask = Ask(read_reproduction(path), "smoke", parse_path(str(tmp_path)), asked, weights=tmp_path)
     (entry,) = sweep_file(ask).content.entries.values()
     assert entry.seeds == SeedCounts(networks=1, heads=heads)
 

@@ -235,5 +235,5 @@ def test_the_command_that_goes_on_can_be_typed_whatever_the_names_of_its_files(t
     file.write_text(json.dumps({"out": out, "entries": entries}))
     ended = here("run", file, "--plugin", plugin)
     assert ended.returncode == 1
-    again = shlex.split(ended.stderr.strip().rpartition("try again: ")[2])
+    again = shlex.split(ended.stderr.strip().rpartition("run them again: ")[2])
     assert again == ["tune-calib", "run", str(file), "--plugin", plugin, "--retry", "crashed"]

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.recipes.asked import WEIGHTS, asked_of
+from tests.spec.recipes.resolved import WEIGHTS, asked_of
 from tests.support import each, here
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import planned_works
 from tune_calib.results import contents
 from tune_calib.spec.datasets import DATASETS, Quick
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
-from tune_calib.tuning.caption import conditions, tell_recipe
+from tune_calib.tuning.caption import conditions
 
 
 @pytest.mark.parametrize(
@@ -33,14 +33,14 @@ from tune_calib.tuning.caption import conditions, tell_recipe
 def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
     settings, told, not_told
 ):
-    asked, ladder = asked_of("cifar10", "focal", **settings), side_by_side(["ce", "mac_cal"])
+    asked, ladder = asked_of("cifar10", "focal", **settings), build_comparison(["ce", "mac_cal"])
     caption = conditions(expand(ladder, asked), ladder, asked)
     assert all(words in caption for words in told)
     assert not any(words in caption for words in not_told)
 
 
 def test_a_caption_names_what_is_done_to_the_images():
-    asked, ladder = asked_of("svhn", "plp"), side_by_side(["ce"])
+    asked, ladder = asked_of("svhn", "plp"), build_comparison(["ce"])
     assert conditions(expand(ladder, asked), ladder, asked).startswith("svhn; split plp; norm half")
     asked = asked_of("cub", "vit")
     caption = conditions(expand(ladder, asked), ladder, asked)
@@ -50,12 +50,11 @@ def test_a_caption_names_what_is_done_to_the_images():
 
 @each("own_recipes", [False, True])
 @each("name", [None, QUICK, "focal"])
-def test_a_run_says_its_recipe_in_one_line(name, own_recipes, capsys):
+def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     asked = asked_of("cifar10", name, own_recipes, epochs=3)
-    tell_recipe(asked, "OUT")
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert told.startswith(f"OUT: recipe {name or QUICK} ({asked.recipe.title}")
+    ladder = build_comparison(("ce",))
+    told = conditions(expand(ladder, asked), ladder, asked)
+    assert f"; recipe {name or QUICK} ({asked.recipe.title}" in told
     assert "but network.epochs 3" in told
     assert ("authors' recipe" in told) == own_recipes
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tests.spec.recipes.asked import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
+from tests.spec.recipes.resolved import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
 from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 
 
@@ -32,12 +32,12 @@ def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
     names = [*NETWORKS, "mac_cal", "tst", "ls+vtst+temperature"]
     if own_recipes and RECIPES[name].pretrained:
         with pytest.raises(UserError, match="`own_recipes` train them from the start"):
-            expand(side_by_side(names), asked_of(dataset, name, own_recipes))
+            expand(build_comparison(names), asked_of(dataset, name, own_recipes))
         return
     # The joint variant of TST and BalCAL ask for stages that a vision transformer has not.
     names = [each for each in names if not needs_stages(each) or name != "vit"]
     asked = asked_of(dataset, name, own_recipes)
-    for trial in expand(side_by_side(names), asked):
+    for trial in expand(build_comparison(names), asked):
         network = trial.spec.network
         assert network.backbone == asked.recipe.at(dataset)["network"]["backbone"]
         assert trial.spec.data.dataset == dataset
@@ -75,7 +75,7 @@ def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
     if own_recipes and RECIPES[name].pretrained:
         return
     asked = asked_of(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
-    (trial,) = expand(side_by_side(["fl"]), asked)
+    (trial,) = expand(build_comparison(["fl"]), asked)
     network = trial.spec.network
     assert (network.epochs, network.lr, network.backbone) == (7, 0.3, "resnet20")
     settings = {**asked.recipe.at(dataset, "resnet20")["network"], "method": "fl"}
@@ -86,7 +86,7 @@ def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
         if own_recipes
         else settings["batch_size"]
     )
-    told = asked.recipe_told
+    told = asked.recipe_label
     assert told.startswith(f"{name}, but ")
     assert "network.epochs 7" in told
     assert told.endswith("each method by its authors' recipe") == own_recipes

@@ -11,13 +11,17 @@ from tests.support import here
 from tests.tuning.loggers.readers import READERS
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.names import SLOTS
-from tune_calib.tuning.loggers.base import name_of, settings_of
-from tune_calib.tuning.loggers.follow import followed, report_network, report_rows
-from tune_calib.tuning.loggers.known import LOGGERS, loggers, wanted
-from tune_calib.tuning.loggers.report import send_figures
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.loggers.base import (
+    LOGGERS,
+    flatten_settings,
+    format_run_name,
+    load_loggers,
+    request_loggers,
+)
+from tune_calib.tuning.loggers.follow import followed, report_network, report_rows, send_figures
 from tune_calib.tuning.ray.plan import make_plan
 
 
@@ -38,7 +42,7 @@ def logger(request, tmp_path, monkeypatch):
 
 def plan_of(seeds=1):
     given = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
-    asked = Asked(given, Seeds.count(seeds, None, None)).suited()
+    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
     return make_plan(expand(LADDERS["mac_cal"], asked), set())
 
 
@@ -64,7 +68,7 @@ def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path
     (network, *_), heads = plan_of().networks, plan_of().populations
     (own,) = network.trials
     head = heads[0].trials[0]
-    with wanted([logger]), followed(out, "question"):
+    with request_loggers([logger]), followed(out, "question"):
         for epoch in (1, 2):
             reported(network, epoch=epoch, **{"train/loss": 1 / epoch, "select/ece": 0.5})
         reported(network, epoch=2, status="done", **{"select/ece": 0.25})
@@ -83,7 +87,7 @@ def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path
         assert [(step, round(value, 6)) for step, value in steps] == [(1, 1.0), (2, 0.5)]
         assert run.points["final/test/ece"][-1][1] == pytest.approx(0.125)
         assert run.status == "done"
-        told = settings_of(trial.spec.model_dump(mode="json"))
+        told = flatten_settings(trial.spec.model_dump(mode="json"))
         assert str(run.settings["network.method"]) == "ce"
         assert float(run.settings["network.epochs"]) == told["network.epochs"] == 2
         assert ("head.gamma" in run.settings) == ("head.gamma" in told)
@@ -93,7 +97,7 @@ def test_rows_are_sent_as_their_trial_ends(tmp_path):
     out = tmp_path / "runs" / "it"
     trial = plan_of().populations[0].trials[0]
     sent = out / "logs" / "tensorboard.json"
-    with wanted(["tensorboard"]), followed(out, "question"):
+    with request_loggers(["tensorboard"]), followed(out, "question"):
         write_results(out, "heads-a", {"trials": [row_of(trial)], "curves": [], "bins": []})
         report_rows("heads-a")
         deadline = time.monotonic() + 60
@@ -113,14 +117,14 @@ def test_what_was_sent_is_not_sent_again(logger, tmp_path):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1, bad="diverged")
     for _ in range(2):
-        with wanted([logger]), followed(out, "fake"):
+        with request_loggers([logger]), followed(out, "fake"):
             pass
     found = READERS[logger](tmp_path if logger == "wandb" else out)
     assert len(found) == 4
     assert sorted(run.status for run in found.values()) == ["diverged", "done", "done", "done"]
     rows = read_table(out, "trials").to_pylist()
     for row in rows:
-        name = name_of(row["rung_label"], row["network_seed"], row["head_seed"])
+        name = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
         (run,) = (found[n] for n in found if n.startswith(clean(name.partition(",")[0], logger)))
         assert ("final/test/ece" in run.points) == (row["status"] == "done")
         if row["status"] == "done":
@@ -150,13 +154,13 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1)
     (out / "tensorboard").write_text("a file in the way")
-    with wanted(["tensorboard"]), followed(out, "fake"):
+    with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "tensorboard takes no more" in told
+    assert "logging to tensorboard failed" in told
     (out / "tensorboard").unlink()
-    with wanted(["tensorboard"]), followed(out, "fake"):
+    with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass
     assert len(list((out / "tensorboard").iterdir())) == 4
 
@@ -164,14 +168,14 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
 def test_without_loggers_nothing_is_followed(tmp_path):
     with followed(tmp_path, "fake"):
         pass
-    with wanted([]), followed(tmp_path, "fake"):
+    with request_loggers([]), followed(tmp_path, "fake"):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):
     with pytest.raises(UserError, match=r"tensorbord.*tensorboard"):
-        loggers(["tensorbord"])
+        load_loggers(["tensorbord"])
     out = tmp_path / "out"
     assert "--log 'tensorbord'; did you mean" in refusal(
         "ablate", "mac_cal", "--log", "tensorbord", "--out", out
@@ -187,7 +191,7 @@ def test_a_library_that_is_not_there_is_one_line(name, monkeypatch):
         __import__("sys").modules, f"tune_calib.tuning.loggers.{name}", raising=False
     )
     with pytest.raises(UserError, match=rf"pip install 'tune-calib\[{name}\]'"):
-        loggers([name])
+        load_loggers([name])
 
 
 @pytest.mark.slow

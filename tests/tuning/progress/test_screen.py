@@ -16,23 +16,22 @@ from tests import fake_results
 from tests.support import here
 from tests.tuning.progress.support import NAMES, progress
 from tune_calib.errors import DamagedFileError
-from tune_calib.progress import Activity, activity
+from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
-from tune_calib.tuning.progress import screen, shown
-from tune_calib.tuning.progress.progress import read_progress
-from tune_calib.tuning.progress.screen import at_work, working
-from tune_calib.tuning.progress.watch import is_dead
+from tune_calib.tuning.progress import display, screen
+from tune_calib.tuning.progress.screen import current_tracker, show_driver
+from tune_calib.tuning.progress.watch import is_dead, read_progress
 
 DRIVER = f"""
 import sys, time
 from pathlib import Path
-from tune_calib.progress import activity
-from tune_calib.tuning.progress.screen import at_work, screen
-with screen("ablate mac_cal") as shown, at_work(Path(sys.argv[1])):
-    activity("reading Digits")
+from tune_calib.progress import report_progress
+from tune_calib.tuning.progress.screen import show_driver, screen
+with screen("ablate mac_cal") as shown, show_driver(Path(sys.argv[1])):
+    report_progress("reading Digits")
     with shown.phase("networks", 5, "trials", {{"networks": 5}}):
-        shown.work.start("a", {NAMES[0]!r}, "networks", 1)
+        shown.tracker.start("a", {NAMES[0]!r}, "networks", 1)
         print("begun", flush=True)
         time.sleep(60)
 """
@@ -65,22 +64,22 @@ def terminal(monkeypatch):
 
 
 def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
-    monkeypatch.setattr(shown._Terminal, "every_s", 0.3)
-    monkeypatch.setattr(screen, "HEAR_EVERY_S", 0.1)
+    monkeypatch.setattr(display._LiveDisplay, "every_s", 0.3)
+    monkeypatch.setattr(screen, "POLL_EVERY_S", 0.1)
     with terminal(monkeypatch) as sent:
         with screen.screen("ablate mac_cal") as own:
-            activity("reading CIFAR-10")
+            report_progress("reading CIFAR-10")
             assert "ablate mac_cal" in sent()
             sys.stdout.write("a line ")
             assert "a line" not in sent()  # the view would eat a part of a line
             sys.stdout.write("that stays\n")
-            hear = lambda names: dict.fromkeys(names, Activity("epoch", 7, 60))  # noqa: E731
+            hear = lambda names: dict.fromkeys(names, ProgressEvent("epoch", 7, 60))  # noqa: E731
             with own.phase("networks", 5, "trials", {"networks": 5}, hear):
-                own.work.start("a", NAMES[0], "networks", 1)
+                own.tracker.start("a", NAMES[0], "networks", 1)
                 time.sleep(1)
             sys.stderr.write("and no end of line")
         text = sent()
-        assert not isinstance(sys.stdout, shown._Above)
+        assert not isinstance(sys.stdout, display._LinesAbove)
         sys.stdout.write("after it\n")
         sys.stdout.flush()
         assert sent() == "after it\r\n"
@@ -95,36 +94,36 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
 def test_a_pipe_is_told_once_a_minute_and_of_what_takes_long_at_once(monkeypatch):
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    monkeypatch.setattr(shown.Shown, "every_s", 0.02)
+    monkeypatch.setattr(display.LineDisplay, "every_s", 0.02)
     with screen.screen("ablate mac_cal"):
-        activity("reading CIFAR-10")
+        report_progress("reading CIFAR-10")
         time.sleep(0.1)
         assert told.getvalue() == ""  # a mistake that is found now is one line
-        activity("starting Ray", at_once=True)
+        report_progress("starting Ray", at_once=True)
         assert told.getvalue() == "0:00 starting Ray\n"
-        activity("starting workers")
-        monkeypatch.setattr(shown, "LINE_EVERY_S", 0.05)
+        report_progress("starting workers")
+        monkeypatch.setattr(display, "LINE_EVERY_S", 0.05)
         time.sleep(0.3)
     lines = told.getvalue().splitlines()[1:]
     assert set(lines) == {"0:00 starting workers"}
 
 
 def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tmp_path):
-    with screen.screen("evaluate"), at_work(tmp_path):
+    with screen.screen("evaluate"), show_driver(tmp_path):
         (tmp_path / "evaluation").mkdir()
-        with at_work(tmp_path / "evaluation"), screen.screen("another"):
+        with show_driver(tmp_path / "evaluation"), screen.screen("another"):
             assert read_progress(tmp_path / "evaluation").title == "evaluate"
         assert read_progress(tmp_path / "evaluation") is None
         assert read_progress(tmp_path).title == "evaluate"
         screen.show_entry("a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
-    assert working() is None
+    assert current_tracker() is None
 
 
 def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_path):
     (tmp_path / "a file").touch()
-    with at_work(tmp_path / "a file"):
-        activity("reading")
+    with show_driver(tmp_path / "a file"):
+        report_progress("reading")
 
 
 def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
@@ -184,7 +183,7 @@ def test_a_killed_driver_leaves_its_last_word_and_no_obstacle(tmp_path):
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 1
     assert f"its driver (process {driver.pid}" in ended.stdout
-    assert "again or go on: " in ended.stdout
+    assert "continue with: " in ended.stdout
     (tmp_path / "new").mkdir()
     last.write(tmp_path / "new")
     refuse_foreign(tmp_path / "new")
@@ -199,4 +198,4 @@ def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 0
     assert "epoch 7/60" in ended.stderr
-    assert ended.stdout.endswith("no driver is at work on it\n")
+    assert ended.stdout.endswith("no driver is running\n")

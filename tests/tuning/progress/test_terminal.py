@@ -76,4 +76,4 @@ def test_whoever_watches_sees_it_end(run):
     assert code == 0
     assert re.match(r"\d+:\d\d \w+", lines)
     assert "6 done" in told
-    assert told.endswith("no driver is at work on it\n")
+    assert told.endswith("no driver is running\n")

@@ -1,13 +1,13 @@
-"""How work looks, in a terminal of any width and in a pipe."""
+"""How tracker looks, in a terminal of any width and in a pipe."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from tests.tuning.progress.support import NAMES, at_work, progress
-from tune_calib.progress import Activity
-from tune_calib.tuning.progress.view import View, clock, line, summary
+from tests.tuning.progress.support import NAMES, busy_tracker, progress
+from tune_calib.progress import ProgressEvent
+from tune_calib.tuning.progress.view import View, clock, format_line, format_summary
 
 
 def drawn(record, width=100, height=40) -> list[str]:
@@ -22,7 +22,7 @@ def drawn(record, width=100, height=40) -> list[str]:
 @pytest.mark.parametrize("is_search", [False, True])
 @pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_a_view_fits_the_terminal_and_names_what_runs(width, is_search):
-    lines = drawn(at_work(is_search=is_search).record(), width)
+    lines = drawn(busy_tracker(is_search=is_search).record(), width)
     assert len(lines) == (7 if is_search else 5)
     assert max(map(len, lines)) <= width
     assert "epoch 7/60" in lines[-1]
@@ -32,34 +32,34 @@ def test_a_view_fits_the_terminal_and_names_what_runs(width, is_search):
 
 
 def test_what_does_not_fit_is_counted():
-    lines = drawn(at_work(running=5).record(), height=7)
+    lines = drawn(busy_tracker(running=5).record(), height=7)
     assert len(lines) <= 7
     assert lines[-1] == "  and 3 more"
 
 
 def test_before_anything_runs_it_says_what_the_driver_does():
-    drawing = Activity("drawing figures", 3, 12)
+    drawing = ProgressEvent("drawing figures", 3, 12)
     idle = progress(running={}, total=0, activity=drawing, entry="a, 2 of 7")
     title, now = drawn(idle)
     assert title == "ablate mac_cal · a, 2 of 7"
     assert now.endswith("drawing figures 3/12")
-    assert line(idle) == "a, 2 of 7; 0:00 drawing figures 3/12"
+    assert format_line(idle) == "a, 2 of 7; 0:00 drawing figures 3/12"
 
 
 def test_a_line_says_the_same():
-    said = line(
+    said = format_line(
         progress(began=1000.0, written=1187.0, ended={"done": 11, "diverged": 1}, left_s=260.0)
     )
     assert said.startswith(
         "3:07 networks and heads: networks 0 of 5, heads 0 of 25, 2 running; 12 of 30 trials ended "
         f"(1 diverged, 11 done); at least 4 min left; running {NAMES[0]}, epoch 7/60, Accuracy"
     )
-    assert "1 more" in line(at_work(running=5).record())
+    assert "1 more" in format_line(busy_tracker(running=5).record())
     assert "\n" not in said
 
 
 def test_a_phase_ends_with_a_line():
-    said = summary(progress(ended={"done": 30}), 62.0)
+    said = format_summary(progress(ended={"done": 30}), 62.0)
     assert said == "networks and heads: 30 of 30 trials ended (30 done) in 1:02"
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray import called
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.candidates import Candidates
@@ -20,7 +20,7 @@ SEEDS = {
 @pytest.mark.parametrize("kind", SEEDS)
 def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
     seeds, told = SEEDS[kind]
-    plan = make_plan(expand(LADDERS["mac_cal"], Asked(seeds=seeds).suited()), set())
+    plan = make_plan(expand(LADDERS["mac_cal"], ResolvedRequest(seeds=seeds).with_recipe()), set())
     assert [network.told for network in plan.networks] == [
         "network 1 of 2: vanilla, seed 0", "network 2 of 2: vanilla, seed 1",
     ]  # fmt: skip
@@ -34,7 +34,7 @@ def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
 
 
 def test_a_network_that_heads_alone_need_is_called_by_its_method():
-    planned = expand(side_by_side(["mac_cal"]), Asked().suited())
+    planned = expand(build_comparison(["mac_cal"]), ResolvedRequest().with_recipe())
     heads = [trial for trial in planned if trial.spec.head is not None]
     (network,) = make_plan(heads, set()).networks
     assert network.told == "network 1 of 1: ce, seed 0"
@@ -49,6 +49,8 @@ def test_a_network_that_heads_alone_need_is_called_by_its_method():
     ],
 )
 def test_trials_of_a_search_are_called_by_their_suggestions(numbers, seeds, told):
-    candidates = Candidates("mac_cal", replace(Asked(), seeds=Seeds.count(seeds, None, None)))
+    candidates = Candidates(
+        "mac_cal", replace(ResolvedRequest(), seeds=Seeds.count(seeds, None, None))
+    )
     trials = [trial for number in numbers for trial in candidates.trials({}, number)]
     assert called.suggestions(trials) == told

@@ -7,8 +7,8 @@ from ray.exceptions import RayActorError
 
 from tests.support import small_spec
 from tune_calib.errors import RefusedError
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.feed import PlanFeed
 from tune_calib.tuning.ray.plan import make_plan
@@ -22,7 +22,7 @@ def feed(trained, tmp_path):
     """Two networks with heads; the store holds the first network, the second never ends well."""
     asked = small_spec().network
     given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
-    planned = expand(LADDERS["mac_cal"], Asked(given, Seeds((0, 1), (0,), False)))
+    planned = expand(LADDERS["mac_cal"], ResolvedRequest(given, Seeds((0, 1), (0,), False)))
     plan = make_plan(planned, set())
     assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
     run = Circumstances(

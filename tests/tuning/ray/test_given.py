@@ -15,12 +15,12 @@ from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 HEAD = {"epochs": 2, "augment": "none"}
 
@@ -31,8 +31,8 @@ def planned(file: Path, store: Path, names, seeds=1, **data):
         "network": {"backbone": "small_cnn", "weights": str(file), "epochs": 0},
         "head": HEAD,
     }
-    asked = Asked(given, Seeds.count(seeds, None, None)).suited()
-    return expand(side_by_side(names), taken_in(asked, None, store))
+    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
+    return expand(build_comparison(names), resolve_files(asked, None, store))
 
 
 def saw_what_is_held_out(path: Path) -> Path:

@@ -147,12 +147,12 @@ def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
     from tune_calib.tuning.progress import screen
 
     seen, heard = [], threading.Event()
-    monkeypatch.setattr(screen, "HEAR_EVERY_S", 0.01)
-    hear = screen.Work.hear
+    monkeypatch.setattr(screen, "POLL_EVERY_S", 0.01)
+    update = screen.Tracker.update
 
-    def note(work, told):
-        hear(work, told)
-        running = work.record().running.values()
+    def note(tracker, events):
+        update(tracker, events)
+        running = tracker.record().running.values()
         seen.extend((row.told, row.activity.doing) for row in running if row.activity.at)
         heard.set()
 
@@ -164,7 +164,7 @@ def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
         heard.wait(2)
         return result
 
-    monkeypatch.setattr(screen.Work, "hear", note)
+    monkeypatch.setattr(screen.Tracker, "update", note)
     monkeypatch.setattr(Worker, "step", wait)
     assert here(*COMMAND, "--out", tmp_path / "out").returncode == 0
     assert ("network 1 of 1: ce, seed 0", "epoch") in seen

@@ -11,7 +11,7 @@ from ray.tune.schedulers import ASHAScheduler
 from tests.support import keep_ray
 from tests.tuning.ray.counted import Counted
 from tune_calib.errors import RefusedError
-from tune_calib.progress import Activity, activity
+from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import board, launch
 from tune_calib.tuning.ray.executor import OVER, Resources
@@ -67,7 +67,7 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
 @ray.remote
 def worker(board_name, name):
     board.tell(board_name, name)
-    activity("epoch", 3, 7, {"select/ece": 0.5})
+    report_progress("epoch", 3, 7, {"select/ece": 0.5})
     time.sleep(2)
 
 
@@ -76,7 +76,7 @@ def test_a_driver_hears_what_its_workers_do():
     board.clear("one")
     assert board.told("one", names) == {}
     ray.get([worker.remote("one", "a"), worker.remote("", "b"), worker.remote("two", "a")])
-    assert board.told("one", names) == {"a": Activity("epoch", 3, 7, {"select/ece": 0.5})}
+    assert board.told("one", names) == {"a": ProgressEvent("epoch", 3, 7, {"select/ece": 0.5})}
     board.clear("one")
     assert board.told("one", names) == {}
     assert list(board.told("two", names)) == ["a"]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tune_calib.experiments.file import read_sweep_file
 from tune_calib.experiments.run import planned_works, search_job
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Circumstances
 from tune_calib.tuning.search.candidates import Candidates
@@ -37,7 +37,7 @@ def row(status="done", seed=0, **values):
 
 def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> SearchStudy:
     out.mkdir(exist_ok=True)
-    candidates = Candidates("mac_cal", Asked(given))
+    candidates = Candidates("mac_cal", ResolvedRequest(given))
     space = candidates.space
     points = points_of(space, sampler, candidates.first())
     return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
@@ -73,7 +73,7 @@ def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
     kind = METHODS[method].kind
     known = {"network", kind} if kind == "head" else {"network"}
     given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
-    return Question(method, Asked(given), Objective(metrics, 0.5), sampler, 3)
+    return Question(method, ResolvedRequest(given), Objective(metrics, 0.5), sampler, 3)
 
 
 def any_job(out):

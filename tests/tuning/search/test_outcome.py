@@ -5,10 +5,10 @@ import json
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
-from tune_calib.cli.searches import report
+from tune_calib.cli.searches import write_report
 from tune_calib.errors import UserError
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.ledger import Ledger
@@ -21,7 +21,7 @@ from tune_calib.tuning.site import Site
 def told(out, count, value, objective=ECE):
     """A search by random whose suggestions got a standing each, and its outcome."""
     study = study_in(out, "random", objective=objective)
-    ledger = Ledger(out, Candidates("mac_cal", Asked(GIVEN)), objective, study)
+    ledger = Ledger(out, Candidates("mac_cal", ResolvedRequest(GIVEN)), objective, study)
     for baseline in ledger.candidates.baseline():
         ledger.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
@@ -86,14 +86,14 @@ def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
 
 
 def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
-    question = Question("mac_cal", Asked(GIVEN), ECE)
+    question = Question("mac_cal", ResolvedRequest(GIVEN), ECE)
     job = SearchJob(question, 8, Site(tmp_path, tmp_path / "store", command="it"))
     search_manifest(job).write(tmp_path)
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
-        report(tmp_path)
+        write_report(tmp_path)
 
 
 def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
     (tmp_path / SEARCH_MANIFEST).write_text("[]")
     with pytest.raises(UserError, match="not such a file as tune-calib writes"):
-        report(tmp_path)
+        write_report(tmp_path)

@@ -15,8 +15,8 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
-from tune_calib.spec.asked import Asked
-from tune_calib.text import command_line, mask_url, without_password
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.text import command_line, mask_url, mask_urls
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import Circumstances
@@ -101,7 +101,7 @@ def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metric
     first = asked_and_told(study_in(tmp_path / "a", sampler, objective=objective), 24)
     assert asked_and_told(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
     other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
-    published = len(Candidates("mac_cal", Asked(GIVEN)).first())
+    published = len(Candidates("mac_cal", ResolvedRequest(GIVEN)).first())
     assert other[:published] == first[:published]
     assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
 
@@ -155,7 +155,7 @@ def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
     assert study.retry("crashed") == []
     assert study.suggestion(1).point == point
     assert study.retried() == {1: 0}
-    second = Candidates("mac_cal", Asked(GIVEN)).first()[1]
+    second = Candidates("mac_cal", ResolvedRequest(GIVEN)).first()[1]
     assert study.suggestion(2).point == second
 
 
@@ -179,8 +179,8 @@ def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, t
 
 def test_a_password_is_starred_wherever_it_stands():
     text = "search --study-storage postgresql+psycopg2://me:s3:cr@et@host:5432/db --trials 3"
-    assert "s3" not in without_password(text)
-    assert without_password("sqlite:///a@b.db") == "sqlite:///a@b.db"
+    assert "s3" not in mask_urls(text)
+    assert mask_urls("sqlite:///a@b.db") == "sqlite:///a@b.db"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_a_url_may_hold_of_a_secret_is_masked(url, masked, tmp_path):
     assert mask_url(url) == mask_url(masked) == masked
     command = command_line(["search", f"--study-storage={url}", "--study-storage", url])
     assert "SECRET" not in command
-    assert "SECRET" not in without_password(f"could not parse '{url.replace(' ', '')}'.")
+    assert "SECRET" not in mask_urls(f"could not parse '{url.replace(' ', '')}'.")
     if "SECRET" in url:
         with pytest.raises(UserError) as refused:
             open_storage(url, tmp_path)
@@ -253,7 +253,7 @@ def store(tmp_path_factory):
 
 def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given=GIVEN, order=0):
     run = Circumstances(str(out), str(store.root), git_revision=None, is_search=True)
-    candidates = Candidates("mac_cal", Asked(given))
+    candidates = Candidates("mac_cal", ResolvedRequest(given))
     ledger = Ledger(out, candidates, ECE, study_in(out, given=given))
     ledger.read()
     for baseline in candidates.baseline():

@@ -20,11 +20,11 @@ from tune_calib.cli import searches as commands
 from tune_calib.experiments.forecast.needs import needs_of
 from tune_calib.experiments.run import planned_works, search_job
 from tune_calib.results.tables import write_results
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import SearchRequest, build_request
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.evaluate import planned_evaluation
@@ -64,7 +64,7 @@ FEW = 10  # samplers draw with repeats: in 200 suggestions these come with near 
 def few_points(method) -> dict:
     """Settings that leave a method only some that are no real numbers, with few points."""
     given = {"network": {"backbone": "small_cnn", "epochs": 1}}
-    candidates = Candidates(method, Asked())
+    candidates = Candidates(method, ResolvedRequest())
     fixed = [n for n, s in candidates.space.settings.items() if s.values() is None]
     left = candidates.space.without({name: candidates.defaults[name] for name in fixed})
     while left.size > FEW:
@@ -236,7 +236,7 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     """By resume, by evaluate and by the report of what has ended."""
     out = tmp_path / "out"
     # By the authors' recipes, which are defaults of the program and no part of the question.
-    asked = Asked({"network": {"epochs": 1}}, own_recipes=True)
+    asked = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
     question = replace(question_of("mac_cal"), asked=asked)
     ledger = searched(out, question, 3)
     job = replace(any_job(out), question=question, suggestions=9)

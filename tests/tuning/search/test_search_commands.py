@@ -34,7 +34,7 @@ FIXED = {
 
 def job_of(command, *words):
     """The job behind a command, which is not carried out."""
-    with mock.patch.object(command, "tell_plan") as told:
+    with mock.patch.object(command, "print_plan") as told:
         ended = here(*words, "--dry-run")
     assert ended.returncode == 0, ended.stderr
     return told.call_args.args[0]
@@ -63,7 +63,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
 def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
     job = job_of(searches, "search", *FIXED[name], "--out", tmp_path / "out")
     line = before(job).partition("\n  set  ")[2].partition("\n  searched")[0]
-    for slot, own in job.question.asked.given.items():
+    for slot, own in job.question.asked.overrides.items():
         for key in own.keys() - {"dataset"}:
             assert f"{slot}.{key}=" in line
 

@@ -110,7 +110,7 @@ def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
     assert time.monotonic() - sent < 20
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
-        assert f"go on with: tune-calib resume {out}" in told.splitlines()[-1]
+        assert f"continue with: tune-calib resume {out}" in told.splitlines()[-1]
         assert "Traceback" not in told
     left = stamps(out)
     assert 0 < len(rows(out)) < 17

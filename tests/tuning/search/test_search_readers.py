@@ -10,7 +10,7 @@ import pytest
 from tests import fake_results
 from tests.tuning.search.support import any_job, moved, question_of, searched, stored
 from tune_calib.cli import main
-from tune_calib.cli.options import typed
+from tune_calib.cli.common import format_typed
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord, SearchManifest
 from tune_calib.results.tables import write_results
@@ -167,7 +167,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     out = tmp_path / "out"
     url = f"sqlite:///file:{tmp_path}/study.db?uri=true&password=SECRET"
     monkeypatch.setattr(sys, "argv", ["tune-calib", "search", "ls", "--study-storage", url])
-    job = moved(any_job(out), command=typed())
+    job = moved(any_job(out), command=format_typed())
     job = replace(job, study_storage=url)
     open_ledger(job, job.question.candidates())
     search_manifest(job).write(out)
@@ -191,4 +191,4 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", ["report", "status"])
 def test_the_storage_of_a_study_that_is_not_is_refused(tmp_path, refusal, command):
     fake_results.write(tmp_path)
-    assert "is of a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")
+    assert "applies to a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")

@@ -96,7 +96,7 @@ class Forecast:
             self._add_look(look, needs, rates)
         if needs.hours:
             self._take(SEARCHES, 3600 * needs.hours)
-        return sum(not spec.network.is_given for spec in trained)
+        return sum(not spec.network.is_frozen for spec in trained)
 
     @property
     def parts(self) -> dict[str, float | None]:
@@ -130,7 +130,7 @@ class Forecast:
             # When it is finished, it meets each image once.
             every = sizes.train + sizes.select + sizes.calib + sizes.test
             judged = None if image_s is None else every * image_s
-            if not spec.network.is_given:
+            if not spec.network.is_frozen:
                 at_once = min(needs.at_once, len(specs))
                 self.checkpoint_bytes = max(self.checkpoint_bytes, state * at_once)
                 rate = rates.network(spec)

@@ -8,22 +8,22 @@ from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Work
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.run import ladder_job, search_job
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
+from tune_calib.tuning.extra import lacking_looks
 from tune_calib.tuning.folder import done, spent_s
-from tune_calib.tuning.look import lacking
 from tune_calib.tuning.ray.executor import PART
 from tune_calib.tuning.ray.look import Look, in_looks
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.driver import refuse_asked, study_so_far
 from tune_calib.tuning.search.job import Question, SearchJob
 from tune_calib.tuning.search.manifest import search_manifest
 from tune_calib.tuning.search.study import points_of
-from tune_calib.tuning.shared import elsewhere
 
 Job = LadderJob | SearchJob
 
@@ -118,7 +118,7 @@ def refuse(job: Job) -> None:
     if isinstance(job, LadderJob):
         planned = job.planned()
         DATASETS[planned[0].spec.data.dataset].locate(job.site.data_root)
-        job.look.sets(planned[0].spec.data, job.site.data_root)
+        job.look.list_sets(planned[0].spec.data, job.site.data_root)
         sweep_manifest(job, planned)
         return
     refuse_asked(job)
@@ -130,7 +130,7 @@ def refuse(job: Job) -> None:
 
 def _of_ladder(job: LadderJob) -> Needs:
     planned, out = job.planned(), job.site.out
-    taken = elsewhere(planned, out, job.site.among)
+    taken = find_rows(planned, out, job.site.among)
     finished = done(out).union(taken)
     plan = make_plan(planned, finished)
     threads = max(trial.threads for trial in make_plan(planned, set()).networks)
@@ -158,7 +158,7 @@ def _looks(
     job: LadderJob,
     planned: Sequence[PlannedTrial],
     left: Sequence[PlannedTrial],
-    taken: Mapping[str, Place],
+    taken: Mapping[str, AnyPath],
 ) -> list[Look] | None:
     """Closer looks at trials that are done, here or elsewhere, and at those that are left.
 
@@ -166,13 +166,13 @@ def _looks(
         None without files.
     """
     try:
-        sets = job.look.sets(planned[0].spec.data, job.site.data_root)
+        sets = job.look.list_sets(planned[0].spec.data, job.site.data_root)
     except DataNotFoundError:  # for a GPU that is not here no files need be
         return None
-    looks = lacking(job.look, sets, planned, job.site.out)
+    looks = lacking_looks(job.look, sets, planned, job.site.out)
     for folder in dict.fromkeys(taken.values()):
         there = [trial for trial in planned if taken.get(trial.spec.hash) == folder]
-        looks += lacking(job.look, sets, there, folder)
+        looks += lacking_looks(job.look, sets, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
     looks += [look for name in sets for look in in_looks(later, name)]
     return looks + (in_looks(later, None, job.look.bootstrap) if job.look.bootstrap else [])

@@ -19,7 +19,7 @@ from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.forecast import timed
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import Gpu
 from tune_calib.spec.methods import METHODS
@@ -62,7 +62,7 @@ class Rates:
         gpu: a GPU by name that is not here: nothing is timed on it.
     """
 
-    out: Place
+    out: AnyPath
     store: Store
     data_root: Path | None
     device: torch.device

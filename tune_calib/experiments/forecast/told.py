@@ -15,14 +15,14 @@ from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of_work
 from tune_calib.experiments.forecast.rates import SHARE, Rates
-from tune_calib.paths import Place
-from tune_calib.progress import activity
-from tune_calib.spec.asked import Seeds
+from tune_calib.paths import AnyPath
+from tune_calib.progress import report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
+from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.text import counted, typed
+from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.ablate import LadderJob
 from tune_calib.tuning.caption import data_told, heads_told, is_trained, network_told
 from tune_calib.tuning.search.job import Question
@@ -43,7 +43,7 @@ def before(job: Job) -> str:
 
 def tell_settings(job: Job) -> None:
     """Say on stderr what is about to be done."""
-    activity("reckoning how long it will take")
+    report_progress("reckoning how long it will take")
     echo(before(job), err=True)
 
 
@@ -85,7 +85,9 @@ def _sums(job: Job) -> Forecast:
     return _forecast(job.site.out, job.site.store, job.site.data_root)
 
 
-def _forecast(out: Place, store: Place, data_root: Path | None, gpu: Gpu | None = None) -> Forecast:
+def _forecast(
+    out: AnyPath, store: AnyPath, data_root: Path | None, gpu: Gpu | None = None
+) -> Forecast:
     where = out, Store(store), data_root
     if gpu is None:
         rates = {kind: Rates(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
@@ -98,9 +100,9 @@ def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
     trials = needs.trials
     asked = job.asked if isinstance(job, LadderJob) else job.question.asked
     head_recipe = job.ladder.head_recipe if isinstance(job, LadderJob) else None
-    networks = [t.spec.network for t in trials if not t.spec.network.is_given]
+    networks = [t.spec.network for t in trials if not t.spec.network.is_frozen]
     heads = [t.spec.head for t in trials if t.spec.head]
-    recipe = asked.recipe_described if is_trained(trials) else None
+    recipe = asked.recipe_caption if is_trained(trials) else None
     own = "; each method by its authors' recipe" if asked.own_recipes else ""
     searched = () if isinstance(job, LadderJob) else job.question.candidates().space.settings
     lines = {
@@ -108,7 +110,7 @@ def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
         "network": _with_augment(network_told(trials), networks),
         "heads": _with_augment(heads_told(trials, head_recipe), heads),
         "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
-        "set": ", ".join(f"{name}={typed(value)}" for name, value in asked.fixed.items()),
+        "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in asked.fixed.items()),
         "searched": ", ".join(searched),
         "seeds": _seeds(asked.seeds, has_heads=bool(heads)),
         "machine": _machine(job, needs),
@@ -146,15 +148,14 @@ def _seeds(seeds: Seeds, has_heads: bool) -> str:
         return numbers
     if seeds.is_paired:
         return f"{numbers}, network and head together"
-    return f"{numbers} of networks, {counted(len(seeds.head), 'head')} on each"
+    return f"{numbers} of networks, {format_count(len(seeds.head), 'head')} on each"
 
 
 def _machine(job: Job, needs: Needs) -> str:
     gpus = torch.cuda.device_count()
     names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
-    found = (
-        f"{counted(os.cpu_count() or 1, 'CPU core')}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
-    )
+    cores = format_count(os.cpu_count() or 1, "CPU core")
+    found = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
     used = f"{' or '.join(map(str, threads))} threads a network"
     if threads == [1]:
@@ -177,10 +178,10 @@ def _to_do(needs: Needs, trained: int | None) -> str:
     trained = len(needs.networks) if trained is None else trained
     parts = [
         f"{planned - needs.done} of {planned} {what}",
-        f"{counted(trained, 'network')} and {counted(needs.heads, 'head')} to train",
-        counted(needs.ray_trials, "Ray trial"),
+        f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to train",
+        format_count(needs.ray_trials, "Ray trial"),
     ]
-    looks = counted(len(needs.looks), "closer look")
+    looks = format_count(len(needs.looks), "closer look")
     return ", ".join([*parts, *([looks] if needs.looks else [])])
 
 
@@ -193,7 +194,7 @@ def _recipes(works: Sequence[Work]) -> list[str]:
     """The recipe in force of each entry."""
     entries: dict[str, dict[str, None]] = {}
     for work in works:
-        described = work.asked.recipe_described or "no recipe"
+        described = work.asked.recipe_caption or "no recipe"
         own = "; each method by its authors' recipe" if work.asked.own_recipes else ""
         entries.setdefault(described + own, {})[str(work.position[1])] = None
     return [f"{', '.join(names)}: {described}" for described, names in entries.items()]

@@ -8,7 +8,7 @@ from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 from tune_calib.spec.strict import StrictModel
-from tune_calib.text import nearest, one_line, shown
+from tune_calib.text import format_validation_error, nearest, short_repr
 
 Optimizer = Literal["sgd", "adam", "adamw"]
 
@@ -28,12 +28,12 @@ class Slot(StrictModel):
         try:
             return cls(**settings)
         except ValidationError as error:
-            raise UserError(one_line(error, cls)) from None
+            raise UserError(format_validation_error(error, cls)) from None
 
     @model_validator(mode="before")
     @classmethod
     def _of_plugin(cls, given: Any) -> Any:
-        """Say of which plug-in it is; one that says so already must be of the version in use."""
+        """Add the plug-in's hash; a hash that is there must be of the version in use."""
         if not isinstance(given, dict):
             return given
         names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}
@@ -42,7 +42,7 @@ class Slot(StrictModel):
         now = "+".join(origin for origin in origins if origin is not None) or None
         if given.get("plugin", now) != now:
             raise UserError(
-                f"the {cls.kind} slot is of plug-in {shown(given['plugin'])}, and "
+                f"the {cls.kind} slot is of plug-in {short_repr(given['plugin'])}, and "
                 f"{' + '.join(known.values())} is of {now or 'none'} now; give `plugin` the file "
                 "as it was"
             )
@@ -115,4 +115,6 @@ def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
     try:
         return info.params(**given)
     except ValidationError as error:
-        raise UserError(f"method {info.name!r}: {one_line(error, info.params)}") from None
+        raise UserError(
+            f"method {info.name!r}: {format_validation_error(error, info.params)}"
+        ) from None

@@ -10,7 +10,7 @@ from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.strict import StrictModel
 
 
-class FoundData(StrictModel):
+class ScannedData(StrictModel):
     """What only its files say of a data set that has no record of its own."""
 
     classes: int = Field(ge=2)
@@ -61,7 +61,7 @@ class ImportedData(StrictModel):
 
     @property
     def has_heads(self) -> bool:
-        """Whether heads can be trained on it."""
+        """Return whether heads can be trained on it."""
         return self.width > 0 and self.train > 0
 
 
@@ -120,7 +120,7 @@ class DataSlot(Slot):
     """Column of the images of a Parquet file; it is found if absent."""
     label_column: str | None = Field(None, exclude_if=lambda column: column is None)
     """Column of the labels of a Parquet file; it is found if absent."""
-    found: FoundData | None = Field(None, exclude_if=lambda found: found is None)
+    found: ScannedData | None = Field(None, exclude_if=lambda found: found is None)
     """What the files of `imagefolder` and `parquet` say; filled in when a run is planned."""
     imported: str | ImportedData | None = Field(None, exclude_if=lambda imported: imported is None)
     """Name of features and logits that `tune-calib import` took in, with the data set `imported`;
@@ -147,7 +147,7 @@ class DataSlot(Slot):
 
     @property
     def import_record(self) -> ImportedData | None:
-        """What is imported; None of images, and of a name that nobody has looked up yet."""
+        """Return the imported data; None for images, and for a name not resolved yet."""
         return self.imported if isinstance(self.imported, ImportedData) else None
 
     @field_validator("norm")
@@ -174,7 +174,7 @@ class DataSlot(Slot):
 
     @property
     def holds_out_train(self) -> bool:
-        """Whether `select` and `calib` are of the published training part."""
+        """Return whether `select` and `calib` are cut from the published training part."""
         return self.holdout == "train" and self.split not in ("whole", "val_is_test")
 
     @field_validator("held_out_classes")
@@ -190,5 +190,5 @@ class DataSlot(Slot):
 
     @property
     def info(self) -> DatasetInfo:
-        """The data set, as the options of this slot make it."""
-        return DATASETS[self.dataset].as_asked(self)
+        """Return the data set with the options of this slot applied."""
+        return DATASETS[self.dataset].with_options(self)

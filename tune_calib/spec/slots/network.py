@@ -1,4 +1,4 @@
-"""The slot of the network: how it is trained, or, of a given one, what makes its identity."""
+"""The slot of the network: how it is trained, or the identity of a frozen one."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
@@ -10,14 +10,14 @@ from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.slots.base import OptimisedSlot
-from tune_calib.text import shown
+from tune_calib.text import short_repr
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Schedule = Literal["steps", "cosine", "one_cycle"]
 
 
 class NetworkSlot(OptimisedSlot):
-    """A network and how it is trained; with ``epochs`` = 0 a given one, which is not trained."""
+    """A network and how it is trained; with ``epochs`` = 0 it is frozen, not trained."""
 
     kind: ClassVar[str] = "network"
     named: ClassVar = {"method": METHODS, "backbone": BACKBONES}
@@ -69,14 +69,14 @@ class NetworkSlot(OptimisedSlot):
     too."""
 
     @property
-    def is_given(self) -> bool:
-        """Whether it is taken as ``weights`` give it, and not trained."""
+    def is_frozen(self) -> bool:
+        """Return whether it is used as ``weights`` give it, and not trained."""
         return self.epochs == 0
 
     @model_validator(mode="after")
-    def _given(self) -> Self:
+    def _check_frozen(self) -> Self:
         """One network is one spec: what only a training reads stays as it is."""
-        if not self.is_given:
+        if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:
             raise UserError(
@@ -123,31 +123,27 @@ class NetworkSlot(OptimisedSlot):
         return value
 
 
-_OF_GIVEN = {
+_OF_FROZEN = {
     "plugin", "method", "params", "seed", "backbone", "weights", "epochs", "precision", "compile",
     "deterministic", "threads", "portable",
 }  # fmt: skip
-OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_GIVEN)
-"""Settings of a network slot that a given network has no use for."""
+OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_FROZEN)
+"""Settings of a network slot that a frozen network has no use for."""
 
 
 def refuse_training(asked: Mapping[str, Any]) -> None:
-    """Refuse settings of a network slot that would train a given network, or mean nothing to it.
-
-    Raises:
-        UserError: there is one.
-    """
+    """Refuse settings of a network slot that would train a frozen network, or have no meaning."""
     for key, value in asked.items():
         if key == "method" and value != "ce":
             raise UserError(
-                f"network method {shown(value)} trains the network, and one that is given "
+                f"network method {short_repr(value)} trains the network, and a frozen one "
                 "(network.epochs=0) is not trained; leave it out"
             )
         if key == "seed" and value:
             raise UserError(
-                "a given network (network.epochs=0) has no seed; those of heads are `head_seeds`"
+                "a frozen network (network.epochs=0) has no seed; those of heads are `head_seeds`"
             )
         if key in OF_TRAINING:
             raise UserError(
-                f"network.{key}: a given network (network.epochs=0) is not trained; leave it out"
+                f"network.{key}: a frozen network (network.epochs=0) is not trained; leave it out"
             )

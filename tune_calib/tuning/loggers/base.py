@@ -1,21 +1,32 @@
-"""What a program that follows experiments is told: a run a trial, and the figures of a report."""
+"""The interface of loggers, programs that follow experiments, and the loggers by name."""
 
+import contextlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tune_calib.paths import Place
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
 from tune_calib.spec.names import SLOTS
+from tune_calib.text import nearest
 
 Values = Mapping[str, float]
+
+LOGGERS = {
+    "tensorboard": "TensorBoard",
+    "wandb": "WeightsAndBiases",
+    "mlflow": "MLflow",
+}
+"""The class of each logger; its name is also that of its module and of its extra."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trial as such a program knows it.
+    """A trial as loggers know it.
 
     Attributes:
         key: spec hash, or the network id of a network that has no trial of its own.
@@ -34,39 +45,36 @@ class Group:
 
     Attributes:
         out: the folder.
-        name: its last two parts, e.g. ``runs/mac_cal-digits``.
-        sweep: identity of the question, which is part of the identity of a run.
+        sweep: identity of its request, which is part of the identity of a run.
     """
 
-    out: Place
-    name: str
+    out: AnyPath
     sweep: str
 
-    @classmethod
-    def of(cls, out: Place, sweep: str) -> "Group":
-        """The group of a folder."""
-        whole = out.resolve()
-        return cls(out, f"{whole.parent.name}/{whole.name}", sweep)
+    @property
+    def name(self) -> str:
+        """The last two parts of the folder, e.g. ``runs/mac_cal-digits``."""
+        whole = self.out.resolve()
+        return f"{whole.parent.name}/{whole.name}"
 
 
 class Logger(ABC):
-    """One such program, for one group. It is used by one thread at a time.
+    """A logger of one group, used by one thread at a time.
 
     Raises:
-        UserError: when it is made, where it cannot be written to.
+        UserError: the program cannot be reached.
     """
 
     @abstractmethod
-    def __init__(self, group: Group) -> None:
-        """Reach it."""
+    def __init__(self, group: Group) -> None: ...
 
     @abstractmethod
     def begin(self, run: Run) -> None:
-        """Begin a run, or go on with one that was begun earlier."""
+        """Begin a run, or continue one that was begun earlier."""
 
     @abstractmethod
     def epoch(self, key: str, epoch: int, values: Values) -> None:
-        """Add a point to the curves of a run that is begun; epochs are 1-based."""
+        """Add a point to the curves of a begun run; epochs are 1-based."""
 
     @abstractmethod
     def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
@@ -76,24 +84,65 @@ class Logger(ABC):
             key: of the run.
             epoch: whose weights were evaluated.
             status: of ``names.STATUSES``.
-            metrics: final ones by column, e.g. ``test/ece``; none unless it is done.
+            metrics: final ones by column, e.g. ``test/ece``; empty unless the trial is done.
         """
 
     @abstractmethod
     def figures(self, paths: Sequence[Path]) -> None:
-        """Show the figures of a report, PNG files."""
+        """Send the figures of a report, PNG files."""
 
     @abstractmethod
     def close(self) -> None:
-        """Leave nothing unsent; runs that have not ended may go on later."""
+        """Send everything that is left; runs that have not ended may continue later."""
 
 
-def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a trial by ``slot.key``; lists and the like as JSON.
+def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
+    """Import loggers and return them by name.
 
-    Args:
-        spec: its slots, or some of them, as plain JSON values.
+    Raises:
+        UserError: one is unknown, or a library that it needs is not installed.
     """
+    classes = {}
+    for name in names:
+        if name not in LOGGERS:
+            raise UserError(f"unknown `log` {name!r}{nearest(name, list(LOGGERS))}")
+        try:
+            module = import_module(f"tune_calib.tuning.loggers.{name}")
+        except ImportError as error:
+            raise UserError(
+                f"`log` {name} needs {error.name}, which is not installed: "
+                f"pip install 'tune-calib[{name}]'"
+            ) from None
+        classes[name] = getattr(module, LOGGERS[name])
+    return classes
+
+
+_requested: list[tuple[tuple[str, ...], list[AnyPath]]] = []
+
+
+@contextlib.contextmanager
+def request_loggers(names: Sequence[str]) -> Iterator[list[AnyPath]]:
+    """Request loggers while the block runs; yield the list of the folders that they follow."""
+    folders: list[AnyPath] = []
+    _requested.append((tuple(dict.fromkeys(names)), folders))
+    try:
+        yield folders
+    finally:
+        _requested.pop()
+
+
+def use_loggers(out: AnyPath) -> tuple[str, ...]:
+    """Return the names of the requested loggers, and note that they follow a folder."""
+    if not _requested:
+        return ()
+    names, folders = _requested[-1]
+    if out not in folders:
+        folders.append(out)
+    return names
+
+
+def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings in the slots of a spec by ``slot.key``; lists and the like as JSON."""
     return {
         f"{slot}.{key}": value if isinstance(value, int | float | str) else json.dumps(value)
         for slot in SLOTS
@@ -102,7 +151,7 @@ def settings_of(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def name_of(label: str, network_seed: int, head_seed: int | None) -> str:
-    """A readable name of a trial: its rung, and under which seed."""
+def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str:
+    """Return a readable name of a trial: its rung and its seeds."""
     both = head_seed is not None and head_seed != network_seed
     return f"{label}, seed {network_seed}/{head_seed}" if both else f"{label}, seed {network_seed}"

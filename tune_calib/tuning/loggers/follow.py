@@ -1,12 +1,12 @@
-"""Loggers are sent the rows of a folder as its trials end, on a thread of their own.
+"""Send the rows of a folder to loggers as its trials end, from a thread of their own.
 
-The truth is on disk: what a result row says is sent, whoever wrote it, and what was sent already
-is not sent again. Epochs of networks in training come from what carries them out, so that their
-curves grow while one looks. Ray's own loggers make a run of each Ray trial; one may carry out 32
-heads, and sees no number of test.
+The rows on disk decide: each is sent once, whoever wrote it. Epochs of networks in training come
+from their executor, so that curves grow meanwhile. Ray's own loggers would make a run of each Ray
+trial, which may train 32 heads, and they never see a metric of test.
 """
 
 import contextlib
+import hashlib
 import json
 import math
 import queue
@@ -17,20 +17,52 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, files
-from tune_calib.progress import activity
-from tune_calib.results.tables import is_metric_column, read_table
+from tune_calib.paths import AnyPath, files
+from tune_calib.progress import report_progress
+from tune_calib.results.folders import identity_of_rows
+from tune_calib.results.tables import atomic_write, is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values, name_of, settings_of
-from tune_calib.tuning.loggers.known import loggers, names_for
-from tune_calib.tuning.loggers.sent import Sent
+from tune_calib.tuning.loggers.base import (
+    Group,
+    Logger,
+    Run,
+    Values,
+    flatten_settings,
+    format_run_name,
+    load_loggers,
+    use_loggers,
+)
 
-_following: list["Follower"] = []
+FOLDER = "logs"
+
+_followers: list["Follower"] = []
+
+
+class Sent:
+    """The file of what one logger was sent; if it is lost or damaged, all is sent again."""
+
+    def __init__(self, out: AnyPath, name: str) -> None:
+        self._path = out / FOLDER / f"{name}.json"
+        try:
+            content = json.loads(self._path.read_text())
+        except (FileNotFoundError, ValueError):
+            content = None
+        pairs = content.items() if isinstance(content, dict) else ()
+        self._sent = {str(key): str(value) for key, value in pairs}
+
+    def holds(self, key: str, value: str) -> bool:
+        """Return whether a trial was sent with a status, or the report with a digest."""
+        return self._sent.get(key) == value
+
+    def add(self, key: str, value: str) -> None:
+        """Note that it was sent."""
+        self._sent[key] = value
+        atomic_write(self._path, json.dumps(self._sent, indent=1).encode())
 
 
 class _Target:
-    """A logger, what it was sent, and which epochs of its open runs."""
+    """A logger, what it was sent, and the epochs that it has of open runs."""
 
     def __init__(self, name: str, kind: type[Logger], group: Group) -> None:
         self.name = name
@@ -40,7 +72,7 @@ class _Target:
         self.ended: set[str] = set()
 
     def epoch(self, run: Run, epoch: int, values: Values) -> None:
-        """Send an epoch of a network in training; Ray may tell of it behind its row."""
+        """Send an epoch of a network in training; Ray may report it after its row."""
         if run.key in self.ended:
             return
         if run.key not in self.epochs:
@@ -49,43 +81,40 @@ class _Target:
         self.logger.epoch(run.key, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
-        """End a network that has no trial of its own, and so no row."""
+        """End a network that has no trial of its own, and thus no row."""
         if self.epochs.pop(run.key, None):
             self.logger.end(run.key, epoch, status, {})
 
     def end(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
-        """Send a trial that ended, with the part of its curves that was not sent live."""
+        """Send a trial that ended, with the epochs that were not sent during training."""
         self.ended.add(run.key)
         if self.sent.holds(run.key, row["status"]):
             return
         self.logger.begin(run)
         for epoch in sorted(curves.keys() - self.epochs.pop(run.key, set())):
             self.logger.epoch(run.key, epoch, curves[epoch])
-        self.logger.end(run.key, row["epoch"] or 0, row["status"], _metrics(row))
+        metrics = {
+            name: value
+            for name, value in row.items()
+            if is_metric_column(name) and value is not None and math.isfinite(value)
+        }
+        self.logger.end(run.key, row["epoch"] or 0, row["status"], metrics)
         self.sent.add(run.key, row["status"])
 
 
 class Follower:
-    """Sends the rows of a folder to some loggers; no trial waits for it.
-
-    Args:
-        names: of the loggers.
-        group: of the folder.
-
-    Raises:
-        UserError: a logger cannot be written to.
-    """
+    """Sends the rows of a folder to loggers; no trial waits for it."""
 
     def __init__(self, names: Sequence[str], group: Group) -> None:
         self._out = group.out
-        self._targets = [_Target(name, kind, group) for name, kind in loggers(names).items()]
+        self._targets = [_Target(name, kind, group) for name, kind in load_loggers(names).items()]
         self._read: set[str] = set()
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="loggers", daemon=True)
         self._thread.start()
 
     def send_rows(self, name: str | None = None) -> None:
-        """Send the rows of a file; of all files that were not sent yet unless one is named."""
+        """Send the rows of a file, or of all files that were not sent yet."""
         self._queue.put(lambda: self._send_files(name))
 
     def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
@@ -93,7 +122,7 @@ class Follower:
         self._queue.put(lambda: self._each(lambda target: target.epoch(run, epoch, values)))
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
-        """Send the end of a network that no row tells."""
+        """Send the end of a network that has no row."""
         self._queue.put(lambda: self._each(lambda target: target.end_network(run, epoch, status)))
 
     def close(self) -> None:
@@ -101,7 +130,7 @@ class Follower:
         self.send_rows()
         self._queue.put(None)
         if self._targets and self._thread.is_alive():
-            activity(f"sending to {', '.join(target.name for target in self._targets)}")
+            report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
         self._thread.join()
 
     def _run(self) -> None:
@@ -112,48 +141,42 @@ class Follower:
     def _send_files(self, name: str | None) -> None:
         found = files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
         for each in [path.name.removesuffix(".parquet") for path, _ in found]:
-            # One that is named was written just now, perhaps again: its trial was tried once more.
+            # A file that is named was just written, perhaps again by a retried trial.
             if name is None and each in self._read:
                 continue
             try:
                 trials = read_table(self._out, "trials", each).to_pylist()
                 curves = _curves(self._out, each)
             except (UserError, OSError):
-                continue  # whoever needs the file tells of it
+                continue  # readers that need the file report it
             self._read.add(each)
             for row in trials:
                 end = partial(_Target.end, run=_run_of(row), row=row)
                 self._each(partial(end, curves=curves.get(row["spec_hash"], {})))
 
     def _each(self, send: Callable[[_Target], None]) -> None:
-        """Send to every logger, and give up one that fails: the results are what counts."""
+        """Send to every logger, and drop one that fails: no result may depend on it."""
         for target in list(self._targets):
             try:
                 send(target)
             except Exception as error:
                 self._targets.remove(target)
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 echo(
-                    f"{target.name} takes no more ({reason}); the results are whole, and the same "
-                    "command again sends it what is missing",
+                    f"logging to {target.name} failed ({_first_line(error)}); the results are "
+                    "complete, and the same command again sends what is missing",
                     err=True,
                 )
 
 
 def report_rows(name: str) -> None:
-    """Tell the loggers that a result file is written."""
-    for follower in _following:
+    """Let the loggers send a result file that was written."""
+    for follower in _followers:
         follower.send_rows(name)
 
 
 def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Tell the loggers of an epoch of a network in training, or how the network ended.
-
-    Args:
-        work: what its worker carries out.
-        result: what it reports.
-    """
-    if not _following or work.get("kind") != "network" or "epoch" not in result:
+    """Let the loggers send what a worker reports of a network: an epoch, or its end."""
+    if not _followers or work.get("kind") != "network" or "epoch" not in result:
         return
     values = {
         name: float(value)
@@ -161,7 +184,7 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         if "/" in name and isinstance(value, int | float) and math.isfinite(value)
     }
     run, has_row = _run_of_network(work)
-    for follower in _following:
+    for follower in _followers:
         if not result.get("status"):
             follower.send_epoch(run, result["epoch"], values)
         elif not has_row:
@@ -169,34 +192,61 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def followed(out: Place, sweep: str) -> Iterator[None]:
-    """Let the loggers that are asked for follow a folder while the block runs.
-
-    They are sent all that it holds.
-
-    Args:
-        out: the folder.
-        sweep: identity of its question.
+def followed(out: AnyPath, sweep: str) -> Iterator[None]:
+    """Let the requested loggers follow a folder while the block runs; they get all of its rows.
 
     Raises:
-        UserError: a logger is unknown, not installed, or cannot be written to.
+        UserError: a logger is unknown, not installed, or cannot be reached.
     """
-    names = names_for(out)
+    names = use_loggers(out)
     if not names:
         yield
         return
-    follower = Follower(names, Group.of(out, sweep))
-    _following.append(follower)
+    follower = Follower(names, Group(out, sweep))
+    _followers.append(follower)
     follower.send_rows()
     try:
         yield
     finally:
-        _following.remove(follower)
+        _followers.remove(follower)
         follower.close()
 
 
-def _curves(out: Place, name: str) -> dict[str, dict[int, dict[str, float]]]:
-    """Values by spec hash, epoch and name."""
+def send_figures(names: Sequence[str], out: AnyPath) -> None:
+    """Send the figures in a folder to the loggers that do not have them yet.
+
+    A logger that fails is reported and does no other harm.
+    """
+    paths = [copy for _, copy in files(out / "figures", "*.png")]
+    if not names or not paths:
+        return
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    content = digest.hexdigest()[:16]
+    group = Group(out, identity_of_rows(out) or "")
+    for name, kind in load_loggers(names).items():
+        sent = Sent(out, name)
+        if sent.holds("report", content):
+            continue
+        try:
+            with contextlib.closing(kind(group)) as logger:
+                logger.figures(paths)
+        except Exception as error:
+            reason = _first_line(error)
+            echo(
+                f"sending figures to {name} failed ({reason}); they are in {out}/figures", err=True
+            )
+            continue
+        sent.add("report", content)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
+    """Return the finite values of a file of curves by spec hash, epoch and name."""
     found: dict[str, dict[int, dict[str, float]]] = {}
     for row in read_table(out, "curves", name).to_pylist():
         if row["value"] is not None and math.isfinite(row["value"]):
@@ -205,28 +255,20 @@ def _curves(out: Place, name: str) -> dict[str, dict[int, dict[str, float]]]:
     return found
 
 
-def _metrics(row: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: value
-        for name, value in row.items()
-        if is_metric_column(name) and value is not None and math.isfinite(value)
-    }
-
-
 def _run_of(row: Mapping[str, Any]) -> Run:
     slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
-    name = name_of(row["rung_label"], row["network_seed"], row["head_seed"])
-    return Run(row["spec_hash"], name, settings_of(slots))
+    name = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
+    return Run(row["spec_hash"], name, flatten_settings(slots))
 
 
 def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:
-    """The run of a network in training, and whether it is that of a trial, which has a row."""
+    """Return the run of a network in training, and whether it is a trial, which has a row."""
     own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
     first = own or (work["trials"] or work["dependents"])[0]
     spec = TrialSpec.build(**first["spec"])
     if own is not None:
-        name = name_of(own["label"], spec.network.seed, None)
-        return Run(spec.hash, name, settings_of(own["spec"])), True
+        name = format_run_name(own["label"], spec.network.seed, None)
+        return Run(spec.hash, name, flatten_settings(own["spec"])), True
     slots = {slot: first["spec"][slot] for slot in ("data", "network")}
-    name = name_of(f"network {spec.network.method}", spec.network.seed, None)
-    return Run(spec.network_id, name, settings_of(slots)), False
+    name = format_run_name(f"network {spec.network.method}", spec.network.seed, None)
+    return Run(spec.network_id, name, flatten_settings(slots)), False

@@ -1,4 +1,4 @@
-"""MLflow: an experiment a folder of results, on the server or in the database that MLflow takes."""
+"""MLflow: an experiment for each folder, on the server or database of its own settings."""
 
 import logging
 import time
@@ -14,47 +14,45 @@ from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
 
 _KEY, _NAME = "tune_calib.trial", "mlflow.runName"
 _MOST = 100  # parameters of one request
-_LONGEST = 6000  # letters of a parameter
+_LONGEST = 6000  # characters of a parameter
 
 
 class MLflow(Logger):
-    """A run a trial, found again by a tag; the figures are artifacts of a run ``report``."""
+    """A run for each trial, identified by a tag; figures are artifacts of a run ``report``."""
 
     def __init__(self, group: Group) -> None:
-        """Find or make the experiment.
+        """Find or create the experiment.
 
         Raises:
             UserError: MLflow refuses it.
         """
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells of each of its tables
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs each of its tables
         self._client = MlflowClient()
         self._runs: dict[str, str] = {}
         self._sweep = group.sweep
         try:
-            found = self._client.get_experiment_by_name(group.name)
-            self._experiment = (
-                found.experiment_id if found else self._client.create_experiment(group.name)
-            )
+            old = self._client.get_experiment_by_name(group.name)
+            new = old.experiment_id if old else self._client.create_experiment(group.name)
+            self._experiment = new
         except MlflowException as error:
-            told = str(error).splitlines()[0]
-            raise UserError(f"`log` mlflow: {told}; MLFLOW_TRACKING_URI says where it is") from None
+            reason = str(error).splitlines()[0]
+            raise UserError(f"`log` mlflow: {reason}; check MLFLOW_TRACKING_URI") from None
 
     def begin(self, run: Run) -> None:
-        """Find or make the run."""
+        """Find or create the run."""
         if run.key in self._runs:
             return
-        self._runs[run.key] = self._found(run.key, run.name)
-        told = [Param(name, str(value)[:_LONGEST]) for name, value in run.settings.items()]
-        for first in range(0, len(told), _MOST):
-            self._client.log_batch(self._runs[run.key], params=told[first : first + _MOST])
+        self._runs[run.key] = self._find_run(run.key, run.name)
+        parameters = [Param(name, str(value)[:_LONGEST]) for name, value in run.settings.items()]
+        for first in range(0, len(parameters), _MOST):
+            self._client.log_batch(self._runs[run.key], params=parameters[first : first + _MOST])
 
-    def _found(self, key: str, name: str) -> str:
+    def _find_run(self, key: str, name: str) -> str:
         tag = f"{self._sweep} {key}"
-        found = self._client.search_runs([self._experiment], f"tags.`{_KEY}` = '{tag}'")
-        if found:
-            return str(found[0].info.run_id)
-        made = self._client.create_run(self._experiment, tags={_KEY: tag, _NAME: name})
-        return str(made.info.run_id)
+        runs = self._client.search_runs([self._experiment], f"tags.`{_KEY}` = '{tag}'") or [
+            self._client.create_run(self._experiment, tags={_KEY: tag, _NAME: name})
+        ]
+        return str(runs[0].info.run_id)
 
     def epoch(self, key: str, epoch: int, values: Values) -> None:
         """Log a point of each curve."""
@@ -70,14 +68,14 @@ class MLflow(Logger):
         self._client.set_terminated(run_id, "FINISHED" if status == "done" else "FAILED")
 
     def figures(self, paths: Sequence[Path]) -> None:
-        """Keep them as artifacts."""
-        run_id = self._found("report", "report")
+        """Store them as artifacts."""
+        run_id = self._find_run("report", "report")
         for path in paths:
             self._client.log_artifact(run_id, str(path), "figures")
         self._client.set_terminated(run_id)
 
     def close(self) -> None:
-        """Say of what was left open that it was stopped; it may go on later."""
+        """Mark open runs as stopped; they may continue later."""
         for run_id in self._runs.values():
             self._client.set_terminated(run_id, "KILLED")
         self._runs.clear()

@@ -19,19 +19,21 @@ class TensorBoard(Logger):
     """A folder of event files a run: curves, final metrics as ``final/...``, settings."""
 
     def __init__(self, group: Group) -> None:
-        """Take the folder of the results.
+        """Set the folder of the event files.
 
         Raises:
-            UserError: it is none of this machine.
+            UserError: the folder of the results is not on this machine.
         """
         if not isinstance(group.out, Path):
-            raise UserError("`log` tensorboard writes files beside the results: `out` is a URL")
+            raise UserError(
+                "`log` tensorboard writes local files: name a folder instead of a URL as `out`"
+            )
         self._folder = group.out / FOLDER
         self._writers: dict[str, SummaryWriter] = {}
         self._runs: dict[str, Run] = {}
 
     def begin(self, run: Run) -> None:
-        """Open its event file."""
+        """Open the event file of a run."""
         if run.key not in self._writers:
             name = re.sub(r"[^\w.+-]+", "-", run.name)
             self._writers[run.key] = SummaryWriter(str(self._folder / f"{name}-{run.key[:8]}"))
@@ -44,10 +46,13 @@ class TensorBoard(Logger):
         self._writers[key].flush()
 
     def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
-        """Write settings and final metrics, for its page of hyper-parameters too."""
+        """Write settings and final metrics, also for the page of hyper-parameters."""
         writer, run = self._writers.pop(key), self._runs.pop(key)
         final = {f"final/{name}": value for name, value in metrics.items()}
-        for summary in hparams({**run.settings, "status": status}, _shown(final)):
+        # A page of hyper-parameters with all metrics would have hundreds of columns.
+        columns = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
+        shown = {name: value for name, value in final.items() if name in columns}
+        for summary in hparams({**run.settings, "status": status}, shown):
             writer.file_writer.add_summary(summary)
         for name, value in final.items():
             writer.add_scalar(name, value, epoch)
@@ -63,13 +68,7 @@ class TensorBoard(Logger):
                 writer.add_image(path.stem, pixels, dataformats="HWC")
 
     def close(self) -> None:
-        """Close what was left open."""
+        """Close the open event files."""
         for writer in self._writers.values():
             writer.close()
         self._writers.clear()
-
-
-def _shown(final: Values) -> dict[str, float]:
-    """What the page of hyper-parameters has columns of; of all, it would have hundreds."""
-    wanted = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
-    return {name: value for name, value in final.items() if name in wanted}

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run a trial; where and how it is sent, its own variables say (WANDB_...)."""
+"""Weights & Biases: a run for each trial; its own variables (WANDB_...) say where it is sent."""
 
 import hashlib
 import os
@@ -15,31 +15,31 @@ PROJECT = "tune-calib"
 
 
 class WeightsAndBiases(Logger):
-    """Runs of one group; the figures are images of a run ``report``."""
+    """Runs of one group; figures are images of a run ``report``."""
 
     def __init__(self, group: Group) -> None:
-        """Refuse where nobody is logged in.
+        """Check the login.
 
         Raises:
-            UserError: it would be sent, and there is no key.
+            UserError: the runs would be sent, and nobody is logged in.
         """
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
-                "`log` wandb: it knows no key; log in (wandb login), or set WANDB_MODE=offline"
+                "`log` wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline"
             )
         self._group = group
         self._runs: dict[str, Any] = {}
 
     def begin(self, run: Run) -> None:
-        """Begin it, or go on."""
+        """Begin or continue the run."""
         if run.key not in self._runs:
             begun = self._runs[run.key] = self._run(run.key, run.name, dict(run.settings))
-            # Its own steps only grow, and an epoch may come late.
+            # Its own steps never decrease, but an epoch may arrive late.
             begun.define_metric("*", step_metric="epoch")
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
-        # The same trial of two folders is two runs, and of one folder one.
+        # One trial in two folders is two runs; sent twice from one folder, it is one.
         identity = hashlib.sha256(f"{self._group.name} {self._group.sweep} {key}".encode())
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
@@ -70,7 +70,7 @@ class WeightsAndBiases(Logger):
         run.finish()
 
     def close(self) -> None:
-        """Send what was left open; it may go on later."""
+        """Finish open runs; they may continue later."""
         for run in self._runs.values():
             run.finish(exit_code=1)
         self._runs.clear()

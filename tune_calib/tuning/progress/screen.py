@@ -1,6 +1,6 @@
-"""The screen of a process: what its driver does is shown here, and written for those who watch.
+"""The screen of a process, which shows its progress here and writes it for watchers elsewhere.
 
-There is one screen a process; who asks for another is given the one that is there.
+A process has one screen; nested requests get the one that is open.
 """
 
 import contextlib
@@ -11,71 +11,67 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tune_calib.errors import UserError
-from tune_calib.progress import Activity, listening
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.names import PROGRESS
-from tune_calib.tuning.progress.shown import shown_here
-from tune_calib.tuning.progress.work import Work
+from tune_calib.tuning.progress.display import open_display
+from tune_calib.tuning.progress.tracker import Tracker
 
 if TYPE_CHECKING:
-    from tune_calib.paths import Place
+    from tune_calib.paths import AnyPath
 
 FILE_EVERY_S = 2.0
 REMOTE_EVERY_S = 20.0
-"""Seconds between two versions of the file that others watch: an object store asks a price."""
+"""Seconds between two versions of the file for watchers: object stores charge for each."""
 
-HEAR_EVERY_S = 1.0
-"""Seconds between two questions to the Ray trials what they do."""
+POLL_EVERY_S = 1.0
+"""Seconds between two reads of the workers' events."""
 
 
 class Screen:
-    """What one process shows of its work.
+    """The progress of this process and its display.
 
     Args:
-        title: of what is done, e.g. ``ablate mac_cal``.
+        title: of the command, e.g. ``ablate mac_cal``.
     """
 
     def __init__(self, title: str) -> None:
-        self.work = Work(title)
-        self._shown = shown_here()
+        self.tracker = Tracker(title)
+        self._display = open_display()
 
     @contextlib.contextmanager
     def open(self) -> Iterator[None]:
-        """Show until the block ends."""
+        """Show progress while the block runs."""
         try:
-            with listening(self._hear), _repeated(self._draw, self._shown.every_s):
+            with listening(self._receive), _repeated(self._draw, self._display.every_s):
                 self._draw()
                 yield
         finally:
-            self._shown.close()
+            self._display.close()
 
     def hidden(self) -> contextlib.AbstractContextManager[None]:
         """Leave the terminal to another program while the block runs."""
-        return self._shown.hidden()
+        return self._display.hidden()
 
-    def _hear(self, activity: Activity) -> None:
-        self.work.show(activity)
-        if activity.at_once:
+    def _receive(self, event: ProgressEvent) -> None:
+        self.tracker.set_event(event)
+        if event.at_once:
             self._draw(at_once=True)
 
     def _draw(self, at_once: bool = False) -> None:
-        self._shown.draw(self.work.record(), at_once)
+        self._display.draw(self.tracker.record(), at_once)
 
     @contextlib.contextmanager
-    def kept_in(self, folder: "Place") -> Iterator[None]:
-        """Let others watch: write the state of things into a folder while the block runs.
-
-        Args:
-            folder: whose driver this process is.
-        """
+    def written_to(self, folder: "AnyPath") -> Iterator[None]:
+        """Write the record for watchers of a folder while the block runs."""
         every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
 
         def write() -> None:
-            # One that was moved is not made again; the driver notices.
+            # A folder that was moved is not created again; the driver notices.
             if isinstance(folder, Path) and not folder.is_dir():
                 return
-            # Nothing is lost with it: on a full disk the trials themselves tell.
+            # No result is lost with it; on a full disk the trials themselves fail.
             with contextlib.suppress(UserError):
-                self.work.record(every_s).write(folder)
+                self.tracker.record(every_s).write(folder)
 
         try:
             with _repeated(write, every_s):
@@ -92,33 +88,33 @@ class Screen:
         total: int,
         unit: str,
         kinds: Mapping[str, int],
-        hear: Callable[[Sequence[str]], Mapping[str, Activity]] | None = None,
+        read_events: Callable[[Sequence[str]], Mapping[str, ProgressEvent]] | None = None,
     ) -> Iterator[None]:
-        """Show a bar, and what runs, while the block carries Ray trials out.
+        """Show a bar and the running Ray trials while the block executes them.
 
         Args:
-            title: what they do, e.g. ``networks and heads``.
-            total: what the bar goes to.
-            unit: what it counts, e.g. ``trials``.
-            kinds: how much there is to do of each kind of Ray trial.
-            hear: asks Ray trials, by their names, what they do.
+            title: of the phase, e.g. ``networks and heads``.
+            total: units of the bar.
+            unit: of the bar, e.g. ``trials``.
+            kinds: the total of each kind of Ray trial.
+            read_events: returns the latest events of Ray trials by name.
         """
-        self.work.begin(title, total, unit, kinds)
+        self.tracker.begin(title, total, unit, kinds)
         started = time.monotonic()
 
-        def listen() -> None:
-            if hear is not None and (running := self.work.running):
-                self.work.hear(hear(running))
+        def poll() -> None:
+            if read_events is not None and (running := self.tracker.running):
+                self.tracker.update(read_events(running))
 
-        from tune_calib.tuning.progress.view import summary
+        from tune_calib.tuning.progress.view import format_summary
 
         try:
-            with _repeated(listen, HEAR_EVERY_S):
+            with _repeated(poll, POLL_EVERY_S):
                 yield
-            # Of one that was stopped, how to go on is the last word.
-            self._shown.say(summary(self.work.record(), time.monotonic() - started))
+            # Not after an interrupt, whose last line says how to go on.
+            self._display.print(format_summary(self.tracker.record(), time.monotonic() - started))
         finally:
-            self.work.begin("", 0, "", {})
+            self.tracker.begin("", 0, "", {})
 
 
 _screens: list[Screen] = []
@@ -126,11 +122,7 @@ _screens: list[Screen] = []
 
 @contextlib.contextmanager
 def screen(title: str = "") -> Iterator[Screen]:
-    """The screen of this process; if there is none, one that lasts as long as the block.
-
-    Args:
-        title: of what is done; of a screen that is there the title stays.
-    """
+    """Use the screen of this process; open one for the block if there is none."""
     if _screens:
         yield _screens[-1]
         return
@@ -144,35 +136,31 @@ def screen(title: str = "") -> Iterator[Screen]:
 
 
 @contextlib.contextmanager
-def at_work(folder: "Place") -> Iterator[None]:
-    """Show the work of the driver of a folder, also to those who watch the folder.
-
-    Args:
-        folder: which this process holds the lock of.
-    """
-    with screen() as shown, shown.kept_in(folder):
+def show_driver(folder: "AnyPath") -> Iterator[None]:
+    """Show the driver of a folder, which this process has locked, here and to watchers."""
+    with screen() as own, own.written_to(folder):
         yield
 
 
 def show_entry(entry: str) -> None:
-    """Show which entry of a sweep file is carried out."""
-    if (work := working()) is not None:
-        work.show_entry(entry)
+    """Show the current entry of an experiment file."""
+    if (tracker := current_tracker()) is not None:
+        tracker.set_entry(entry)
 
 
-def working() -> Work | None:
-    """What is shown; None where nobody looks."""
-    return _screens[-1].work if _screens else None
+def current_tracker() -> Tracker | None:
+    """Return the tracker of the open screen, if there is one."""
+    return _screens[-1].tracker if _screens else None
 
 
 @contextlib.contextmanager
-def _repeated(what: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Do something again and again beside the block."""
+def _repeated(action: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Repeat an action in a thread while the block runs."""
     is_over = threading.Event()
 
     def run() -> None:
         while not is_over.wait(every_s):
-            what()
+            action()
 
     thread = threading.Thread(target=run, daemon=True, name="tune-calib screen")
     thread.start()

@@ -1,39 +1,57 @@
-"""Watching the driver of a folder from elsewhere: another terminal, or another node."""
+"""Watch the driver of a folder from another terminal or another node."""
 
 import os
 import socket
 import time
 
-from tune_calib.paths import Place
-from tune_calib.tuning.progress.progress import Progress, read_progress
-from tune_calib.tuning.progress.shown import shown_here
+from pydantic import TypeAdapter, ValidationError
+
+from tune_calib.errors import DamagedFileError
+from tune_calib.paths import AnyPath, refuse_special
+from tune_calib.spec.names import PROGRESS
+from tune_calib.tuning.progress.display import open_display
+from tune_calib.tuning.progress.tracker import Progress
+from tune_calib.tuning.progress.view import format_line
 
 SILENT_S = 120.0
-"""Seconds without a word from a driver elsewhere, beyond those that it takes between two, after
-which it is taken for dead: clocks of two machines may differ by some."""
+"""Seconds beyond ``every_s`` after which a silent driver elsewhere counts as dead: the clocks of
+two machines may differ."""
 
-_STILL_S = 900.0
-"""As ``SILENT_S``, of a driver of this machine whose process is there: it may be starved by others,
-or another process may have its number by now."""
+_BUSY_S = 900.0
+"""As ``SILENT_S``, if its process runs on this machine: others may starve it, or another process
+may have its number by now."""
 
 _GONE_S = 10.0
-"""As ``SILENT_S``, of a driver of this machine whose process is not there."""
+"""As ``SILENT_S``, if there is no such process on this machine."""
 
-LOOK_EVERY_S = 1.0
+READ_EVERY_S = 1.0
+
+
+def read_progress(folder: AnyPath) -> Progress | None:
+    """Return the last record of a folder's driver, or None if there is no driver.
+
+    Raises:
+        DamagedFileError: the file is damaged.
+    """
+    path = folder / PROGRESS
+    if not path.exists():
+        return None
+    refuse_special(path)
+    try:
+        return TypeAdapter(Progress).validate_json(path.read_bytes(), strict=True)
+    except FileNotFoundError:  # it ended meanwhile
+        return None
+    except ValidationError:
+        raise DamagedFileError(f"{path} is damaged; remove it if no driver is at work") from None
 
 
 def is_dead(record: Progress, now: float) -> bool:
-    """Whether a driver has ended without a word.
-
-    Args:
-        record: its last word.
-        now: seconds since 1970.
-    """
+    """Return whether a driver ended without removing its file, at a time in seconds since 1970."""
     silent_s = now - record.written - record.every_s
     if record.host != socket.gethostname():
         return silent_s > SILENT_S
-    # Containers may share a name, not their processes: one that still speaks is alive.
-    return silent_s > (_STILL_S if _is_running(record.process) else _GONE_S)
+    # Containers may share a host name but not their processes, so a missing process may be alive.
+    return silent_s > (_BUSY_S if _is_running(record.process) else _GONE_S)
 
 
 def _is_running(process: int) -> bool:
@@ -41,42 +59,33 @@ def _is_running(process: int) -> bool:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # it belongs to another user
         return True
     return True
 
 
-def told_of_driver(folder: Place) -> str:
-    """What the driver of a folder does, or that it died, in a line; nothing if none is at work."""
+def describe_driver(folder: AnyPath) -> str:
+    """Return a line on what the driver of a folder does, or that it died; empty without one."""
     record = read_progress(folder)
     if record is None:
         return ""
-    from tune_calib.tuning.progress.view import line
-
     where = f"process {record.process} on {record.host}"
     if is_dead(record, time.time()):
         ago = round(time.time() - record.written)
         return f"its driver ({where}) died: it last wrote {ago} s ago"
-    return f"at work ({where}): {line(record)}"
+    return f"at work ({where}): {format_line(record)}"
 
 
-def watch(folder: Place) -> bool:
-    """Show what the driver of a folder does until it ends.
-
-    Args:
-        folder: of its results.
-
-    Returns:
-        Whether the driver ended by itself; not if it died.
-    """
-    shown, is_first = shown_here(), True
+def watch(folder: AnyPath) -> bool:
+    """Show the driver of a folder until it ends; return False if it died."""
+    display, is_first = open_display(), True
     try:
         while (record := read_progress(folder)) is not None:
             if is_dead(record, time.time()):
                 return False
-            shown.draw(record, at_once=is_first)
+            display.draw(record, at_once=is_first)
             is_first = False
-            time.sleep(LOOK_EVERY_S)
+            time.sleep(READ_EVERY_S)
     finally:
-        shown.close()
+        display.close()
     return True

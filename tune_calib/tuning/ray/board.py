@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
-from tune_calib.progress import Activity, listen
+from tune_calib.progress import ProgressEvent, add_listener
 
 _PREFIX = "tune_calib/board"
 _SEND_EVERY_S = 0.5
@@ -24,7 +24,7 @@ class _Post:
 
     def __init__(self) -> None:
         self._key = b""
-        self._said: Activity | None = None
+        self._said: ProgressEvent | None = None
         self._is_begun = False
 
     def send_under(self, key: bytes) -> None:
@@ -32,10 +32,10 @@ class _Post:
         self._key, self._said = key, None
         if not self._is_begun:
             self._is_begun = True
-            listen(self._hear)
+            add_listener(self._hear)
             threading.Thread(target=self._run, daemon=True, name="tune-calib board").start()
 
-    def _hear(self, said: Activity) -> None:
+    def _hear(self, said: ProgressEvent) -> None:
         self._said = said
 
     def _run(self) -> None:
@@ -65,14 +65,14 @@ def tell(board: str, name: str) -> None:
         _post.send_under(_key(board, name))
 
 
-def told(board: str, names: Sequence[str]) -> Mapping[str, Activity]:
+def told(board: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
     """What Ray trials do, by name; nothing of those that said nothing yet."""
     found = {}
     for name in names:
         with contextlib.suppress(Exception):  # as above
             plain = _internal_kv_get(_key(board, name))
             if plain is not None:
-                found[name] = Activity(**json.loads(plain))
+                found[name] = ProgressEvent(**json.loads(plain))
     return found
 
 

@@ -17,8 +17,8 @@ import torch
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
-from tune_calib.paths import place
-from tune_calib.progress import Activity
+from tune_calib.paths import parse_path
+from tune_calib.progress import ProgressEvent
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.request import check_share
@@ -146,7 +146,7 @@ class Executor(Protocol):
     def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> Pool:
         """Return a pool of at most so many workers with some resources each."""
 
-    def told(self, board: str, names: Sequence[str], /) -> Mapping[str, Activity]:
+    def told(self, board: str, names: Sequence[str], /) -> Mapping[str, ProgressEvent]:
         """What trials do, by name; nothing of those that said nothing yet."""
 
     def forget(self, board: str, /) -> None:
@@ -228,7 +228,7 @@ def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
     """Write what trials died of to ``CRASHES``; nothing is written if none did."""
     if errors:
         with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
-            atomic_write(place(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
+            atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
 
 
 def last_line(error: BaseException) -> str:

@@ -5,8 +5,8 @@ from typing import Any
 
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.store import Store
-from tune_calib.paths import place
-from tune_calib.tuning.progress.work import TRIALS
+from tune_calib.paths import parse_path
+from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import OVER, Executor, Resources, configuration, last_line
 from tune_calib.tuning.ray.plan import Plan, RayTrial
 from tune_calib.tuning.ray.progress import carried_out
@@ -23,7 +23,7 @@ class PlanFeed:
 
     def __init__(self, plan: Plan, circumstances: Circumstances) -> None:
         self.circumstances = circumstances
-        self.store = Store(place(circumstances.store))
+        self.store = Store(parse_path(circumstances.store))
         self.ready = deque(plan.networks)
         self.waiting: dict[str, list[RayTrial]] = {}
         for population in plan.populations:

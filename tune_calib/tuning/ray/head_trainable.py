@@ -28,7 +28,7 @@ from tune_calib.engine.evaluate import (
 from tune_calib.engine.given import refuse_better
 from tune_calib.engine.parts import in_parts
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
-from tune_calib.progress import activity
+from tune_calib.progress import report_progress
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
@@ -81,7 +81,7 @@ class HeadTrainable(SpecTrainable):
         else:
             splits = lambda: (self.development(), self.test_split())  # noqa: E731
             bank = ensure_bank(self.spec, key, self.store, splits, self.device)
-        if self.spec.network.is_given:
+        if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
         self.base = regime_of_bank(bank, key)
@@ -112,7 +112,7 @@ class HeadTrainable(SpecTrainable):
             values = {name: values.tolist() for name, values in report.items()}
             self.history.append(values)
             epochs = self.trainer.slot.epochs
-            activity("epoch", self.trainer.epoch, epochs, _means(values))
+            report_progress("epoch", self.trainer.epoch, epochs, _means(values))
 
     def _select_metrics(self) -> dict[str, float]:
         """``select`` metrics of the first head: what a scheduler of single heads watches."""

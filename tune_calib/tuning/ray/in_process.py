@@ -16,8 +16,8 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from tune_calib.errors import RefusedError
-from tune_calib.paths import place
-from tune_calib.progress import Activity, listening
+from tune_calib.paths import parse_path
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.folders import refuse_moved
 from tune_calib.spec import plugins
 from tune_calib.tuning.loggers.follow import report_network
@@ -45,7 +45,7 @@ class InProcess:
 
     def __init__(self) -> None:
         self._worker = Worker()
-        self._doing: tuple[str, Activity] | None = None
+        self._doing: tuple[str, ProgressEvent] | None = None
 
     def run(
         self,
@@ -74,7 +74,7 @@ class InProcess:
         """As ``Executor.pool``; it has one worker, whatever its size."""
         return Queue(self, circumstances)
 
-    def told(self, board: str, names: Sequence[str]) -> Mapping[str, Activity]:
+    def told(self, board: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """What the trial that runs does."""
         return dict([doing]) if (doing := self._doing) is not None else {}
 
@@ -118,7 +118,7 @@ class InProcess:
         return result, None
 
     def _to_the_end(self, config: dict[str, Any]) -> dict[str, Any]:
-        out, sweep = place(config["run"]["out"]), config["run"]["sweep"]
+        out, sweep = parse_path(config["run"]["out"]), config["run"]["sweep"]
         looked, result = -math.inf, dict[str, Any]()
         self._worker.take_up(config)
         while not result.get(DONE):
@@ -129,7 +129,7 @@ class InProcess:
             report_network(config["work"], result)
         return result
 
-    def _hear(self, name: str, activity: Activity) -> None:
+    def _hear(self, name: str, activity: ProgressEvent) -> None:
         self._doing = name, activity
 
 

@@ -22,8 +22,8 @@ from ray.tune.search import Searcher
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import place
-from tune_calib.progress import Activity, activity
+from tune_calib.paths import parse_path
+from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.follow import report_network
 from tune_calib.tuning.ray import board
@@ -126,7 +126,7 @@ def ray_session(
     given = {**(environment if address else {}), **everywhere}
     is_given = given and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
-    activity(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
+    report_progress(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
         with contextlib.nullcontext() if address else _protected():
             ray.init(
@@ -150,7 +150,7 @@ def ray_session(
         with _watched_node():
             yield
     finally:
-        activity("stopping Ray")
+        report_progress("stopping Ray")
         ray.shutdown()
 
 
@@ -275,7 +275,7 @@ class _Watcher(tune.Callback):
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         """Look at the folder once a second: Ray steps more often."""
         if time.monotonic() - self._last >= 1:
-            refuse_moved(place(self.run.out), self.run.sweep)
+            refuse_moved(parse_path(self.run.out), self.run.sweep)
             self._last = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
@@ -310,7 +310,7 @@ class RayExecutor:
         halving: Halving | None = None,
     ) -> list[Exception]:
         """As ``Executor.run``."""
-        activity("starting workers")
+        report_progress("starting workers")
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
         )
@@ -321,10 +321,10 @@ class RayExecutor:
 
     def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> Pool:
         """As ``Executor.pool``."""
-        activity("starting workers")
+        report_progress("starting workers")
         return Pool(size, resources, circumstances)
 
-    def told(self, board_name: str, names: Sequence[str]) -> Mapping[str, Activity]:
+    def told(self, board_name: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """As ``Executor.told``."""
         return board.told(board_name, names)
 

@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from tune_calib.engine.look import Looker
 from tune_calib.engine.shifts import shifted_bank_key
-from tune_calib.paths import place
-from tune_calib.progress import activity
+from tune_calib.paths import parse_path
+from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.network import Precision
-from tune_calib.tuning.progress.work import TRIALS
+from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.called import rungs
 from tune_calib.tuning.ray.executor import OVER, Executor, configuration, last_line
 from tune_calib.tuning.ray.plan import plain
@@ -117,7 +117,7 @@ class LookTrainable(SpecTrainable):
         """Look at every trial, and write what is found."""
         rows = []
         for number, (trial, told) in enumerate(zip(self.trials, self.work["rows"], strict=True)):
-            activity("looking at it", number, len(self.trials))
+            report_progress("looking at it", number, len(self.trials))
             self.looker.refuse_other(trial.spec, told)
             if self.work["shift"] is None:
                 rows += self.looker.intervals(trial.spec, self.work["resamples"])
@@ -125,7 +125,7 @@ class LookTrainable(SpecTrainable):
                 rows += self.looker.rows_on(self.work["shift"], trial.spec, self.work["resamples"])
         table: TableName = "intervals" if self.work["shift"] is None else "shifts"
         if rows:
-            out = place(self.circumstances.out)
+            out = parse_path(self.circumstances.out)
             refuse_moved(out, self.circumstances.sweep)
             write_table(out, table, self.name, pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}

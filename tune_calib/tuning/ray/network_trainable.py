@@ -29,7 +29,7 @@ from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest
 from tune_calib.errors import DivergedError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.tuning.profile import profiled_epoch, write_profile
@@ -72,7 +72,7 @@ class NetworkTrainable(SpecTrainable):
         watch = Stopwatch()
         report = run.step(watch)
         if report is not None:
-            out = place(self.circumstances.out)
+            out = parse_path(self.circumstances.out)
             write_profile(out, self.spec, len(self.splits.train), watch.seconds)
         return report
 
@@ -126,7 +126,7 @@ class NetworkTrainable(SpecTrainable):
         """
         if self.spec.data.imported is not None:
             return bank_logits(self._clean_bank(), self.device), regime_of_train(about)
-        needs_bank = self.spec.network.is_given or any(t.spec.posthoc for t in self.trials)
+        needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
         # On other threads than a bank's, last digits would depend on who made it.
         is_alike = self._threads() == HEAD_THREADS
         # Where nothing can be kept, each makes its own pass.

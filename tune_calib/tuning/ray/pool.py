@@ -8,7 +8,7 @@ import ray
 from ray.exceptions import RayActorError, RayTaskError
 
 from tune_calib.errors import RefusedError
-from tune_calib.paths import place
+from tune_calib.paths import parse_path
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.ray import board
 from tune_calib.tuning.ray.executor import Resources, configuration, keep_tracebacks, last_line
@@ -99,7 +99,7 @@ class Pool:
         while True:
             over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
             if not over:
-                refuse_moved(place(self._run.out), self._run.sweep)
+                refuse_moved(parse_path(self._run.out), self._run.sweep)
                 continue
             actor, job = self._running.pop(over[0])
             error = _error(over[0])

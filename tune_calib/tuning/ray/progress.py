@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tune_calib.tuning.loggers.follow import report_rows
-from tune_calib.tuning.progress.screen import screen, working
+from tune_calib.tuning.progress.screen import current_tracker, screen
 from tune_calib.tuning.ray.executor import Executor
 
 
@@ -39,7 +39,7 @@ def begun(work: Mapping[str, Any]) -> None:
     Args:
         work: its configuration, as ``plan.RayTrial.config`` gives it.
     """
-    if (shown := working()) is not None:
+    if (shown := current_tracker()) is not None:
         kind = str(work["kind"])
         weight = 1 if kind == "network" else len(work["trials"])
         shown.start(work["name"], work["told"], f"{kind}s", weight)
@@ -53,7 +53,7 @@ def ended(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
         statuses: how its trials ended.
     """
     report_rows(work["name"])
-    if (shown := working()) is not None:
+    if (shown := current_tracker()) is not None:
         shown.end(work["name"], statuses)
 
 

@@ -20,21 +20,21 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
-from tune_calib.paths import place
-from tune_calib.progress import activity
+from tune_calib.paths import parse_path
+from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_results
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.plugins import Plugin
-from tune_calib.spec.settings import effective
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.rows import Circumstances, TrialResult, bin_rows, curve_rows, trial_row
-from tune_calib.tuning.taken_in import taken_in
+from tune_calib.tuning.resolve import resolve_files
 
 DONE = "done"
 """Whether a report is the last one of its trial, by the name that Ray Tune gives it."""
@@ -76,7 +76,7 @@ class SpecTrainable:
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
         self.device = torch.device(self.circumstances.device)
-        self.store = Store(place(self.circumstances.store))
+        self.store = Store(parse_path(self.circumstances.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
         require_environment(self.spec)
@@ -94,11 +94,11 @@ class SpecTrainable:
         slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
         if cls.method is not None:
             slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
-        asked = Asked(slots).suited(config.get("recipe"))
+        asked = ResolvedRequest(slots).with_recipe(config.get("recipe"))
         if run := config.get("run"):
             root = Path(run["data_root"]) if run.get("data_root") else None
-            asked = taken_in(asked, root, place(run["store"]))
-        spec = effective(asked.given, asked.recipe, config.get("own_recipes", False))
+            asked = resolve_files(asked, root, parse_path(run["store"]))
+        spec = resolve_spec(asked.overrides, asked.recipe, config.get("own_recipes", False))
         plain = spec.model_dump(mode="json")
         return {"spec": plain, "rung": 0, "label": cls.method or "network"}
 
@@ -187,8 +187,8 @@ class SpecTrainable:
             "curves": [row for t, o in results for row in curve_rows(t, o)],
             "bins": [row for t, o in results for row in bin_rows(t, o)],
         }
-        refuse_moved(place(self.circumstances.out), self.circumstances.sweep)
-        write_results(place(self.circumstances.out), self.name, tables, samples)
+        refuse_moved(parse_path(self.circumstances.out), self.circumstances.sweep)
+        write_results(parse_path(self.circumstances.out), self.name, tables, samples)
 
 
 def _trial(plain: Mapping[str, Any]) -> PlannedTrial:
@@ -204,7 +204,7 @@ def evaluated(
 ) -> TrialResult:
     """The result of a trial from the logits of its classifier before the post-hoc method."""
     method = trial.spec.posthoc and METHODS[trial.spec.posthoc.method].title
-    activity(f"fitting {method}" if method else "evaluating")
+    report_progress(f"fitting {method}" if method else "evaluating")
     evaluation: Evaluation | None = evaluate_one(logits, trial.spec.posthoc, known)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")

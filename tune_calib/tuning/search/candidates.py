@@ -5,11 +5,11 @@ from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.results.selection import BASELINE
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.ladder import PlannedTrial, Rung, refuse_unknown, spec_of
+from tune_calib.spec.ladder import PlannedTrial, Rung, build_spec, refuse_unknown
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES, Choice, Point, Space
 from tune_calib.spec.trial import TrialSpec
 
@@ -17,7 +17,7 @@ NO_RUNG = -1
 
 
 class Candidates:
-    """What a search tries: each point of the space, under every seed.
+    """The trials of a search: each point of the space under every seed.
 
     Args:
         method: whose space it is.
@@ -27,19 +27,21 @@ class Candidates:
         UserError: the method or a setting is unknown, or a setting is out of range.
     """
 
-    def __init__(self, method: str, asked: Asked) -> None:
+    def __init__(self, method: str, asked: ResolvedRequest) -> None:
         self.kind = METHODS[method].kind
-        if self.kind == "network" and asked.is_given:
+        if self.kind == "network" and asked.is_frozen:
             raise UserError(
-                f"a search of {method} trains networks, and a given one (network.epochs=0) is not "
+                f"a search of {method} trains networks, and a frozen one (network.epochs=0) is not "
                 "trained; search a head or post-hoc method"
             )
         if self.kind == "posthoc" and not METHODS[method].params.model_fields:
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.asked = asked
-        refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.given)
-        fixed = {f"{slot}.{key}": v for slot, own in asked.given.items() for key, v in own.items()}
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.overrides)
+        fixed = {
+            f"{slot}.{key}": v for slot, own in asked.overrides.items() for key, v in own.items()
+        }
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
@@ -58,11 +60,7 @@ class Candidates:
         return own | {origin for origin in origins if origin is not None}
 
     def refuse_empty(self) -> None:
-        """Refuse a search that has nothing to choose.
-
-        Raises:
-            UserError: every setting of the space is given.
-        """
+        """Refuse a search that has nothing to choose."""
         if not self.space.settings:
             raise UserError(
                 f"every setting of the space of {self.method} is given: nothing is left to search; "
@@ -70,7 +68,7 @@ class Candidates:
             )
 
     def first(self) -> list[dict[str, Choice]]:
-        """The method's defaults on the data set, then further published values, none twice."""
+        """Return the method's defaults on the data set, then other published values, none twice."""
         points: list[dict[str, Choice]] = []
         for published in ({}, *self.space.first):
             point = self.space.active({**self.defaults, **published})
@@ -79,33 +77,28 @@ class Candidates:
         return points
 
     def trials(self, point: Point, number: int) -> list[PlannedTrial]:
-        """The trials of a point, one for each pair of seeds.
-
-        Args:
-            point: values by ``slot.key``; settings that it leaves out keep their defaults.
-            number: of the suggestion.
-        """
+        """Build the trials of a point, one for each pair of seeds."""
         return self._planned(self.rung(point), number, f"trial {number}")
 
     def baseline(self) -> list[PlannedTrial]:
-        """The network trained with cross entropy, under its own head, for each network seed."""
+        """Build the network trained with cross entropy under its own head, for each seed."""
         trials = self._planned(Rung(BASELINE, ""), NO_RUNG, BASELINE)
         return list({trial.spec.hash: trial for trial in trials}.values())
 
     def rung(self, point: Point, label: str = "") -> Rung:
-        """A point as a rung that stands beside others."""
+        """Build the rung of a point."""
         values = {name.partition(".")[2]: value for name, value in point.items()}
         return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
 
     def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
         return [
-            PlannedTrial(spec_of(rung, self.asked, pair), number, label)
+            PlannedTrial(build_spec(rung, self.asked, pair), number, label)
             for pair in self.asked.seeds.pairs()
         ]
 
 
 def _read(spec: TrialSpec, name: str) -> Any:
-    """The value of ``slot.key`` in a spec; the key is of the method or of its slot."""
+    """Return the value of ``slot.key`` in a spec; the key is of the method or of its slot."""
     slot, _, key = name.partition(".")
     filled = getattr(spec, slot)
     params: Mapping[str, Any] = filled.params.model_dump(mode="json")

@@ -9,16 +9,15 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, require_writable
+from tune_calib.paths import AnyPath, require_writable
 from tune_calib.results.plugin_folders import keep, require_loaded
-from tune_calib.spec.asked import refuse_large
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
-from tune_calib.tuning.caption import tell_recipe
+from tune_calib.spec.resolved import refuse_large
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
-from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executing import executing
 from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.feed import execute
@@ -40,7 +39,7 @@ MIN_SHARE = 8
 
 @dataclass(frozen=True)
 class Found:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         ledger: of the search.
@@ -56,15 +55,10 @@ class Found:
     command: str = ""
 
 
-def tell_recipe_of(job: SearchJob) -> None:
-    """Say on stderr by which recipe a search is run."""
-    tell_recipe(job.question.asked, job.out)
-
-
 def search(
     job: SearchJob,
     retry: str | None = None,
-    begin: Callable[[SearchJob], None] = tell_recipe_of,
+    begin: Callable[[SearchJob], None] = lambda job: None,
 ) -> Found:
     """Do what is left of a search.
 
@@ -95,7 +89,7 @@ def search(
     needs = [Resources(cores, job.site.gpus, precision) for cores, precision in sorted(kinds)]
     if not (job.out / SEARCH_MANIFEST).exists():  # one that is over needs nothing
         refuse_here(job.site.address, needs, everywhere)
-    with only_driver(job.out), at_work(job.out), lost_database(job.study_storage):
+    with only_driver(job.out), show_driver(job.out), lost_database(job.study_storage):
         # Once more: another driver may have made the search longer meanwhile.
         manifest = search_manifest(job)
         asked = manifest.trials
@@ -132,17 +126,10 @@ def search(
     return Found(ledger, counts, list(ledger.crashed.values()), command)
 
 
-def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
+def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
     """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
 
     Its driver may be at work: nothing else of the folder is touched, the study least of all.
-
-    Args:
-        out: folder of the search.
-        study_storage: URL of its study, where that is a database.
-
-    Raises:
-        UserError: the folder holds no search or no result, or its baseline failed.
     """
     job = job_of(out, study_storage)
     if not done(out):
@@ -157,12 +144,7 @@ def write_outcome_so_far(out: Place, study_storage: str | None) -> None:
 
 
 def open_ledger(job: SearchJob, candidates: Candidates, is_read_only: bool = False) -> Ledger:
-    """The search as its folder and its study hold it.
-
-    Raises:
-        UserError: a version with other defaults began it, or one that evaluated its heads
-            otherwise, or its study cannot be opened.
-    """
+    """Open the state of a search: its folder and its study."""
     refuse_other_specs(job.out, candidates)
     if not is_read_only:
         refuse_mended(job.out)
@@ -171,11 +153,7 @@ def open_ledger(job: SearchJob, candidates: Candidates, is_read_only: bool = Fal
 
 
 def open_study(job: SearchJob, candidates: Candidates, is_read_only: bool) -> SearchStudy:
-    """The study of a search.
-
-    Raises:
-        UserError: it cannot be opened, or is to be read and is not there.
-    """
+    """Open the study of a search."""
     question = job.question
     return SearchStudy(
         open_storage(job.study_storage, job.out, is_read_only),
@@ -189,12 +167,8 @@ def open_study(job: SearchJob, candidates: Candidates, is_read_only: bool) -> Se
     )
 
 
-def study_so_far(out: Place, study_storage: str | None) -> SearchStudy | None:
-    """The study of the search that a folder holds, to be read; None if it holds none.
-
-    Raises:
-        UserError: the study cannot be opened.
-    """
+def study_so_far(out: AnyPath, study_storage: str | None) -> SearchStudy | None:
+    """Open the study of the search in a folder for reading; None if it holds no search."""
     if not (out / SEARCH_MANIFEST).exists():
         return None
     job = job_of(out, study_storage)
@@ -209,7 +183,7 @@ def _run(
     circumstances = job.site.circumstances(
         identity,
         name,
-        question.asked.recipe_told,
+        question.asked.recipe_label,
         used,
         is_search=True,
         digests=copies.digests,
@@ -241,11 +215,7 @@ def _carry_out(
 
 
 def refuse_asked(job: SearchJob) -> None:
-    """Refuse numbers and a scheduler that make no search.
-
-    Raises:
-        UserError: they do not.
-    """
+    """Refuse numbers and a scheduler that make no search."""
     question = job.question
     Resources(1, job.site.gpus)
     for name, count in (

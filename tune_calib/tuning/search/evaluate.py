@@ -9,7 +9,7 @@ from analysis.tables.render import body
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import sweep_of
 from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
 from tune_calib.results.selection import (
@@ -22,15 +22,15 @@ from tune_calib.results.selection import (
     of_test,
 )
 from tune_calib.results.tables import atomic_write, read_table
-from tune_calib.spec.asked import Seeds
 from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.tuning.ablate import LadderJob, ablate, tell_recipe_of
+from tune_calib.spec.resolved import Seeds
+from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.copies import Copies
+from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.look import CloserLook
-from tune_calib.tuning.progress.screen import at_work
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.job import SearchJob, job_of
 from tune_calib.tuning.search.ledger import Ledger
@@ -39,7 +39,7 @@ from tune_calib.tuning.search.objective import Row
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What the look at the test split gave.
+    """The result of the evaluation on test.
 
     Attributes:
         folder: of its results, a sweep like any other.
@@ -49,7 +49,7 @@ class Evaluated:
         crashed: one line for each Ray trial that crashed.
     """
 
-    folder: Place
+    folder: AnyPath
     metrics: tuple[str, ...]
     reads: Sequence[Look]
     on_select: Mapping[str, Sequence[Row]]
@@ -57,13 +57,13 @@ class Evaluated:
 
 
 def evaluate_choice(
-    out: Place,
+    out: AnyPath,
     seeds: int,
     study_storage: str | None,
     command: str,
     extend: bool = False,
-    look: CloserLook | None = None,
-    begin: Callable[[LadderJob], None] = tell_recipe_of,
+    look: ExtraEvaluations | None = None,
+    begin: Callable[[LadderJob], None] = lambda job: None,
 ) -> Evaluated:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
 
@@ -75,13 +75,9 @@ def evaluate_choice(
         extend: read test once more, under more seeds than before.
         look: what its trials are looked at beside.
         begin: says what is about to be done.
-
-    Raises:
-        UserError: the search is not over, found nothing within the guard, or had its look at
-            the test split with another choice or under other seeds.
     """
     job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
-    with only_driver(out), at_work(out):
+    with only_driver(out), show_driver(out):
         ledger = open_ledger(job, job.question.candidates())
         data = ledger.candidates.baseline()[0].spec.data
         # What the search believed stands next to what is evaluated now.
@@ -99,29 +95,21 @@ def evaluate_choice(
 
 
 def planned_evaluation(
-    out: Place,
+    out: AnyPath,
     seeds: int,
     study_storage: str | None,
     command: str,
     extend: bool = False,
-    look: CloserLook | None = None,
+    look: ExtraEvaluations | None = None,
 ) -> LadderJob:
-    """The ladder that ``evaluate_choice`` would run; nothing is written, and test stays shut.
-
-    Raises:
-        UserError: as ``evaluate_choice``.
-    """
+    """Build the ladder that ``evaluate_choice`` would run, and write nothing."""
     job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
     choice = _choice(open_ledger(job, job.question.candidates(), is_read_only=True))
     return _job(job, choice, _with_read(out, choice, read, extend).reads, command, look)
 
 
 def _choice(ledger: Ledger) -> SearchEvaluated:
-    """The trial of a search that the rule chooses.
-
-    Raises:
-        UserError: the search is not over, or found nothing within the guard.
-    """
+    """Find the trial of a search that the rule chooses."""
     ledger.judge_all()
     if not ledger.standings:
         raise UserError(
@@ -138,20 +126,17 @@ def _choice(ledger: Ledger) -> SearchEvaluated:
     )
 
 
-def _record(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
+def _record(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
     """Write down that test is read, before it is; gives every look at it, in their order."""
     record = _with_read(out, choice, look, extend)
     record.write(out)
     return record.reads
 
 
-def _with_read(out: Place, choice: SearchEvaluated, look: Look, extend: bool) -> SearchEvaluated:
-    """The record of every look at test, in their order, with one more.
+def _with_read(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) -> SearchEvaluated:
+    """Add a test read to the record of all of them.
 
     The same look may be repeated, e.g. after a kill. Another choice comes too late.
-
-    Raises:
-        UserError: another choice was evaluated, or this one under other seeds.
     """
     try:
         old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
@@ -177,8 +162,8 @@ def _with_read(out: Place, choice: SearchEvaluated, look: Look, extend: bool) ->
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
-def _reads_before(out: Place) -> list[Look]:
-    """The look of an earlier version, which told no seeds, by what it left."""
+def _reads_before(out: AnyPath) -> list[Look]:
+    """Restore the test read of an earlier version, which wrote no seeds, from its results."""
     manifest = sweep_of(out / EVALUATION)
     if manifest is None:
         return []
@@ -190,9 +175,9 @@ def _job(
     choice: SearchEvaluated,
     reads: Sequence[Look],
     command: str,
-    look: CloserLook | None,
+    look: ExtraEvaluations | None,
 ) -> LadderJob:
-    """The ladder of baseline, defaults and choice, under seeds that the search never saw."""
+    """Build the ladder of baseline, defaults and choice with seeds that the search did not use."""
     question, candidates = job.question, job.question.candidates()
     own = question.asked.seeds
     first = 1 + max([*own.network, *own.head])
@@ -213,7 +198,7 @@ def _job(
         ),
         replace(question.asked, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(job.site, out=job.out / EVALUATION, command=command),
-        look or CloserLook(),
+        look or ExtraEvaluations(),
     )
 
 
@@ -226,7 +211,7 @@ def _believed(ledger: Ledger, numbers: Mapping[str, int]) -> dict[str, list[Row]
 
 
 def optimism(evaluated: Evaluated) -> Text:
-    """How much better the search looked on ``select`` than it is on ``test``, as a table."""
+    """Compare the metrics of the search on ``select`` and on ``test`` in a table."""
     rows = read_table(evaluated.folder, "trials").to_pylist()
     table = tables.optimism(rows, evaluated.on_select, evaluated.metrics)
     flags = legend(row.get("flags") for row in rows)
@@ -237,7 +222,7 @@ def optimism(evaluated: Evaluated) -> Text:
 
 
 def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:
-    """Where the choice is no better than the baseline on test, a line each."""
+    """Return a line for each metric in which the choice is no better than the baseline on test."""
     means = []
     for label in (BASELINE, CHOSEN):
         own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]

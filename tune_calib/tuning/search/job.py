@@ -8,21 +8,21 @@ from typing import Any
 
 from tune_calib.engine.imports import find_names
 from tune_calib.engine.store import Store
-from tune_calib.paths import Place, place
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import foreign_search, search_of
 from tune_calib.results.manifests import QuestionRecord
 from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
-from tune_calib.spec.asked import Asked, Seeds
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.request import SamplerName, SchedulerName
-from tune_calib.spec.settings import as_begun, suited_to
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.settings import find_recipe, restore_recipe
 from tune_calib.spec.space import Point
-from tune_calib.text import option_words, typed
-from tune_calib.tuning.folder import identity_of
+from tune_calib.text import format_yaml, option_words
+from tune_calib.tuning.folder import hash_request
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage
@@ -31,7 +31,7 @@ from tune_calib.tuning.site import Site
 
 @dataclass(frozen=True)
 class Question:
-    """What a search asks; another question is another search.
+    """What a search optimises and how; another definition is another search.
 
     Attributes:
         method: whose space is searched.
@@ -48,7 +48,7 @@ class Question:
     """
 
     method: str
-    asked: Asked
+    asked: ResolvedRequest
     objective: Objective
     sampler: SamplerName = "tpe"
     sampler_seed: int = 0
@@ -57,11 +57,11 @@ class Question:
     lag: int = 2
 
     def record(self) -> QuestionRecord:
-        """As a file holds it."""
+        """Return the record for ``search.json``."""
         asked = self.asked
         plain = {
             "method": self.method,
-            **asked.question(),
+            **asked.identity(),
             "seeds": asdict(asked.seeds),
             "objective": asdict(self.objective),
             "sampler": self.sampler,
@@ -84,8 +84,8 @@ class Question:
 
     @property
     def identity(self) -> str:
-        """What tells this search from every other, the same in each of its rows."""
-        return identity_of(self.record().plain())
+        """Return the hash of the definition, which is in each row of the search."""
+        return hash_request(self.record().plain())
 
     @classmethod
     def of(cls, record: QuestionRecord) -> "Question":
@@ -97,10 +97,10 @@ class Question:
         """
         plain, seeds = record.plain(), record.seeds
         given = plain.pop("given")
-        asked = Asked(
-            given=given,
+        asked = ResolvedRequest(
+            overrides=given,
             seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-            recipe=as_begun(given, plain.pop("defaults"), plain.pop("recipe", None)),
+            recipe=restore_recipe(given, plain.pop("defaults"), plain.pop("recipe", None)),
             own_recipes=plain.pop("own_recipes", False),
         )
         objective = Objective(tuple(record.objective.metrics), record.objective.guard)
@@ -109,13 +109,13 @@ class Question:
         return cls(**{**plain, "asked": asked, "objective": objective})
 
     def candidates(self) -> Candidates:
-        """What is tried."""
+        """Build the candidates of the search."""
         return Candidates(self.method, self.asked)
 
 
 @dataclass(frozen=True)
 class SearchJob:
-    """A search to be carried out.
+    """A search in a run folder.
 
     Attributes:
         question: what it asks.
@@ -132,12 +132,12 @@ class SearchJob:
     study_storage: str | None = None
 
     @property
-    def out(self) -> Place:
+    def out(self) -> AnyPath:
         """Folder of the search."""
         return self.site.out
 
     def plugins(self) -> tuple[Plugin, ...]:
-        """The plug-ins that its trials need."""
+        """List the plug-ins that its trials need."""
         return plugins.used(self.question.plugins())
 
 
@@ -151,18 +151,18 @@ def command_of_choice(job: SearchJob, point: Point) -> str:
     recipe, store = asked.recipe, Store(site.store)
     settings = {**asked.fixed, **point}
     name = _named_recipe(asked, settings.get("network.backbone"))
-    if _text_of(suited_to(asked.given, name)) != _text_of(recipe):
+    if _text_of(find_recipe(asked.overrides, name)) != _text_of(recipe):
         return ""
     options: list[tuple[str, Any]] = []
-    record = asked.given.get("data", {}).get("imported")
+    record = asked.overrides.get("data", {}).get("imported")
     if record is not None:
         known = find_names(record["digest"], store)
         options += [("imported", known[0])] if known else []
         settings |= {} if known else {"data.imported": record}
     else:
-        options.append(("dataset", asked.given.get("data", {}).get("dataset", "digits")))
+        options.append(("dataset", asked.overrides.get("data", {}).get("dataset", "digits")))
     options += [("recipe", name)] if name else []
-    options += [("set", f"{key}={typed(value)}") for key, value in settings.items()]
+    options += [("set", f"{key}={format_yaml(value)}") for key, value in settings.items()]
     seeds = asked.seeds
     if seeds.is_paired:
         options.append(("seeds", len(seeds.network)))
@@ -177,31 +177,23 @@ def command_of_choice(job: SearchJob, point: Point) -> str:
     return shlex.join(["tune-calib", "compare", question.method, *words])
 
 
-def _named_recipe(asked: Asked, backbone: str | None) -> str | None:
-    """The recipe as an option names it; None where it is the one that holds without a name."""
+def _named_recipe(asked: ResolvedRequest, backbone: str | None) -> str | None:
+    """Return the name of the recipe for the option; None if it is the default."""
     recipe = asked.recipe
     if recipe is None or recipe.name != QUICK:
         return None if recipe is None else recipe.name
     quick = DATASETS[recipe.datasets[0]].quick
     is_own = quick is None or not quick.backbones or backbone in (None, *quick.backbones)
-    return None if is_own or asked.is_given else QUICK
+    return None if is_own or asked.is_frozen else QUICK
 
 
 def _text_of(recipe: Recipe | None) -> str:
-    """A recipe as text; one that was read from a file has lists where the program has tuples."""
+    """Format a recipe to compare it; one read from a file has lists in place of tuples."""
     return json.dumps([recipe.settings, recipe.plain()] if recipe else None, sort_keys=True)
 
 
-def job_of(out: Place, study_storage: str | None) -> SearchJob:
-    """The search that a folder holds.
-
-    Args:
-        out: its folder.
-        study_storage: URL of its study, where that is a database.
-
-    Raises:
-        UserError: it holds none.
-    """
+def job_of(out: AnyPath, study_storage: str | None) -> SearchJob:
+    """Load the search of a folder."""
     require_loaded(out)
     manifest = search_of(out)
     if not manifest.can_go_on:
@@ -215,7 +207,7 @@ def job_of(out: Place, study_storage: str | None) -> SearchJob:
         suggestions=manifest.trials,
         site=Site(
             out=out,
-            store=place(manifest.store) if manifest.store else out / "store",
+            store=parse_path(manifest.store) if manifest.store else out / "store",
             data_root=Path(manifest.data_root) if manifest.data_root else None,
             address=manifest.address,
             gpus=manifest.gpus,

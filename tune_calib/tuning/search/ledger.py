@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
 from tune_calib.spec.space import Point
-from tune_calib.tuning.progress.screen import working
+from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
@@ -31,7 +31,7 @@ IN_SESSION = "{} Ray trials in this session"
 
 @dataclass
 class Ledger:
-    """What the driver of a search knows.
+    """The state of a search as its driver knows it.
 
     Attributes:
         out: folder of the search.
@@ -44,7 +44,7 @@ class Ledger:
         ended: Ray trials that ended in this session, by name.
     """
 
-    out: Place
+    out: AnyPath
     candidates: Candidates
     objective: Objective
     study: SearchStudy
@@ -64,14 +64,14 @@ class Ledger:
         return hashes
 
     def hashes(self, suggestion: Suggestion) -> list[str]:
-        """Spec hashes of a suggestion, one for each pair of seeds."""
+        """Return the spec hashes of a suggestion, one for each pair of seeds."""
         if suggestion.number not in self._hashes:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
             self._hashes[suggestion.number] = [trial.spec.hash for trial in trials]
         return self._hashes[suggestion.number]
 
     def to_start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
-        """Trials of suggestions that have no row and that no Ray trial was made of yet."""
+        """Return the trials of suggestions that have no row and were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
@@ -91,7 +91,7 @@ class Ledger:
             self.crashed[planned.spec.hash] = error or "no result row was written"
 
     def is_over(self, suggestion: Suggestion) -> bool:
-        """Whether every trial of a suggestion has a row or crashed."""
+        """Return whether every trial of a suggestion has a row or crashed."""
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
     def settle(self, suggestion: Suggestion) -> None:
@@ -104,11 +104,7 @@ class Ledger:
             self.study.tell(suggestion.number, standing)
 
     def judge_all(self) -> None:
-        """Judge every suggestion of a search that has ended.
-
-        Raises:
-            UserError: one is still open.
-        """
+        """Judge every suggestion of a search that has ended."""
         if not self.judge_ended():
             raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
 
@@ -125,11 +121,7 @@ class Ledger:
 
     @property
     def baseline(self) -> Mapping[int, float]:
-        """Accuracy on ``select`` of the baseline, by network seed.
-
-        Raises:
-            UserError: a baseline has none.
-        """
+        """Accuracy on ``select`` of the baseline, by network seed."""
         if not self._baseline:
             for trial in self.candidates.baseline():
                 row = self.rows.get(trial.spec.hash)
@@ -148,7 +140,7 @@ class Ledger:
         return [fmean(row[column("select", name)] for row in rows) for name in metrics]
 
     def remarks(self) -> list[str]:
-        """What must be said of the choice and its baseline, a line each."""
+        """Return warnings about the choice and its baseline, a line each."""
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
@@ -165,7 +157,7 @@ class Ledger:
         return None if number is None else self.study.suggestion(number).point
 
     def best(self) -> str:
-        """The choice so far, in a few words."""
+        """Describe the choice so far."""
         number = self.objective.chosen(self.standings)
         if number is None:
             return "none within the guard yet"
@@ -174,7 +166,7 @@ class Ledger:
 
     def show(self) -> None:
         """Put on the screen how the suggestions ended, and the best so far."""
-        if (shown := working()) is None:
+        if (shown := current_tracker()) is None:
             return
         ended: Counter[str] = Counter(standing.status for standing in self.standings.values())
         metrics = ("accuracy", *self.objective.metrics)
@@ -187,13 +179,10 @@ class Ledger:
             f"so far: {self.best()}",
             f"baseline: {told}; guard: a trial may lose {guard}",
         ]
-        shown.show_search(ended, notes)
+        shown.set_search(ended, notes)
 
     def reconcile(self, planned: int) -> str:
         """Compare what was planned with the study, the Ray trials and the rows on disk.
-
-        Args:
-            planned: number of suggestions.
 
         Returns:
             The counts in one line.
@@ -233,7 +222,7 @@ class Ledger:
 
 
 def _is_read(name: str) -> bool:
-    """Whether the driver needs a column of ``trials``; all of thousands of rows fill gigabytes."""
+    """Return whether the driver needs a column of ``trials``; all of them fill gigabytes."""
     return name in KEPT or name.startswith("select/")
 
 

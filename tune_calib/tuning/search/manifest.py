@@ -4,7 +4,7 @@ import contextlib
 from dataclasses import replace
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import identity_of_rows
 from tune_calib.results.manifests import (
     VERSION,
@@ -19,14 +19,14 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import recipe_record, titles
-from tune_calib.tuning.folder import holds_another, refuse_foreign
+from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.job import SearchJob
 from tune_calib.tuning.search.storage import JOURNAL
 
 
 def as_begun(job: SearchJob) -> SearchJob:
-    """The job with the lag of the search that its folder holds.
+    """Take over the lag of the search that the folder holds.
 
     Nobody asks for a lag; earlier versions took it from the machine.
     """
@@ -44,11 +44,7 @@ def _with_lag(job: SearchJob, lag: int) -> SearchJob:
 
 
 def search_manifest(job: SearchJob) -> SearchManifest:
-    """What the folder says of the search; trials may be added, the question must be the same.
-
-    Raises:
-        UserError: the folder holds another search, or something else.
-    """
+    """Build the manifest of a search in its folder; trials may be added to the same search."""
     old = begun(job.out)
     new = _new_manifest(job)
     # None also where it is lost: what was asked for then stands in the outcome.
@@ -92,14 +88,12 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
     return manifest.model_copy(update=further)
 
 
-def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
-    """Refuse to go on with another search than the one that a folder holds.
-
-    Raises:
-        UserError: it holds another one, whose study lies elsewhere, or that is over.
-    """
+def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> None:
+    """Refuse to go on with another search than the one that a folder holds."""
     if old.search != new.search:
-        raise holds_another(out, "search", old.command, _difference(old.question, new.question))
+        raise build_foreign_error(
+            out, "search", old.command, _difference(old.question, new.question)
+        )
     # Earlier versions masked less.
     before = old.study_storage and mask_url(old.study_storage)
     if before != new.study_storage:
@@ -112,7 +106,7 @@ def _refuse_other(old: SearchManifest, new: SearchManifest, out: Place) -> None:
 
 
 def _difference(old: QuestionRecord, new: QuestionRecord) -> str:
-    """In what two questions differ, for an error."""
+    """Describe how two definitions differ, for an error."""
     before, now = old.plain(), new.plain()
     keys = [key for key in now if before.get(key) != now[key]]
     text = f", which differs in {', '.join(keys)}"
@@ -137,7 +131,7 @@ def _count(seeds: SeedsRecord) -> str:
 
 
 def _commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
-    """The commands that made a search as long as it is, in their order."""
+    """List the commands that made a search as long as it is, in their order."""
     commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
     if new.trials <= old.trials:
         return commands
@@ -147,19 +141,15 @@ def _commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
 
 
 def specs_of(candidates: Candidates) -> dict[str, list[str]]:
-    """Spec hashes of the baseline and of the method's defaults: they tell versions apart."""
+    """Return the spec hashes of baseline and defaults, which differ between versions."""
     # The point of suggestion 0, so that rows of earlier versions compare.
     point = next(iter(candidates.first()), {})
     trials = {"baseline": candidates.baseline(), "defaults": candidates.trials(point, 0)}
     return {name: [trial.spec.hash for trial in own] for name, own in trials.items()}
 
 
-def refuse_other_specs(out: Place, candidates: Candidates) -> None:
-    """Refuse to go on with a search whose trials would be others now.
-
-    Raises:
-        UserError: a version with other defaults began it.
-    """
+def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
+    """Refuse to go on with a search whose trials would be others now."""
     old = begun(out)
     before = (old and old.specs) or _specs_of_rows(out)
     now = specs_of(candidates)
@@ -172,37 +162,29 @@ def refuse_other_specs(out: Place, candidates: Candidates) -> None:
             )
 
 
-def _specs_of_rows(out: Place) -> dict[str, list[str]]:
-    """As ``specs_of``, of a search whose manifest does not tell: what was run."""
+def _specs_of_rows(out: AnyPath) -> dict[str, list[str]]:
+    """Return the hashes of ``specs_of`` from the rows, for a manifest without them."""
     rows = read_table(out, "trials").select(["rung", "spec_hash"]).to_pylist()
     rungs = {"baseline": NO_RUNG, "defaults": 0}
     return {n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()}
 
 
-def begun(out: Place) -> SearchManifest | None:
-    """The manifest of the search that a folder holds; None if there is none, or it is lost.
-
-    Raises:
-        UserError: a later version wrote it.
-    """
+def begun(out: AnyPath) -> SearchManifest | None:
+    """Read the manifest of the search in a folder; None if there is none, or it is lost."""
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         return SearchManifest.read(out)
     return None
 
 
 def _restored(job: SearchJob, identity: str) -> int:
-    """Suggestions of a search that begins, or that lost its manifest and has rows.
-
-    Raises:
-        UserError: the folder holds something else.
-    """
+    """Return the number of suggestions of a new search, or of one that lost its manifest."""
     out = job.out
     before = identity_of_rows(out)
     if before is None:
         refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
         return job.suggestions
     if before != identity:
-        raise holds_another(out, "search", f"its {SEARCH_MANIFEST} is lost")
+        raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
     asked = 0
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         asked = SearchOutcome.read(out).asked

@@ -5,7 +5,7 @@ from typing import Any
 
 from tune_calib.engine.store import Store, artifact_manifest
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import place, remove_folder
+from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS, column
@@ -38,7 +38,7 @@ class StudySearcher:
         self.open: list[Suggestion] = []
 
     def suggest(self, trial_id: str) -> Any:
-        """The configuration of the next Ray trial, or ``OVER``."""
+        """Return the configuration of the next Ray trial, or ``OVER``."""
         while not self.queue:
             if self.asked == self.planned or not self.ledger.study.has(self.asked):
                 return OVER
@@ -73,7 +73,7 @@ class StudySearcher:
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
-        folder = Store(place(self.circumstances.store)).folder(
+        folder = Store(parse_path(self.circumstances.store)).folder(
             "checkpoints", planned.spec.network_id
         )
         try:

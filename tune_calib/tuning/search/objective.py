@@ -14,7 +14,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Standing:
-    """How a suggestion ended, over all its seeds.
+    """The result of a suggestion over all its seeds.
 
     Attributes:
         status: ``done``, or the worst status among its trials.
@@ -44,16 +44,12 @@ class Objective:
     guard: float
 
     def __post_init__(self) -> None:
-        """Refuse metrics that no search may optimise.
-
-        Raises:
-            UserError: there is such a one.
-        """
+        """Refuse metrics that no search may optimise."""
         refuse_unsearchable(self.metrics)
 
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:
-        """For Optuna."""
+        """Return the directions for Optuna."""
         return ["minimize" if METRICS[m].is_less_better else "maximize" for m in self.metrics]
 
     def standing(self, rows: Sequence[Row | None], baseline: Mapping[int, float]) -> Standing:
@@ -77,7 +73,7 @@ class Objective:
         return Standing("done", values, _mean(drops), at_chance=at_chance)
 
     def excess(self, standing: Standing) -> float:
-        """How far the drop is beyond the guard; at most 0 if it is within.
+        """Return how far the drop is beyond the guard; at most 0 if it is within.
 
         At chance it is beyond any guard, also where the baseline is at chance too.
         """
@@ -87,16 +83,16 @@ class Objective:
         return standing.drop - self.guard - 1e-9
 
     def losses(self, standing: Standing) -> tuple[float, ...]:
-        """The values, with the sign that makes less better."""
+        """Return the values with the sign that makes less better."""
         signs = (1 if METRICS[name].is_less_better else -1 for name in self.metrics)
         return tuple(sign * v for sign, v in zip(signs, standing.values, strict=True))
 
     def within_guard(self, standings: Mapping[int, Standing]) -> dict[int, Standing]:
-        """Those that are done and keep the accuracy."""
+        """Return the results that are done and keep the accuracy."""
         return {n: v for n, v in standings.items() if v.status == "done" and self.excess(v) <= 0}
 
     def pareto(self, standings: Mapping[int, Standing]) -> list[int]:
-        """Numbers of the trials within the guard that no other one beats, best metric first."""
+        """Return the numbers of the Pareto set within the guard, best first metric first."""
         losses = {n: self.losses(v) for n, v in self.within_guard(standings).items()}
         front = [n for n, own in losses.items() if not any(_beats(o, own) for o in losses.values())]
         # Of equal ones the earlier stays alone, so that the choice never depends on an order.
@@ -104,12 +100,12 @@ class Objective:
         return sorted(first.values(), key=lambda n: (losses[n], n))
 
     def chosen(self, standings: Mapping[int, Standing]) -> int | None:
-        """The declared rule: best first metric within the guard, ties to the next, then earlier."""
+        """Choose the best first metric within the guard; ties go to the next metric, then order."""
         within = self.within_guard(standings)
         return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
     def rule(self) -> str:
-        """The rule in words."""
+        """Describe the rule."""
         best = METRICS[self.metrics[0]].title
         return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
 

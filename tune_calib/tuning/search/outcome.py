@@ -56,7 +56,7 @@ def _record(ledger: Ledger, suggestion: Suggestion) -> SuggestionRecord:
 
 
 def importance(ledger: Ledger) -> Importance:
-    """How much each setting tells the best suggestions from the rest, by Optuna's PED-ANOVA.
+    """Compute the importance of each setting by Optuna's PED-ANOVA.
 
     Suggestions beyond the guard count too.
     """

@@ -3,28 +3,23 @@
 from collections import Counter
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import foreign_search, search_of
 from tune_calib.results.manifests import SearchManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.space import SPACES
-from tune_calib.text import counted
+from tune_calib.text import format_count
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.storage import known_storage, lost_database, open_storage
 from tune_calib.tuning.search.study import OPEN, SearchStudy
 
 
-def search_status(out: Place, study_storage: str | None = None) -> str:
-    """What of a search is done; its driver may be at work, and nothing is written.
-
-    Args:
-        out: its folder.
-        study_storage: URL of its study, where that is a database.
-    """
+def search_status(out: AnyPath, study_storage: str | None = None) -> str:
+    """Describe the progress of a search, without writing; its driver may be running."""
     rows = read_table(out, "trials", keep=lambda name: name == "status")
     counts = Counter(rows["status"].to_pylist())
-    told = f"{counted(counts.total(), 'trial')} with a result ({_told(counts)})"
+    told = f"{format_count(counts.total(), 'trial')} with a result ({_told(counts)})"
     manifest = search_of(out)
     asked = manifest.trials
     try:
@@ -46,8 +41,8 @@ def search_status(out: Place, study_storage: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def _study(out: Place, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
-    """The study, to be counted and not to be asked."""
+def _study(out: AnyPath, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
+    """Open the study to count its suggestions."""
     question = manifest.question
     if question.sampler == "grid" or not manifest.search:
         # Its points rest on the method's defaults, which import the method.

@@ -13,8 +13,8 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.paths import Place, own_path, refuse_link, refuse_special
-from tune_calib.text import STARS, mask_url, without_password
+from tune_calib.paths import AnyPath, expand_path, refuse_link, refuse_special
+from tune_calib.text import STARS, mask_url, mask_urls
 
 JOURNAL = "study.log"
 MOUNTS = Path("/proc/self/mounts")
@@ -23,7 +23,7 @@ NETWORK_FILE_SYSTEMS = re.compile(
 )
 
 
-def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> BaseStorage:
+def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
     """Open the storage of a study.
 
     Args:
@@ -31,10 +31,6 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
             file in ``out``, whose driver must be the only one.
         out: folder of the search.
         is_read_only: write nothing, not even what mends a journal: beside a driver at work.
-
-    Raises:
-        UserError: there is no journal to read, the database cannot be reached, or would be damaged
-            where it lies, or ``out`` is remote and there is none.
     """
     if url is None:
         path = journal_file(out)
@@ -60,12 +56,8 @@ def open_storage(url: str | None, out: Place, is_read_only: bool = False) -> Bas
         ) from None
 
 
-def journal_file(out: Place) -> Path:
-    """Where a study lies that has no database.
-
-    Raises:
-        UserError: the folder is remote.
-    """
+def journal_file(out: AnyPath) -> Path:
+    """Return the journal file of a study without a database."""
     if not isinstance(out, Path):
         raise UserError(
             f"{out} cannot hold the journal file of a study; name a database by `study_storage` URL"
@@ -77,7 +69,7 @@ def journal_file(out: Place) -> Path:
 
 
 def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """What a database raises, and others.
+    """Return the exceptions of a database, and others.
 
     Asked for when something is raised: SQLAlchemy takes its time, and most searches have none.
     """
@@ -88,11 +80,7 @@ def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Tell in one line that the study's database went away.
-
-    Raises:
-        UserError: it did.
-    """
+    """Tell in one line that the study's database went away."""
     try:
         yield
     except _of_databases() as error:
@@ -108,20 +96,11 @@ def _reason(error: Exception, url: str) -> str:
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word of the message may be a part of the password
         return "in user name and password, write : as %3A, / as %2F, ? as %3F and @ as %40"
-    return without_password(str(error).strip().splitlines()[0].replace(url, masked))
+    return mask_urls(str(error).strip().splitlines()[0].replace(url, masked))
 
 
-def known_storage(out: Place, given: str | None, kept: str | None) -> str | None:
-    """URL of a study's database, or None for a journal file.
-
-    Args:
-        out: folder of the search.
-        given: by the user.
-        kept: by its manifest, without its password.
-
-    Raises:
-        UserError: it has a password that nobody gave.
-    """
+def known_storage(out: AnyPath, given: str | None, kept: str | None) -> str | None:
+    """Return the URL of a study's database, or None for a journal file."""
     if given is None and kept is not None and STARS in kept:
         raise UserError(
             f"the study of {out} lies in {mask_url(kept)}: name it with `study_storage` URL"
@@ -130,7 +109,7 @@ def known_storage(out: Place, given: str | None, kept: str | None) -> str | None
         # Connecting would make a file, wherever the folder of somebody else says.
         scheme, _, rest = kept.partition(":///")
         file = rest.partition("?")[0]
-        if scheme.partition("+")[0] == "sqlite" and not own_path(file or ".").is_file():
+        if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
             raise UserError(
                 f"the study of {out} lies in {mask_url(kept)}, which is not there: name it with "
                 "`study_storage` URL"
@@ -180,12 +159,7 @@ def _refuse_shared_sqlite(url: str) -> None:
 
 
 def is_network_path(path: Path, mounts: str) -> bool:
-    """Whether a path lies on a network file system.
-
-    Args:
-        path: absolute.
-        mounts: text in the format of /proc/mounts.
-    """
+    """Return whether a path lies on a network file system."""
     kinds = {}
     for line in mounts.splitlines():
         _, point, kind, *_ = line.split()

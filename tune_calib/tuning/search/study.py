@@ -45,7 +45,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What the study suggests to try.
+    """A suggestion of the study.
 
     Attributes:
         number: of the suggestion, and of the study's trial.
@@ -59,7 +59,7 @@ class Suggestion:
 
 
 class SearchStudy:
-    """Suggestions by number, and what became of them.
+    """The suggestions of a search by number, and their results.
 
     Args:
         storage: where the study lies.
@@ -106,28 +106,22 @@ class SearchStudy:
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
-        """Suggestion ``number``: as it was made, finished if it was left half-made, or new.
+        """Return suggestion ``number``, which is new if the study does not hold it.
 
         Args:
             number: of the suggestion.
             known: number from which on the sampler may read no standing yet; all unless given.
-
-        Raises:
-            UserError: another program writes to the study.
         """
         (found,) = self.suggestions([number], known)
         return found
 
     def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
-        """Several suggestions, each as if it were asked for alone, from one look at the storage.
+        """Return several suggestions, reading the storage once.
 
         Args:
             numbers: known ones, or one after the other; those that the space has no point for
                 are left out.
             known: as for one.
-
-        Raises:
-            UserError: another program writes to the study.
         """
         trials = self._trials()
         again = self._retries(trials)
@@ -242,16 +236,16 @@ class SearchStudy:
         return list(range(len(trials), len(trials) + len(again)))
 
     def retried(self) -> dict[int, int]:
-        """Suggestions that repeat another one, by number."""
+        """Return the suggestions that repeat another one, by number."""
         return _retried(self._trials())
 
     def has(self, number: int) -> bool:
-        """Whether there is a suggestion of a number, or the space has a point left for it."""
+        """Return whether there is a suggestion of a number, or a point left for it."""
         trials = self._trials()
         return number < len(trials) or not self._is_exhausted(trials)
 
     def planned(self, asked: int) -> int:
-        """Suggestions that a search has in all: no more than its grid or its space gives.
+        """Return the number of suggestions in total: no more than the grid or the space has.
 
         Args:
             asked: for; those that are tried again come on top.
@@ -265,22 +259,22 @@ class SearchStudy:
         return asked + again
 
     def _is_exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
-        """Whether every point of a space that is finite was suggested."""
+        """Return whether every point of a finite space was suggested."""
         if len(trials) < self._space.size:
             return False
         tried = {frozenset(trial.params.items()) for trial in trials}
         return all(frozenset(point.items()) in tried for point in self._space.points())
 
     def finished(self) -> int:
-        """Number of suggestions that were told."""
+        """Count the suggestions that ended."""
         return sum(trial.state.is_finished() for trial in self._trials())
 
     def states(self) -> list[str]:
-        """State of every trial, by number: its status, or ``running`` or ``waiting``."""
+        """Return the status of every trial by number, ``running`` and ``waiting`` among them."""
         return [_state(trial) for trial in self._trials()]
 
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
-        """How far each setting of the best trials is spread otherwise than that of all (PED-ANOVA).
+        """Compute how differently each setting is distributed in the best trials (PED-ANOVA).
 
         Args:
             index: of the objective.
@@ -303,7 +297,7 @@ class SearchStudy:
             )
 
     def _retries(self, trials: Sequence[FrozenTrial]) -> int:
-        """Trials that repeat another one; each trial is looked at once, not at every ask."""
+        """Count the trials that repeat another one, reading each trial once."""
         self._again += len(_retried(trials[self._counted :]))
         self._counted = len(trials)
         return self._again
@@ -369,7 +363,7 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
 
 
 def points_of(space: Space, sampler: SamplerName, first: Sequence[Point]) -> list[Point]:
-    """What is tried before the sampler is asked: published values, or the whole grid."""
+    """Return the points that come before the sampler: published values, or the whole grid."""
     if sampler != "grid":
         return list(first)
     grid: list[Mapping[str, Choice]] = [p for p in space.grid() if p not in first]

@@ -9,13 +9,13 @@ from analysis.text import unit_cell
 from tune_calib.console import Part, Prose, Text
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import option_words, typed
+from tune_calib.text import format_yaml, option_words
 from tune_calib.tuning.search.driver import Found
 from tune_calib.tuning.search.ledger import Ledger
 
 
 def summarise(found: Found) -> Text:
-    """The end of a search, as text."""
+    """Build the text that a search prints at its end."""
     ledger, objective = found.ledger, found.ledger.objective
     front = objective.pareto(ledger.standings)
     pictures = f"tables, figures and a page: {_typed('report', ledger)}"
@@ -57,11 +57,11 @@ def _typed(command: str, ledger: Ledger, *options: tuple[str, Any]) -> str:
 
 
 def _told(found: Found, number: int) -> str:
-    """The command that trains the choice; its settings alone where no command does."""
+    """Return the command that trains the choice; its settings alone if there is none."""
     if found.command:
         return found.command
     settings = {
         **found.ledger.candidates.asked.fixed,
         **found.ledger.study.suggestion(number).point,
     }
-    return " ".join(f"{name}={typed(value)}" for name, value in settings.items())
+    return " ".join(f"{name}={format_yaml(value)}" for name, value in settings.items())

@@ -2,12 +2,12 @@
 
 from itertools import product
 
-from tune_calib.spec.asked import Asked
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import side_by_side
+from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import RECIPES, fitting
+from tune_calib.spec.resolved import ResolvedRequest
 
 BOTH = [(dataset, name) for dataset, name in product(DATASETS, RECIPES)]
 FITTING = [(dataset, name) for dataset in DATASETS for name in fitting(dataset)]
@@ -19,16 +19,18 @@ WEIGHTS = "0123456789abcdef"
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 
 
-def asked_of(dataset: str, name: str | None, own_recipes: bool = False, **network) -> Asked:
+def asked_of(
+    dataset: str, name: str | None, own_recipes: bool = False, **network
+) -> ResolvedRequest:
     """With what only files say of some data sets, and with weights where they are needed."""
     found = {"found": FOUND} if DATASETS[dataset].general else {}
     weights = {"weights": WEIGHTS} if name and RECIPES[name].pretrained else {}
     given = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
-    return Asked(given, own_recipes=own_recipes).suited(name)
+    return ResolvedRequest(given, own_recipes=own_recipes).with_recipe(name)
 
 
 def spec_of(dataset: str, name: str | None, method: str = "ce", **network):
-    (trial,) = expand(side_by_side([method]), asked_of(dataset, name, **network))
+    (trial,) = expand(build_comparison([method]), asked_of(dataset, name, **network))
     return trial.spec
 
 

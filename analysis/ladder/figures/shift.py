@@ -1,4 +1,7 @@
-"""ECE and accuracy against the severity of image corruptions (as MaC-Cal, Fig. 5)."""
+"""Figures of shifted images: metrics over the severity of corruptions, and foreign images.
+
+As MaC-Cal, Fig. 5 and table 2.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,21 +15,24 @@ from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder.means import trials_behind
+from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
+from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
 from analysis.load import Sweep
-from analysis.shifts import FAMILIES, MEAN, TITLES, kind_title
+from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from analysis.svg import label_points
-from analysis.text import number, title
+from analysis.text import number_cell
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import read_table
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import CORRUPTION_KINDS
+from tune_calib.text import format_count
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 _COLUMNS = ["spec_hash", "kind", "severity", *PANELS]
 
 FEW = 4
-"""So many kinds have a panel each; more of them are boxes."""
+"""Up to so many kinds have a panel each; more are summarised by boxes."""
 
 EARLIER = "earlier"
 _WHOSE = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of each rung"}
@@ -36,16 +42,16 @@ def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
     """Return the metrics of each rung by kind and severity, means over its trials.
 
     Returns:
-        Whose corruptions they are (of ``analysis.shifts.FAMILIES``, published ones before generated
-        ones, or ``earlier``), and columns rung, kind, severity (0 are the images as they are),
-        accuracy, ece, hashes (of the trials, joined by blanks); fractions. Empty where nothing was
-        looked at.
+        The family of corruptions (of ``analysis.shifts.FAMILIES``, published before generated,
+        or ``earlier``), and columns rung, kind, severity (0 are the images as they are),
+        accuracy, ece, hashes (of the trials, joined by blanks); fractions. Empty without
+        evaluations.
 
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
     family, rows = next(
-        ((family, rows) for family in FAMILIES if len(rows := _looked(sweep, family))),
+        ((family, rows) for family in FAMILIES if len(rows := _evaluated(sweep, family))),
         (EARLIER, _earlier(sweep)),
     )
     if rows.empty:
@@ -61,7 +67,7 @@ def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
     return family, table.assign(hashes=groups["spec_hash"].agg(" ".join)).reset_index()
 
 
-def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
+def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
     """Return a row for each (trial, kind, severity), of the columns of shifted images."""
     done = sweep.trials[sweep.trials["status"] == "done"]
     rows = []
@@ -71,7 +77,8 @@ def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
             kind, severity = parts[1:3]
             if MEAN not in (kind, severity):
                 names = {f"{family}/{kind}/{severity}/{m}": m for m in PANELS}
-                found = done.reindex(columns=list(names)).rename(columns=names)  # some lack one
+                # Some columns may be absent.
+                found = done.reindex(columns=list(names)).rename(columns=names)
                 key: dict[str, Any] = {
                     "spec_hash": done["spec_hash"],
                     "kind": kind,
@@ -82,12 +89,12 @@ def _looked(sweep: Sweep, family: str) -> pd.DataFrame:
 
 
 def _earlier(sweep: Sweep) -> pd.DataFrame:
-    """Return the same of the table ``corruptions``, which earlier versions wrote."""
+    """Return the same from the table ``corruptions``, which earlier versions wrote."""
     rows: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
     trials = sweep.trials.set_index("spec_hash")
-    # Of the first trial of each rung: pictures made anew may have taken another one.
-    kept = trials.index[trials.index.isin(rows["spec_hash"])]
-    rows = rows[rows["spec_hash"].isin(trials.loc[kept].drop_duplicates("rung").index)]
+    # Only the first trial of each rung: a later drawing may have taken another one.
+    known = trials.index[trials.index.isin(rows["spec_hash"])]
+    rows = rows[rows["spec_hash"].isin(trials.loc[known].drop_duplicates("rung").index)]
     # The corruptions of a published set are one kind: their mean, as the field gives it.
     kinds = rows["kind"].str.partition("/")[0] if len(rows) else rows["kind"]
     groups = rows.assign(kind=kinds).groupby(["spec_hash", "kind", "severity"], as_index=False)
@@ -98,7 +105,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
     """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each.
 
     Returns:
-        None if nothing was looked at on corrupted images.
+        None without evaluations on corrupted images.
     """
     sweep = results.sweep
     _, table = corruption_table(sweep)
@@ -107,10 +114,13 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
     found = set(table["kind"])
     kinds = [kind for kind in CORRUPTION_KINDS if kind in found]
     kinds += sorted(found - set(kinds))
-    return _panels(sweep, table, kinds) if len(kinds) <= FEW else _boxes(sweep, table)
+    figure = _kind_panels(sweep, table, kinds) if len(kinds) <= FEW else _boxes(sweep, table)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
+    return figure
 
 
-def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
+def _kind_panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
     """Draw a column of panels for each kind, a line for each rung."""
     rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
     figure, axes = plt.subplots(
@@ -135,13 +145,14 @@ def _panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
     for axis in axes[-1]:
         axis.set_xlabel("severity (0: clean)")
         style.whole_ticks(axis.xaxis)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
     return figure
 
 
 def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[int, float]]) -> None:
-    texts = (f"severity {s}\n{title(metric)}: {number(metric, value)}" for s, value in cells)
+    texts = (
+        f"severity {s}\n{METRICS[metric].head}: {METRICS[metric].format(value)}"
+        for s, value in cells
+    )
     label_points(line, [f"{rung.label}\n{text}" for text in texts])
 
 
@@ -165,8 +176,6 @@ def _boxes(sweep: Sweep, table: pd.DataFrame) -> Drawing:
         axis.set_xticks(severities)
     axes[0].set_ylim(bottom=0)
     axes[-1].set_xlabel("severity (0: clean)")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
     return figure
 
 
@@ -194,7 +203,7 @@ def _rung_boxes(
     _label(line, rung, metric, ((s, float(m) / 100) for s, m in zip(values, medians, strict=True)))
 
 
-def _caption(results: LadderResults) -> str:
+def _corruption_caption(results: LadderResults) -> str:
     family, table = corruption_table(results.sweep)
     if table.empty:
         return ""
@@ -209,13 +218,80 @@ LADDER_FIGURES.register(
         name="corruption",
         title="ECE and accuracy on corrupted test images",
         reading=(
-            "At every severity a box for each rung: quartiles, median and range over the kinds of "
-            "corruption, each the mean over the trials; of few kinds a column of panels each. "
+            "A box per rung at every severity: quartiles, median and range over the kinds of "
+            "corruption, each the mean over the trials; few kinds have a column of panels each. "
             "Published corruptions are those of CIFAR-10-C and CIFAR-100-C; generated ones have "
-            "their kinds and strengths and other noise, and stand beside each other alone."
+            "their kinds and strengths but other noise, and compare only with each other."
         ),
         draw=draw_corruption,
-        caption=_caption,
+        caption=_corruption_caption,
         position=80,
+    )
+)
+
+
+_OOD_METRICS = ("auroc", "fpr95")
+
+
+def draw_ood(results: LadderResults) -> Drawing | None:
+    """Draw a row of panels for each set of foreign images, a mark per rung.
+
+    Returns:
+        None without evaluations on foreign images.
+    """
+    sweep = results.sweep
+    table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
+    if table is None:
+        return None
+    own = [each for each in table.columns if each.split != FOREIGN_MEAN]
+    groups = list(dict.fromkeys(each.group for each in own))
+    size = 0.9 + len(groups) * (0.5 + 0.17 * len(sweep.rungs))
+    figure, axes = plt.subplots(
+        len(groups), len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False,
+    )  # fmt: skip
+    for row, group in zip(axes, groups, strict=True):
+        for axis, metric in zip(row, _OOD_METRICS, strict=True):
+            _ood_panel(axis, sweep, table, group, metric)
+            axis.set_title(group, fontsize=8)
+            axis.set_xlabel(METRICS[metric].head)
+    return figure
+
+
+def _ood_panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str) -> None:
+    column = next(c for c in table.columns if (c.group, c.metric) == (group, metric))
+    found = means(sweep, table)
+    found = found[(found["set"] == column.split) & (found["metric"] == metric)]
+    heights = np.arange(len(sweep.rungs))
+    for height, (_, row) in zip(heights, found.iterrows(), strict=True):
+        if row["n"]:
+            spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
+            mark = axis.errorbar(
+                100 * row["mean"], height, xerr=spread, color=style.color(int(row["rung"])),
+                marker=style.marker(int(row["rung"])), markersize=5, linestyle="none",
+                elinewidth=0.8,
+            )  # fmt: skip
+            value = number_cell(metric, row["mean"], row["sd"]).text
+            text = f"{sweep.labels[int(row['rung'])]}\n{group}\n{METRICS[metric].head}: {value}"
+            label_points(mark.lines[0], [f"{text}\n{format_count(row['n'], 'trial')}"])
+    axis.set_yticks(heights, [rung.label for rung in sweep.rungs], fontsize=7)
+    axis.set_ylim(len(heights) - 0.5, -0.5)
+    axis.grid(axis="y", color="0.9", linewidth=0.6)
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="ood",
+        title="Detection of foreign images against the test split",
+        reading=(
+            "A mark per rung, its spread as a bar. AUROC: the probability that a test image has a "
+            "larger confidence than a foreign one (50 % is chance). FPR95: the share of "
+            "foreign images that pass as test images at the confidence that 95 % of the test "
+            "images reach."
+        ),
+        draw=draw_ood,
+        caption=lambda results: (
+            f"The score is the largest probability; {mean_over(results.sweep)}."
+        ),
+        position=85,
     )
 )

@@ -1,4 +1,4 @@
-"""What files say of a job, taken into what is asked: from then on no path decides a number."""
+"""Resolve the files that a request names: from then on no path decides a number."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,46 +16,42 @@ from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.paths import Place, own_path
-from tune_calib.spec.asked import Asked
+from tune_calib.paths import AnyPath, expand_path
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import NORMS, Constants
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import OWN_NORM, DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
-def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = False) -> Asked:
-    """The same with what the files of its data set say, and with the hash of its weights.
-
-    Of imported data, with what their name means in the store.
+def resolve_files(
+    asked: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
+) -> ResolvedRequest:
+    """Replace paths and names by what the files say: data set, imported data, weights.
 
     Args:
-        asked: what is asked for.
-        data_root: where data sets lie.
+        asked: settings and seeds.
+        data_root: folder of the data sets.
         at: the store; the file of ``network.weights`` is copied to it.
         is_dry: copy nothing.
-
-    Raises:
-        UserError: a file is not there, damaged, or of another network; a given network saw the
-            images that are held out, or nobody knows by what its pixels are normalised.
     """
     store = Store(at)
-    data: Mapping[str, Any] = asked.given.get("data", {})
+    data: Mapping[str, Any] = asked.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
         found = read_record(name, store).model_dump()
-        return replace(asked, given={**asked.given, "data": {**data, "imported": found}})
-    asked = asked.described(data_root, store.images)
-    network: Mapping[str, Any] = asked.given.get("network", {})
+        return replace(asked, overrides={**asked.overrides, "data": {**data, "imported": found}})
+    asked = asked.with_scanned_data(data_root, store.images)
+    network: Mapping[str, Any] = asked.overrides.get("network", {})
     path = network.get("weights")
     if not isinstance(path, str) or weights.is_hash(path):
         return asked
-    file = own_path(path)
+    file = expand_path(path)
     tensors = weights.read(file)
     made = weights.trained_by(file)
     network = {**network, "weights": weights.hash_of(file)}
-    asked = replace(asked, given={**asked.given, "network": network})
-    if asked.is_given:
+    asked = replace(asked, overrides={**asked.overrides, "network": network})
+    if asked.is_frozen:
         asked = _normalised(asked, made)
         _refuse_other_logits(file, tensors, made)
     spec = asked.spec()
@@ -63,10 +59,10 @@ def taken_in(asked: Asked, data_root: Path | None, at: Place, is_dry: bool = Fal
         refuse_seen(made, spec.data)
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(spec, samples=2)
-    if told := fit(untrained, tensors, str(file), asked.is_given)[1]:
-        echo(f"{file}: {told}", err=True)
+    if remark := fit(untrained, tensors, str(file), asked.is_frozen)[1]:
+        echo(f"{file}: {remark}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
-        echo(f"{file}: of this export the network is taken, with its own head", err=True)
+        echo(f"{file}: only the network of this export is used, with its own head", err=True)
     if not is_dry:
         weights.keep(file, store)
     return asked
@@ -79,15 +75,15 @@ def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialS
     own: type[NetworkMethod] | None = METHODS[made.network.method].implementation if made else None
     if own is None or own.forward is not NetworkMethod.forward:
         raise UserError(
-            f"network.weights: {file} holds what its training method makes logits by, beside the "
-            "network; give a network whose logits are those of its last layer"
+            f"network.weights: in {file} the training method makes the logits, and not the last "
+            "layer of the network; name a network whose logits are those of its last layer"
         )
 
 
-def _normalised(asked: Asked, made: TrialSpec | None) -> Asked:
-    """With the constants of a given network, which are told in one way, whatever was written."""
+def _normalised(asked: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
+    """Add the normalisation of a frozen network in one spelling, however it was written."""
     plain = _with_norm(asked, None)
-    norm = asked.given.get("data", {}).get("norm")
+    norm = asked.overrides.get("data", {}).get("norm")
     if norm is None:
         norm = _constants(made.data) if made else _norm_of_backbone(plain)
     wanted, own = (_constants(each.spec().data) for each in (_with_norm(asked, norm), plain))
@@ -97,19 +93,18 @@ def _normalised(asked: Asked, made: TrialSpec | None) -> Asked:
     return _with_norm(asked, name or wanted)
 
 
-def _with_norm(asked: Asked, norm: str | Constants | None) -> Asked:
-    data = {key: value for key, value in asked.given.get("data", {}).items() if key != "norm"}
-    told = {} if norm is None else {"norm": norm}
-    return replace(asked, given={**asked.given, "data": {**data, **told}})
+def _with_norm(asked: ResolvedRequest, norm: str | Constants | None) -> ResolvedRequest:
+    data = {key: value for key, value in asked.overrides.get("data", {}).items() if key != "norm"}
+    own = {} if norm is None else {"norm": norm}
+    return replace(asked, overrides={**asked.overrides, "data": {**data, **own}})
 
 
 def _constants(data: DataSlot) -> Constants:
-    info = data.info
-    return info.mean, info.std
+    return data.info.mean, data.info.std
 
 
-def _norm_of_backbone(asked: Asked) -> str | Constants:
-    """What weights of others for a backbone expect, as far as that is known."""
+def _norm_of_backbone(asked: ResolvedRequest) -> str | Constants:
+    """Return the normalisation that published weights of a backbone expect."""
     spec = asked.spec()
     info, backbone = spec.data.info, spec.network.backbone
     record: BackboneInfo = BACKBONES[backbone]
@@ -117,7 +112,7 @@ def _norm_of_backbone(asked: Asked) -> str | Constants:
     constants = NORMS[norm] if isinstance(norm, str) else norm
     if constants is None or len(constants[0]) != info.channels:
         raise UserError(
-            f"nobody knows by what a given {backbone} normalises its pixels: take `norm` "
+            f"the normalisation that this {backbone} expects is not known: set `norm` to "
             f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
             "[[means], [standard deviations]]"
         )

@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.recipe import QUICK, Recipe
-from tune_calib.spec.settings import changes_of, effective, is_given, suited_to, with_import
+from tune_calib.spec.settings import add_import, find_recipe, is_frozen, list_changes, resolve_spec
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -31,11 +31,7 @@ class Seeds:
 
     @classmethod
     def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
-        """The first seeds: as many pairs, or so many networks with so many heads each.
-
-        Raises:
-            UserError: they are more than any plan has.
-        """
+        """Return the first seeds: this many pairs, or networks crossed with heads."""
         is_paired = network is None and head is None
         refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
         if is_paired:
@@ -44,7 +40,7 @@ class Seeds:
         return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """All (network seed, head seed) that are run."""
+        """Return all pairs (network seed, head seed) that are run."""
         if self.is_paired:
             return list(zip(self.network, self.head, strict=True))
         return [(n, h) for n in self.network for h in self.head]
@@ -54,19 +50,19 @@ ONE_SEED = Seeds((0,), (0,), is_paired=True)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ResolvedRequest:
     """What a ladder or a search is asked for, beside what it varies itself.
 
     Attributes:
-        given: settings by slot that were asked for; a search does not search them.
+        overrides: settings by slot that were asked for; a search does not search them.
         seeds: of networks and heads.
-        recipe: settings that hold unless others are given (``settings.suited_to``); None: those
+        recipe: settings that hold unless others are given (``settings.find_recipe``); None: those
             of the program.
         controls: add the ladder's controls.
         own_recipes: train each method by the recipe of its authors.
     """
 
-    given: Settings = field(default_factory=dict)
+    overrides: Settings = field(default_factory=dict)
     seeds: Seeds = ONE_SEED
     # Kept, and not looked up each time: a search goes on with the recipe that it began with.
     recipe: Recipe | None = None
@@ -74,58 +70,51 @@ class Asked:
     own_recipes: bool = False
 
     def __post_init__(self) -> None:
-        """Of a given network there is one: its seeds are those of heads.
+        """Add what an import implies, and allow a frozen network head seeds only.
 
         Of imported data the network is given, and none.
-
-        Raises:
-            UserError: several networks are asked for, or one beside imported data.
         """
-        object.__setattr__(self, "given", with_import(self.given))
-        if not self.is_given:
+        object.__setattr__(self, "overrides", add_import(self.overrides))
+        if not self.is_frozen:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
             raise UserError(
-                "a given network is one, whatever `network_seeds` say; leave them out: "
+                "a frozen network is one, whatever `network_seeds` say; leave them out: "
                 "`head_seeds` are those of its heads"
             )
         heads = Seeds((0,), self.seeds.head, is_paired=False)
         object.__setattr__(self, "seeds", heads)
 
     @property
-    def is_given(self) -> bool:
-        """Whether its network is one that others trained."""
-        return is_given(self.given)
+    def is_frozen(self) -> bool:
+        """Return whether the network is frozen."""
+        return is_frozen(self.overrides)
 
     @property
     def is_imported(self) -> bool:
-        """Whether there are features or logits alone, and no network."""
-        return self.given.get("data", {}).get("imported") is not None
+        """Return whether features or logits are imported, without a network."""
+        return self.overrides.get("data", {}).get("imported") is not None
 
-    def suited(self, recipe: str | None = None) -> "Asked":
-        """The same with a recipe for the data set that is asked for; its quick one unless named.
+    def with_recipe(self, recipe: str | None = None) -> "ResolvedRequest":
+        """Add the named recipe for the data set; its quick one unless named."""
+        return replace(self, recipe=find_recipe(self.overrides, recipe))
 
-        Raises:
-            UserError: the recipe or the data set is unknown, or they do not fit.
-        """
-        return replace(self, recipe=suited_to(self.given, recipe))
-
-    def question(self) -> dict[str, Any]:
-        """What of it makes a sweep or a search another one, beside its seeds; plain JSON values.
+    def identity(self) -> dict[str, Any]:
+        """Return what identifies a run besides its seeds, as plain JSON values.
 
         ``recipe`` and ``own_recipes`` only where asked for, as before there were any.
         """
         recipe = self.recipe
         return {
             "defaults": recipe.settings if recipe else {},
-            "given": self.given,
+            "given": self.overrides,
             **({"own_recipes": True} if self.own_recipes else {}),
             **({"recipe": recipe.plain()} if recipe and recipe.name != QUICK else {}),
         }
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """The settings that were given, by ``slot.key``, as ``set`` takes them.
+        """Return the overrides by ``slot.key``, as ``set`` takes them.
 
         The data set and the import are left out, which options of their own name, and so is what
         only files say of them.
@@ -135,70 +124,59 @@ class Asked:
             named["network"] = {"backbone", "epochs"}
         return {
             f"{slot}.{key}": value
-            for slot, own in self.given.items()
+            for slot, own in self.overrides.items()
             for key, value in own.items()
             if key not in named.get(slot, ())
         }
 
     @property
-    def recipe_told(self) -> str | None:
-        """Name of the recipe, and what was asked for instead of what it sets; for rows."""
+    def recipe_label(self) -> str | None:
+        """Return the name of the recipe and the overrides of its settings, for rows."""
         if self.recipe is None:
             return None
-        name = f"heads by {self.recipe.name}" if self.is_given else self.recipe.name
+        name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
         told = ", ".join([name, *self._other_than_it()])
         return f"{told}; each method by its authors' recipe" if self.own_recipes else told
 
     @property
-    def recipe_described(self) -> str | None:
-        """As ``recipe_told``, with the title and the source; for captions."""
+    def recipe_caption(self) -> str | None:
+        """Return ``recipe_label`` with the title and the source, for captions."""
         if self.recipe is None:
             return None
-        if self.is_given:
+        if self.is_frozen:
             return ", ".join([f"heads by recipe {self.recipe.name}", *self._other_than_it()])
         about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
         return ", ".join([f"recipe {self.recipe.name} ({about})", *self._other_than_it()])
 
     def _other_than_it(self) -> list[str]:
         assert self.recipe is not None
-        changes = changes_of(self.recipe, self.given)
+        changes = list_changes(self.recipe, self.overrides)
         return [f"but {', '.join(changes)}"] if changes else []
 
     def spec(self) -> TrialSpec:
-        """The settings of data and network alone.
-
-        Raises:
-            UserError: one is unknown or out of range.
-        """
-        network = self.given.get("network", {})
+        """Resolve the spec of data and network alone."""
+        network = self.overrides.get("network", {})
         known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
-        return effective({"data": self.given.get("data", {}), "network": known}, self.recipe)
+        return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
 
-    def described(self, data_root: Path | None, images: Path) -> "Asked":
-        """The same with what only the files of its data set say, where it has no record of it.
+    def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
+        """Add the facts that only the files of a data set without a record hold.
 
         Args:
             data_root: where data sets lie.
             images: folder of decoded images; all of such a data set are read.
-
-        Raises:
-            UserError: a setting of the data slot is wrong, or the data set is not there or damaged.
         """
-        data = self.given.get("data", {})
+        data = self.overrides.get("data", {})
         slot = self.spec().data
         general = DATASETS[slot.dataset].general
         if general is None or slot.found is not None:
             return self
         found = general.describe(slot, data_root, images)
-        return replace(self, given={**self.given, "data": {**data, "found": found}})
+        return replace(self, overrides={**self.overrides, "data": {**data, "found": found}})
 
 
 def refuse_large(trials: int) -> None:
-    """Refuse a plan that is too large to be written out.
-
-    Raises:
-        UserError: it is.
-    """
+    """Refuse a plan that is too large to be written out."""
     if trials > LARGEST_PLAN:
         raise UserError(
             f"{trials:,} trials are planned, and a plan has at most {LARGEST_PLAN:,}; ask for "

@@ -1,0 +1,189 @@
+"""What several commands share: panels of help, completion, folders, signals, plans and formats."""
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import typer
+
+from tune_calib.cli import defaults
+from tune_calib.cli.entry import damage_in_one_line
+from tune_calib.cli.request import complete, option_of
+from tune_calib.console import echo, shown
+from tune_calib.errors import UserError, as_option
+from tune_calib.paths import AnyPath, parse_path
+from tune_calib.results.folders import entries, refuse_empty
+from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
+from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.names import CRASHES
+from tune_calib.spec.request import WHERE, LadderRequest, SearchRequest
+from tune_calib.text import command_line, format_count
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    DataRoot: TypeAlias = Path | None
+    StoreRoot: TypeAlias = str | None
+    StudyStorage: TypeAlias = str | None
+else:
+    DataRoot = option_of(LadderRequest, "data_root")
+    StoreRoot = option_of(LadderRequest, "store")
+    StudyStorage = option_of(SearchRequest, "study_storage")
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
+]
+GpuModel = Annotated[
+    str | None,
+    typer.Option(
+        help="with --dry-run: estimate the hours on this GPU, e.g. A100-80GB",
+        autocompletion=complete(lambda: GPUS),
+    ),
+]
+
+
+def published_tables() -> Iterable[str]:
+    """Return the names of the tables that papers print, for completion."""
+    from analysis.published import describe_published
+
+    return describe_published()
+
+
+def format_typed() -> str:
+    """Return the command as typed, with the user's own defaults as options."""
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    return command_line(["tune-calib", *words[:end], *defaults.words(), *words[end:]])
+
+
+def format_typed_for(context: typer.Context, argument: str, *without: str) -> str:
+    """Return the command as typed, for one of its arguments and without some of its options."""
+    words = defaults.typed_options(context, without)
+    return command_line(["tune-calib", context.command.name or "", argument, *words])
+
+
+def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
+    """Call a function; if a signal stops it, print the command that continues, and exit."""
+    from tune_calib.tuning.ray.stop import stop_signals
+
+    def print_stopped(signal: str) -> None:
+        echo(f"stopped by {signal}; continue with: {again}", err=True)
+
+    with stop_signals(print_stopped) as stop:
+        try:
+            return run()
+        except KeyboardInterrupt:
+            raise typer.Exit(128 + stop.number) from None
+
+
+def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
+    """Exit with code 1 if trials crashed, and print the command that runs them again."""
+    if crashed:
+        echo(
+            f"{format_count(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}",
+            err=True,
+        )
+        echo(f"run them again: {again}; tracebacks: {folder / CRASHES}", err=True)
+        raise typer.Exit(1)
+
+
+def one_format(**flags: bool) -> str:
+    """Return the one output format that was chosen, ``plain`` if none was.
+
+    Raises:
+        UserError: Several were chosen.
+    """
+    chosen = [name for name, is_chosen in flags.items() if is_chosen]
+    if len(chosen) > 1:
+        raise UserError(f"choose one format, not {' and '.join('--' + name for name in chosen)}")
+    return chosen[0] if chosen else "plain"
+
+
+def print_settings(job: Any) -> None:
+    """Print on stderr the effective settings of a run and how long it will take."""
+    from tune_calib.experiments.forecast.told import tell_settings
+
+    tell_settings(job)
+
+
+def print_plan(job: Any) -> None:
+    """Print what a run would do.
+
+    Raises:
+        UserError: The run would be refused.
+    """
+    from tune_calib.experiments.forecast.needs import refuse
+    from tune_calib.experiments.forecast.told import dry_run
+
+    refuse(job)
+    echo(dry_run(job))
+
+
+def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
+    """Return a folder of results.
+
+    Args:
+        out: Path or URL.
+        runs_plugins: Refuse a folder whose plug-ins are not loaded, instead of a note.
+
+    Raises:
+        UserError: The folder holds no results, or one of its plug-ins has changed.
+    """
+    folder = parse_path(out)
+    if not entries(folder):
+        refuse_empty(folder)
+    if runs_plugins:
+        require_loaded(folder)
+    else:
+        _note_unloaded(folder)
+    return folder
+
+
+def _note_unloaded(folder: AnyPath) -> None:
+    if note := describe_unloaded(folder):
+        echo(f"note: {as_option(note)}", err=True)
+
+
+def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
+    """Print a description of a folder, or of each entry of an experiment file.
+
+    Raises:
+        typer.Exit: An entry could not be described; the others were printed.
+    """
+
+    def described(one: AnyPath) -> str:
+        with damage_in_one_line(str(one)):
+            if one is folder:
+                refuse_empty(one)
+            _note_unloaded(one)
+            return as_option(shown(describe(one)))
+
+    with damage_in_one_line(str(folder)):
+        below = entries(folder)
+    if not below:
+        echo(described(folder))
+    refused = 0
+    for entry in below:
+        try:
+            text = described(entry)
+        except UserError as error:
+            text, refused = f"error: {as_option(error)}", refused + 1
+        echo(f"== {entry.name} ==\n{text}\n")
+    if refused:
+        raise typer.Exit(1)
+
+
+def write_overview(folder: AnyPath) -> list[str]:
+    """Write the page over the entries of an experiment file, if the folder holds some.
+
+    Returns:
+        The line that says where the page is.
+    """
+    below = entries(folder)
+    if not below:
+        return []
+
+    from analysis.sweep_file.overview import write_overview as write
+
+    return [f"page over all entries: {write(folder, below)}"]

@@ -1,0 +1,96 @@
+"""Extra evaluations of finished trials: on shift sets, and with bootstrap intervals.
+
+No hash and no request contains them, so that they may be added later to what is finished.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
+from tune_calib.results.tables import read_table
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.metrics import column
+from tune_calib.spec.names import LEAST_DRAWS
+from tune_calib.spec.slots.data import DataSlot
+
+# Torch and Ray, which nobody needs to see that nothing is left to do.
+if TYPE_CHECKING:
+    from tune_calib.tuning.ray.look import Look
+
+_TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
+
+
+@dataclass(frozen=True)
+class ExtraEvaluations:
+    """The requested extra evaluations.
+
+    Attributes:
+        shift: words of ``data.shift``.
+        bootstrap: draws of the test samples, and of those of shift sets; 0 for none.
+    """
+
+    shift: tuple[str, ...] = ()
+    bootstrap: int = 0
+
+    def list_sets(self, slot: DataSlot, root: Path | None) -> list[str]:
+        """Return the names of the shift sets."""
+        if self.bootstrap < 0 or 0 < self.bootstrap < LEAST_DRAWS:
+            raise UserError(
+                f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
+            )
+        from tune_calib.data.shift import sets_asked
+
+        return sets_asked(self.shift, slot, root)
+
+
+def lacking_looks(
+    extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
+) -> "list[Look]":
+    """Return the extra evaluations that finished trials of a folder lack.
+
+    A trial that was evaluated on a shift set with fewer draws, or with none, is evaluated again.
+
+    Args:
+        extra: what is requested.
+        sets: names of its shift sets.
+        planned: the trials.
+        out: their folder.
+    """
+    if not sets and not extra.bootstrap:
+        return []
+    from tune_calib.tuning.ray.look import in_looks
+
+    names = {"spec_hash", "status", *_TEST_COLUMNS}
+    rows: list[dict[str, Any]] = read_table(out, "trials", keep=names.__contains__).to_pylist()
+    finished: dict[str, Mapping[str, float]] = {
+        row["spec_hash"]: {name: row[name] for name in _TEST_COLUMNS}
+        for row in rows
+        if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None
+    }
+    trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
+    evaluated = _evaluated_sets(out, extra.bootstrap) if sets else set()
+    looks = []
+    for name in sets:
+        left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
+        looks += in_looks(left, name, extra.bootstrap)
+    if extra.bootstrap:
+        table = read_table(out, "intervals", keep={"spec_hash", "resamples"}.__contains__)
+        drawn = table.filter(pc.equal(table["resamples"], extra.bootstrap))["spec_hash"]
+        hashes = set(drawn.to_pylist())
+        left = [each for each in trials if each[0].spec.hash not in hashes]
+        looks += in_looks(left, None, extra.bootstrap)
+    # One network after the other: a Ray actor keeps open what they share.
+    return sorted(looks, key=lambda look: look.trials[0][0].spec.network_id)
+
+
+def _evaluated_sets(out: AnyPath, resamples: int) -> set[tuple[str, str]]:
+    """Return spec hash and shift set of what was evaluated with so many draws."""
+    table = read_table(out, "shifts", keep={"spec_hash", "set", "resamples"}.__contains__)
+    drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), resamples)
+    pairs = table.filter(drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
+    return {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}

@@ -1,0 +1,202 @@
+"""The progress of a driver: its record, as views and ``progress.json`` show it, and its tracker."""
+
+import copy
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from tune_calib.progress import ProgressEvent
+from tune_calib.spec.names import PROGRESS
+
+if TYPE_CHECKING:
+    from tune_calib.paths import AnyPath
+
+TRIALS = "trials"
+"""The unit of a phase whose bar counts result rows."""
+
+
+@dataclass
+class Running:
+    """A Ray trial that is running.
+
+    Attributes:
+        told: its title.
+        kind: its kind, a key of ``Progress.kinds``.
+        weight: its share of the units of that kind.
+        began: seconds since 1970.
+        activity: its latest event.
+    """
+
+    told: str
+    kind: str
+    weight: int
+    began: float
+    activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting a worker"))
+
+    @property
+    def fraction(self) -> float:
+        """The share of its steps that is done."""
+        return self.activity.at / self.activity.of if self.activity.of else 0.0
+
+
+@dataclass
+class Kind:
+    """Ray trials of similar cost, counted in what takes their time: networks or heads.
+
+    Attributes:
+        total: all of them, at most.
+        ended: how many have ended.
+        seconds: the sum of their durations.
+    """
+
+    total: int
+    ended: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Progress:
+    """The record of a driver at one moment; its fields are the keys of ``progress.json``.
+
+    Attributes:
+        host: the driver's machine.
+        process: its process id there.
+        title: of the command.
+        began: seconds since 1970, by the clock of that machine.
+        written: as ``began``.
+        every_s: seconds until it is written again.
+        entry: of an experiment file, e.g. ``digits-mac_cal, 2 of 7``.
+        activity: the latest event of the driver itself.
+        phase: title of the phase; empty between phases.
+        unit: what the bar counts.
+        total: all units, at most.
+        ended: units that ended, by status.
+        kinds: of Ray trials.
+        left_s: seconds that are left; None if unknown.
+        is_least: some kind of Ray trial is not in ``left_s``, since none of it was timed yet.
+        notes: lines of a search: best so far, guard, baseline.
+        running: Ray trials by name.
+    """
+
+    host: str
+    process: int
+    title: str
+    began: float
+    written: float = 0.0
+    every_s: float = 0.0
+    entry: str = ""
+    activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting"))
+    phase: str = ""
+    unit: str = ""
+    total: int = 0
+    ended: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    left_s: float | None = None
+    is_least: bool = False
+    notes: list[str] = field(default_factory=list)
+    running: dict[str, Running] = field(default_factory=dict)
+
+    def write(self, folder: "AnyPath") -> None:
+        """Replace the file of a folder; raise UserError where it cannot be written."""
+        from tune_calib.results.tables import atomic_write
+
+        atomic_write(folder / PROGRESS, f"{json.dumps(asdict(self))}\n".encode())
+
+
+class Tracker:
+    """The record of this process, updated and read by several threads."""
+
+    def __init__(self, title: str) -> None:
+        self._lock = threading.RLock()
+        self._record = Progress(socket.gethostname(), os.getpid(), title, time.time())
+
+    def set_event(self, event: ProgressEvent) -> None:
+        """Set the latest event of the driver itself."""
+        with self._lock:
+            self._record.activity = _plain(event)
+
+    def set_entry(self, entry: str) -> None:
+        """Set the current entry of an experiment file."""
+        with self._lock:
+            self._record.entry = entry
+
+    def set_search(self, ended: Mapping[str, int], notes: Sequence[str]) -> None:
+        """Set how the suggestions of a search ended, and its notes."""
+        with self._lock:
+            self._record.ended, self._record.notes = dict(ended), list(notes)
+
+    def begin(self, phase: str, total: int, unit: str, kinds: Mapping[str, int]) -> None:
+        """Begin a phase, or with empty arguments the time between two; see ``Progress``.
+
+        ``kinds`` has the total of each kind. The bar of ``TRIALS`` counts what Ray trials report.
+        """
+        with self._lock:
+            self._record = replace(
+                self._record, phase=phase, total=total, unit=unit, ended={}, notes=[], running={},
+                kinds={name: Kind(count) for name, count in kinds.items()},
+            )  # fmt: skip
+
+    def start(self, name: str, title: str, kind: str, weight: int) -> None:
+        """Add a Ray trial."""
+        with self._lock:
+            self._record.running[name] = Running(title, kind, weight, time.time())
+
+    def end(self, name: str, statuses: Mapping[str, int]) -> None:
+        """Remove a Ray trial; count the statuses of its trials if the bar counts trials."""
+        with self._lock:
+            row = self._record.running.pop(name, None)
+            if row is not None and (kind := self._record.kinds.get(row.kind)) is not None:
+                kind.ended += row.weight
+                kind.seconds += time.time() - row.began
+            if self._record.unit == TRIALS:
+                for status, count in statuses.items():
+                    self._record.ended[status] = self._record.ended.get(status, 0) + count
+
+    def update(self, events: Mapping[str, ProgressEvent]) -> None:
+        """Set the latest events of Ray trials by name; those that have ended are skipped."""
+        with self._lock:
+            for name, event in events.items():
+                if name in self._record.running:
+                    self._record.running[name].activity = _plain(event)
+
+    @property
+    def running(self) -> Sequence[str]:
+        """The names of the running Ray trials."""
+        with self._lock:
+            return list(self._record.running)
+
+    def record(self, every_s: float = 0.0) -> Progress:
+        """Return a copy of the record; the next one follows after ``every_s`` seconds."""
+        with self._lock:
+            now = time.time()
+            left_s, is_least = self._estimate_left(now)
+            self._record = replace(
+                self._record, written=now, every_s=every_s, left_s=left_s, is_least=is_least
+            )
+            return copy.deepcopy(self._record)
+
+    def _estimate_left(self, now: float) -> tuple[float | None, bool]:
+        """Return the seconds that are left, and whether a kind without timings is not in them."""
+        left, is_least = 0.0, False
+        for name, kind in self._record.kinds.items():
+            rows = [row for row in self._record.running.values() if row.kind == name]
+            done = kind.ended + sum(row.weight * row.fraction for row in rows)
+            # Before its first step, only the start of a worker has been timed.
+            seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
+            if kind.total <= done:
+                continue
+            if done:
+                left += (kind.total - done) * seconds / done
+            else:
+                is_least = True
+        return (left / max(1, len(self._record.running)) or None), is_least
+
+
+def _plain(event: ProgressEvent) -> ProgressEvent:
+    """Return an event that can be copied and written: its metrics may be any mapping."""
+    return replace(event, metrics=dict(event.metrics))
