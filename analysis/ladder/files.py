@@ -14,7 +14,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.lead import describe_best
 from analysis.ladder.means import ladder_table
-from analysis.ladder.report import Options
+from analysis.ladder.options import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
