@@ -7,10 +7,9 @@ import torch
 from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
 from tests.support import drive, each, here, rows, run_of
-from tune_calib.data.given import SMALLEST, halves
+from tune_calib.data.imported import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.import_files import checked
-from tune_calib.engine.imports import KIND, keep, record_of
+from tune_calib.engine.imports import KIND, check_files, read_record, write_import
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import regime, regime_in_parts
@@ -29,7 +28,7 @@ SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
 
 
 def splits_of(folder, make=outputs, names=("train", "select", "calib", "test"), kind="npz"):
-    """A file for each split, as the arguments of ``checked``."""
+    """A file for each split, as the arguments of ``check_files``."""
     files = {name: [] for name in SIZES}
     for seed, (name, samples) in enumerate(SIZES.items()):
         if name in names:
@@ -57,11 +56,11 @@ def store(tmp_path):
 @each("kind", FORMATS)
 def test_each_format_is_one_import(tmp_path, kind):
     store = Store(tmp_path / "store")
-    npz = checked(**splits_of(tmp_path)).record
-    given = checked(**splits_of(tmp_path, kind=kind))
+    npz = check_files(**splits_of(tmp_path)).record
+    given = check_files(**splits_of(tmp_path, kind=kind))
     assert given.record == npz
-    keep("mine", given, store, replaces=False)
-    assert record_of("mine", store) == npz
+    write_import("mine", given, store, replace=False)
+    assert read_record("mine", store) == npz
     bank = bank_of(store, npz)
     for seed, (name, samples) in enumerate(SIZES.items()):
         if name == "train":  # logits alone: only how well it is fitted is kept of it
@@ -81,8 +80,8 @@ def test_features_and_head_give_logits(tmp_path, dtype):
         return {**made, "features": made["features"].astype(dtype)}
 
     files = {**splits_of(tmp_path, make), "head": [str(write(tmp_path / "h.npz", **head()))]}
-    given = checked(**files)
-    keep("mine", given, store, replaces=False)
+    given = check_files(**files)
+    write_import("mine", given, store, replace=False)
     bank = bank_of(store, given.record)
     own = head()
     for split in (bank.train(), bank.select(), bank.calib(), bank.test()):
@@ -99,8 +98,8 @@ def test_probabilities_are_log_probabilities(tmp_path, store):
         probs[0] = np.eye(4)[made["labels"][0]]
         return {"probabilities": probs, "labels": made["labels"]}
 
-    given = checked(**splits_of(tmp_path, make))
-    keep("mine", given, store, replaces=False)
+    given = check_files(**splits_of(tmp_path, make))
+    write_import("mine", given, store, replace=False)
     logits = bank_of(store, given.record).test().logits
     assert torch.allclose(logits.softmax(1), torch.from_numpy(make(50, 3)["probabilities"]))
     assert float(logits.min()) == pytest.approx(np.log(SMALLEST))
@@ -109,8 +108,8 @@ def test_probabilities_are_log_probabilities(tmp_path, store):
 
 def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
     files = splits_of(tmp_path, names=("train", "calib", "test"))
-    given = checked(**files)
-    keep("mine", given, store, replaces=False)
+    given = check_files(**files)
+    write_import("mine", given, store, replace=False)
     assert given.record.is_cut
     bank = bank_of(store, given.record)
     select, calib = bank.select(), bank.calib()
@@ -121,7 +120,7 @@ def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
     assert parts[0] | parts[1] == whole
     assert not parts[0] & parts[1]
     # Another import: who reads its numbers must know which samples they are of.
-    given_both = checked(**splits_of(tmp_path))
+    given_both = check_files(**splits_of(tmp_path))
     assert given_both.record.digest != given.record.digest
 
 
@@ -150,44 +149,47 @@ def test_the_regime_of_parts_is_that_of_all():
 
 def test_a_name_is_a_pointer(tmp_path, store):
     (tmp_path / "other").mkdir()
-    one, other = checked(**splits_of(tmp_path)), checked(**with_features(tmp_path / "other"))
-    keep("mine", one, store, replaces=False)
-    keep("mine", one, store, replaces=False)
-    keep("second", one, store, replaces=False)
+    one, other = (
+        check_files(**splits_of(tmp_path)),
+        check_files(**with_features(tmp_path / "other")),
+    )
+    write_import("mine", one, store, replace=False)
+    write_import("mine", one, store, replace=False)
+    write_import("second", one, store, replace=False)
     with pytest.raises(UserError, match="another import by the name mine"):
-        keep("mine", other, store, replaces=False)
-    assert record_of("mine", store) == one.record
-    keep("mine", other, store, replaces=True)
-    assert record_of("mine", store) == other.record
-    assert record_of("second", store) == one.record
+        write_import("mine", other, store, replace=False)
+    assert read_record("mine", store) == one.record
+    write_import("mine", other, store, replace=True)
+    assert read_record("mine", store) == other.record
+    assert read_record("second", store) == one.record
     assert bank_of(store, one.record).test()  # results of the old one stay as they are
 
 
 @each("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
 def test_names_that_are_none(store, name):
-    with pytest.raises(UserError, match="names no import"):
-        record_of(name, store)
+    with pytest.raises(UserError, match="is no name of an import"):
+        read_record(name, store)
 
 
 def test_a_damaged_import_is_one_line_and_made_again(tmp_path, store):
-    given = checked(**splits_of(tmp_path))
-    keep("mine", given, store, replaces=False)
+    given = check_files(**splits_of(tmp_path))
+    write_import("mine", given, store, replace=False)
     (store.folder(KIND, given.record.digest) / "test.arrow").write_bytes(b"half")
     with pytest.raises(UserError, match="import its files again"):
-        record_of("mine", store)
-    keep("mine", given, store, replaces=False)
-    assert record_of("mine", store) == given.record
+        read_record("mine", store)
+    write_import("mine", given, store, replace=False)
+    assert read_record("mine", store) == given.record
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
-    given = checked(**splits_of(tmp_path))
+    given = check_files(**splits_of(tmp_path))
     write(tmp_path / "test.npz", **outputs(50, seed=9))
     with pytest.raises(UserError, match="changed while it was read"):
-        keep("mine", given, store, replaces=False)
+        write_import("mine", given, store, replace=False)
     assert not store.holds(KIND, given.record.digest)
     assert not list((store.root / KIND).iterdir())  # nor half of one
     with pytest.raises(UserError, match="has no import"):
-        record_of("mine", store)
+        read_record("mine", store)
 
 
 # --- what is refused
@@ -229,14 +231,14 @@ def put(place, value):
 
 
 WRONG = {
-    "transposed": (changed("logits", np.transpose), "has 4 samples, and 60 labels"),
+    "transposed": (changed("logits", np.transpose), "has 4 samples, but there are 60 labels"),
     "a number a sample": (changed("logits", lambda v: v[:, 0]), r"must be \(samples, columns\)"),
     "whole numbers": (changed("logits", lambda v: v.astype("i8")), "floating-point"),
     "one class": (changed("logits", lambda v: v[:, :1]), "at least 2 classes"),
-    "too few labels": (changed("labels", lambda v: v[:-1]), "and 59 labels are beside it"),
+    "too few labels": (changed("labels", lambda v: v[:-1]), "but there are 59 labels"),
     "one-hot labels": (changed("labels", lambda v: np.eye(4, dtype=int)[v]), "whole numbers"),
     "labels of floats": (changed("labels", lambda v: v.astype("f4")), "whole numbers"),
-    "a label too large": (changed("labels", put(3, 4)), "has the label 4, and there are 4 classes"),
+    "a label too large": (changed("labels", put(3, 4)), "has the label 4, but there are 4 classes"),
     "labels from 1": (changed("labels", lambda v: v + 1), "labels are 0 to 3"),
     "a label below 0": (changed("labels", put(3, -1)), "has the label -1"),
     "NaN": (changed("logits", put((7, 1), np.nan)), "row 7 holds a value that is not finite"),
@@ -244,11 +246,11 @@ WRONG = {
     "too large for float32": (
         changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 holds",
     ),
-    "no labels": (without("labels"), "has no labels; arrays are known by these names"),
+    "no labels": (without("labels"), "has no labels; arrays are recognised by these names"),
     "no logits": (without("logits"), "has no logits or probabilities"),
-    "no sums of one": (as_probs(lambda p: 0.9 * p), "row 0 is no probabilities"),
-    "a probability below 0": (as_probs(lambda p: put(5, [1.5, -0.5, 0, 0])(p)), "row 5 is no"),
-    "logits named probabilities": (as_probs(lambda p: np.log(p)), "is no probabilities"),
+    "no sums of one": (as_probs(lambda p: 0.9 * p), "row 0 is not a vector of probabilities"),
+    "a probability below 0": (as_probs(lambda p: put(5, [1.5, -0.5, 0, 0])(p)), "row 5 is not a"),
+    "logits named probabilities": (as_probs(lambda p: np.log(p)), "is not a vector of prob"),
     "probabilities named logits": (
         lambda samples, seed: {
             **outputs(samples, seed=seed),
@@ -282,7 +284,7 @@ WRONG = {
 def test_wrong_files_are_one_line(tmp_path, how):
     make, told = WRONG[how]
     with pytest.raises(UserError, match=told) as error:
-        checked(**splits_of(tmp_path, make))
+        check_files(**splits_of(tmp_path, make))
     assert "\n" not in str(error.value)
 
 
@@ -290,7 +292,7 @@ def test_wrong_files_are_one_line(tmp_path, how):
 def test_a_missing_split_is_one_line(tmp_path, absent):
     names = [name for name in SIZES if name != absent]
     with pytest.raises(UserError, match=f"`{absent}` is missing"):
-        checked(**splits_of(tmp_path, names=names))
+        check_files(**splits_of(tmp_path, names=names))
 
 
 def unequal(folder, **other):
@@ -305,12 +307,12 @@ def unequal(folder, **other):
         ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
         ({"test": outputs(40, seed=2)}, "`calib` and `test` share 40 samples"),
         ({"train": outputs(40, seed=2)}, "`train` and `calib` share 40 samples"),
-        ({"head": head()}, "`head` is of no use without features"),
+        ({"head": head()}, "`head` is used with features only"),
     ],
 )
 def test_splits_that_do_not_go_together(tmp_path, other, told):
     with pytest.raises(UserError, match=told):
-        checked(**unequal(tmp_path, **other))
+        check_files(**unequal(tmp_path, **other))
 
 
 def saturated(probs):
@@ -318,7 +320,7 @@ def saturated(probs):
 
 
 def test_equal_rows_of_a_saturated_softmax_are_no_shared_samples(tmp_path):
-    assert checked(**splits_of(tmp_path, as_probs(saturated))).record.outputs == "probs"
+    assert check_files(**splits_of(tmp_path, as_probs(saturated))).record.outputs == "probs"
 
 
 def of_two_classes(samples, seed):
@@ -332,7 +334,7 @@ def test_probabilities_of_few_digits_are_equal_by_chance(tmp_path):
     files = splits_of(tmp_path, of_two_classes)
     rows = [set(np.load(files[name][0])["probs"][:, 0].tolist()) for name in ("calib", "test")]
     assert len(rows[0] & rows[1]) > 100
-    assert checked(**files).record.outputs == "probs"
+    assert check_files(**files).record.outputs == "probs"
 
 
 @each("make", [as_probs(saturated), of_two_classes, features, outputs])
@@ -342,7 +344,7 @@ def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
     if make is features:
         files["head"] = [str(write(tmp_path / "head.npz", **head()))]
     with pytest.raises(UserError, match=r"`(train|calib)` and `(calib|test)` share"):
-        checked(**{**files, two: files["calib"]})
+        check_files(**{**files, two: files["calib"]})
 
 
 def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance(tmp_path):
@@ -351,7 +353,7 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
     part = {k: np.concatenate([test[k], calib[k][:600]]) for k in test}
     files["test"] = [str(write(tmp_path / "both.npz", **part))]
     with pytest.raises(UserError, match="`calib` and `test` share"):
-        checked(**files)
+        check_files(**files)
 
 
 @each(
@@ -359,9 +361,9 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
     [
         ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
         ({"bias": head()["bias"]}, "has no weight"),
-        ({"weight": head(width=5)["weight"]}, "has 6 features, and the weight"),
+        ({"weight": head(width=5)["weight"]}, "has 6 features, but the weight"),
         ({"weight": put((0, 0), np.nan)(head()["weight"])}, "not finite"),
-        ({"weight": np.float32(1)}, "has no weight"),
+        ({"weight": np.float32(1)}, r"weight is \(\) and bias"),
         ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
     ],
 )
@@ -369,7 +371,7 @@ def test_wrong_heads(tmp_path, own, told):
     own = {**({"bias": head()["bias"]} if "weight" in own else {}), **own}
     files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **own))]}
     with pytest.raises(UserError, match=told):
-        checked(**files)
+        check_files(**files)
 
 
 def test_logits_that_are_not_those_of_the_head(tmp_path):
@@ -379,8 +381,8 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
         return {**made, "logits": logits + (seed == 2) * np.eye(4, dtype="f4")[0]}
 
     files = {**splits_of(tmp_path, make), "head": [str(write(tmp_path / "h.npz", **head()))]}
-    with pytest.raises(UserError, match="`calib`: the logits of row 0 are not those that `head`"):
-        checked(**files)
+    with pytest.raises(UserError, match="`calib`: the logits of row 0 differ from those of `head`"):
+        check_files(**files)
 
 
 # --- it stands where a network stands
@@ -406,7 +408,7 @@ PIPELINES = ["ce", "temperature", "retrain", "mac_cal+temperature"]
 
 
 def test_heads_and_posthoc_run_on_features(tmp_path, store):
-    keep("mine", checked(**with_features(tmp_path)), store, replaces=False)
+    write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 2})
     trials = expand(build_comparison(PIPELINES), asked)
     assert {trial.spec.head.augment for trial in trials if trial.spec.head} == {"none"}
@@ -420,7 +422,7 @@ def test_heads_and_posthoc_run_on_features(tmp_path, store):
 
 
 def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
-    keep("mine", checked(**with_features(tmp_path)), store, replaces=False)
+    write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
     found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), asked), store)
     assert found["mac_cal"]["status"] == "done"
@@ -429,7 +431,7 @@ def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
 @each("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
 def test_logits_alone_feed_posthoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
-    keep("mine", checked(**splits_of(tmp_path, names=names)), store, replaces=False)
+    write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
     asked = asked_of("mine", store)
     found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), asked), store)
     assert {row["status"] for row in found.values()} == {"done"}
@@ -440,7 +442,7 @@ def test_logits_alone_feed_posthoc_methods(tmp_path, names):
 
 
 def test_a_search_reads_no_test(tmp_path, store):
-    keep("mine", checked(**with_features(tmp_path)), store, replaces=False)
+    write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 1})
     found = run(tmp_path / "out", expand(build_comparison(PIPELINES), asked), store, is_search=True)
     assert all(row.get("test/ece") is None for row in found.values())
@@ -466,7 +468,7 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
         files[name] = [str(write(tmp_path / f"{name}.npz", **arrays))]
     weight, bias = bank.own_head()
     files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
-    keep("mine", checked(**files), store, replaces=False)
+    write_import("mine", check_files(**files), store, replace=False)
     asked = asked_of("mine", store, head={"epochs": 2})
     found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), asked), store)
     metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
@@ -487,9 +489,9 @@ def record(**changes):
 
 
 def test_identity_is_the_content_and_not_the_name(tmp_path, store):
-    given = checked(**splits_of(tmp_path))
-    keep("mine", given, store, replaces=False)
-    keep("yours", given, store, replaces=False)
+    given = check_files(**splits_of(tmp_path))
+    write_import("mine", given, store, replace=False)
+    write_import("yours", given, store, replace=False)
     one, two = (resolve_spec(asked_of(name, store).overrides) for name in ("mine", "yours"))
     assert one.hash == two.hash
     assert "mine" not in one.canonical_json()
@@ -575,7 +577,7 @@ def test_the_command_says_what_it_decided(tmp_path):
     ]  # fmt: skip
     done = here(*arguments)
     assert done.returncode == 0, done.stderr
-    for told in ("log-probabilities", "halves of --calib", "4 classes", "head methods need"):
+    for told in ("log-probabilities", "two halves of --calib", "4 classes", "head methods need"):
         assert told in done.stdout
     # After a success nothing may read like an error: what is left out is a note.
     *_, without_train, without_heads, following = done.stdout.splitlines()

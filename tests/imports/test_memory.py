@@ -10,25 +10,27 @@ import numpy as np
 import pytest
 
 from tests.engine.test_memory import limit_data
-from tests.imports.files import outputs, write
+from tests.imports.files import outputs
 
 GIB = 1024
 
 
 def take_in(folder: str, mebibytes: str) -> None:
     """In a process of its own; what it prints is the growth of its memory, in MiB."""
-    from tune_calib.engine.import_files import checked
-    from tune_calib.engine.imports import keep, record_of
+    from tune_calib.engine.imports import check_files, read_record, write_import
     from tune_calib.engine.store import Store
 
     path = Path(folder)
     for name in ("first", "mine"):  # libraries that take memory once do so in the first
-        files = {each: [str(path / f"{name}-{each}.npz")] for each in ("calib", "test")}
+        files = {
+            each: [f"{role}={path}/{name}-{each}-{role}.npy" for role in ("logits", "labels")]
+            for each in ("calib", "test")
+        }
         if name == "mine":
             limit_data(int(mebibytes))
         store = Store(path / "store")
-        keep(name, checked(train=(), select=(), head=(), **files), store, replaces=False)
-    assert record_of("mine", store).is_cut
+        write_import(name, check_files(train=(), select=(), head=(), **files), store, replace=False)
+    assert read_record("mine", store).is_cut
     sys.stdout.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
 
 
@@ -45,11 +47,16 @@ def peak_of(folder: Path, mebibytes: int) -> int:
 
 def write_splits(folder: Path, samples: dict[str, int], classes: int) -> None:
     for seed, (name, count) in enumerate(samples.items()):
-        write(folder / f"first-{name}.npz", **outputs(50, seed=seed))
+        save(folder / f"first-{name}", **outputs(50, seed=seed))
         chance = np.random.default_rng(seed)
         logits = chance.standard_normal((count, classes), np.float32)
         labels = chance.integers(classes, size=count)
-        write(folder / f"mine-{name}.npz", logits=logits, labels=labels)
+        save(folder / f"mine-{name}", logits=logits, labels=labels)
+
+
+def save(path: Path, **arrays: np.ndarray) -> None:
+    for role, values in arrays.items():
+        np.save(f"{path}-{role}.npy", values)
 
 
 @pytest.mark.slow

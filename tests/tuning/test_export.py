@@ -13,8 +13,7 @@ from tests.classifiers import run_trials, spec_of
 from tests.imports.test_imports import bank_of, with_features
 from tests.support import here, rows
 from tune_calib.engine.classifier import KIND
-from tune_calib.engine.import_files import checked
-from tune_calib.engine.imports import keep
+from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated
@@ -127,8 +126,8 @@ def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(o
 @pytest.mark.parametrize(("head", "takes"), [(None, "logits"), ("mac_cal", "features")])
 def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes, tmp_path):
     store = Store(tmp_path / "store")
-    given = checked(**with_features(tmp_path))
-    keep("mine", given, store, replaces=False)
+    given = check_files(**with_features(tmp_path))
+    write_import("mine", given, store, replace=False)
     slots = {
         "data": {"dataset": "imported", "imported": given.record.model_dump()},
         "network": {"backbone": "imported", "epochs": 0},

@@ -14,8 +14,7 @@ from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.again import FinishedTrial
-from tune_calib.engine.import_files import checked
-from tune_calib.engine.imports import keep
+from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -204,7 +203,7 @@ def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said,
 @pytest.mark.parametrize("posthoc", [{}, {"posthoc": {"method": "temperature"}}])
 def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
-    keep("mine", checked(**splits_of(tmp_path)), store, replaces=False)
+    write_import("mine", check_files(**splits_of(tmp_path)), store, replace=False)
     spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
     found = Looker(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]

@@ -1,112 +1,139 @@
-"""Arrays in files that others wrote, read some rows at a time.
+"""Arrays in users' files (npy, npz, safetensors, Parquet, HDF5) and the role of each.
 
-npy, npz, safetensors, Parquet and HDF5. Nothing is unpickled: an array of Python objects is refused
-where it is asked for.
+A file is named as ``FILE``, whose arrays are recognised by their names (``ROLES``), as
+``ROLE=FILE``, or as ``ROLE=FILE:KEY``; one split may take several files. Nothing is unpickled.
 """
 
 import importlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import expand_path
 
 Rows = NDArray[Any]
+_Loaders = dict[str, Callable[[], Rows]]
+_Names = Mapping[str, tuple[str, ...]]
 
-CHUNK = 2**22
-"""Numbers that are read at a time."""
+ROLES: _Names = {
+    "logits": ("logits", "logit"),
+    "probs": ("probs", "prob", "probabilities"),
+    "features": ("features", "feature", "feats", "embeddings"),
+    "labels": ("labels", "label", "targets", "target", "y"),
+}
+"""Arrays of a split, and the names by which each is recognised."""
+
+HEAD_ROLES: _Names = {
+    "weight": ("weight", "head.weight", "fc.weight", "classifier.weight", "linear.weight"),
+    "bias": ("bias", "head.bias", "fc.bias", "classifier.bias", "linear.bias"),
+}
 
 _PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
-_FLOATS = (torch.float16, torch.float32, torch.float64)  # those that numpy has
-_WAY_OUT = "write it by numpy.savez(FILE, logits=..., labels=...)"
+_FIX = "write it with numpy.savez(FILE, logits=..., labels=...)"
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file.
-
-    Attributes:
-        path: of the file.
-        name: in the file; none where it is all of it.
-        shape: of it, at least one axis; the first one is that of samples.
-        dtype: of its numbers.
-        read: from a number of rows to the array, so many rows at a time.
-    """
+    """An array of a file, whose size and time of modification are its ``stamp``."""
 
     path: Path
     name: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    read: Callable[[int], Iterator[Rows]]
+    load: Callable[[], Rows]
+    stamp: tuple[int, int]
 
-    @property
-    def told(self) -> str:
-        """How messages name it, e.g. ``test.npz:logits``."""
+    def __str__(self) -> str:
+        """Return its name for messages, e.g. ``test.npz:logits``."""
         return f"{self.path}:{self.name}" if self.name else str(self.path)
 
-    def chunks(self, rows: int | None = None) -> Iterator[Rows]:
-        """Its rows, so many at a time; as many as ``CHUNK`` numbers are unless said.
-
-        Raises:
-            DamagedFileError: the file ends too early, or is damaged.
-        """
-        width = int(np.prod(self.shape[1:])) or 1
-        seen = 0
-        with _damage(self.told):
-            for chunk in self.read(rows or max(1, CHUNK // width)):
-                seen += len(chunk)
-                yield chunk
-        if seen != self.shape[0]:
-            raise DamagedFileError(f"{self.told} ends behind {seen} of {self.shape[0]} rows")
-
-    def refuse_objects(self) -> None:
-        """Refuse an array of Python objects.
-
-        Raises:
-            UserError: it is one.
-        """
-        if self.dtype.hasobject:
-            raise UserError(f"{self.told} holds Python objects, which are not read; {_WAY_OUT}")
-
-    def whole(self) -> Rows:
-        """All of it, in memory."""
-        return np.concatenate([*self.chunks()]) if self.shape[0] else np.empty(self.shape)
+    def read(self) -> Rows:
+        """Return all of it; npy and safetensors files are memory-mapped."""
+        with _in_one_line(str(self)):
+            return self.load()
 
 
 def arrays_in(path: Path) -> dict[str, Array]:
-    """The arrays of a file by name; that of a npy file has the file's. Lone numbers are no arrays.
-
-    Raises:
-        UserError: there is no such file, or it is of another format.
-        DamagedFileError: it cannot be read.
-    """
+    """Return the arrays of a file by name, none of them read yet."""
     suffix = path.suffix.lower()
     if suffix in _PICKLED:
-        raise UserError(f"{path}: to read a pickle is to run what is in it; {_WAY_OUT}")
+        raise UserError(f"{path}: reading a pickle would run the code in it; {_FIX}")
     if suffix not in _FORMATS:
-        raise UserError(f"{path} is none of {', '.join(_FORMATS)}; {_WAY_OUT}")
+        raise UserError(f"{path} is none of {', '.join(_FORMATS)}; {_FIX}")
     if not path.is_file():
         raise UserError(f"{path} is not there; is the path right?")
-    with _damage(str(path)):
-        found: dict[str, Array] = _FORMATS[suffix](path)
-    return {name: array for name, array in found.items() if array.shape}
+    stamp = stamp_of(path)
+    with _in_one_line(str(path)):
+        loaders = _FORMATS[suffix](path)
+    has_names = suffix != ".npy"
+    return {
+        name: Array(path, name if has_names else "", load, stamp) for name, load in loaders.items()
+    }
+
+
+def stamp_of(path: Path) -> tuple[int, int]:
+    """Return size and time of modification of a file, by which a change is noticed."""
+    stat = path.stat()
+    return stat.st_size, stat.st_mtime_ns
+
+
+def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:
+    """Return the arrays of some files by role; ``setting`` is for messages."""
+    arrays: dict[str, Array] = {}
+    for text in files:
+        for role, array in _with_roles(setting, text, roles):
+            if role in arrays:
+                raise UserError(
+                    f"{setting}: {arrays[role]} and {array} are both {role}; name one, e.g. "
+                    f"{role}=FILE:KEY"
+                )
+            arrays[role] = array
+    return arrays
+
+
+def describe_roles(roles: _Names) -> str:
+    """Return the names by which arrays are recognised, for messages."""
+    names = "; ".join("/".join(each) for each in roles.values())
+    return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
+
+
+def _with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple[str, Array]]:
+    role, equals, rest = text.partition("=")
+    if not equals or role not in roles:
+        arrays = arrays_in(expand_path(text))
+        for known, names in roles.items():
+            yield from ((known, arrays[name]) for name in names if name in arrays)
+        return
+    path, colon, key = rest.rpartition(":")
+    if not colon or expand_path(rest).exists():
+        path, key = rest, ""
+    arrays = arrays_in(expand_path(path))
+    if not key and len(arrays) == 1:
+        key = next(iter(arrays))
+    if key not in arrays:
+        problem = f"no {key!r}" if key else "several arrays"
+        raise UserError(
+            f"{setting} {text}: {path} has {problem}; it has {', '.join(arrays) or 'none'}: write "
+            f"{role}=FILE:KEY"
+        )
+    yield role, arrays[key]
 
 
 @contextmanager
-def _damage(told: str) -> Iterator[None]:
-    """What libraries say of damaged files, as one line."""
+def _in_one_line(name: str) -> Iterator[None]:
+    """Turn what libraries raise for damaged files into one line."""
     try:
         yield
     except (
@@ -114,148 +141,101 @@ def _damage(told: str) -> Iterator[None]:
         zipfile.BadZipFile, SafetensorError, pa.ArrowException,
     ) as error:  # fmt: skip
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFileError(f"{told} cannot be read ({reason}); {_WAY_OUT}") from None
+        raise DamagedFileError(f"{name} cannot be read ({reason}); {_FIX}") from None
 
 
-def _npy(path: Path) -> dict[str, Array]:
-    with path.open("rb") as file:
-        shape, _, dtype = _header(file)
-
-    def read(rows: int) -> Iterator[Rows]:
-        mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-        return (np.array(mapped[first : first + rows]) for first in range(0, len(mapped), rows))
-
-    return {path.stem: Array(path, "", shape, dtype, read)}
+def _npy(path: Path) -> _Loaders:
+    return {path.stem: partial(np.lib.format.open_memmap, path, "r")}
 
 
-def _npz(path: Path) -> dict[str, Array]:
-    found = {}
+def _npz(path: Path) -> _Loaders:
+    def read(member: str) -> Rows:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
+            values: Rows = np.lib.format.read_array(file, allow_pickle=False)
+            return values
+
     with zipfile.ZipFile(path) as archive:
-        for member in archive.namelist():
-            name = member.removesuffix(".npy")
-            with archive.open(member) as file:
-                shape, is_fortran, dtype = _header(file)
-            read = partial(_read_member, path, member, is_fortran)
-            found[name] = Array(path, name, shape, dtype, read)
-    return found
+        return {name.removesuffix(".npy"): partial(read, name) for name in archive.namelist()}
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(file)
-    read = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }[version]
-    return read(file)
-
-
-def _read_member(path: Path, member: str, is_fortran: bool, rows: int) -> Iterator[Rows]:
-    with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        if is_fortran:  # by columns: no row is there before the last one
-            whole = np.lib.format.read_array(file, allow_pickle=False)
-            yield from (whole[first : first + rows] for first in range(0, len(whole), rows))
-            return
-        shape, _, dtype = _header(file)
-        size = dtype.itemsize * int(np.prod(shape[1:]))
-        for first in range(0, shape[0], rows):
-            count = min(rows, shape[0] - first)
-            values = np.frombuffer(file.read(count * size), dtype)
-            yield values.reshape(count, *shape[1:])
-
-
-def _safetensors(path: Path) -> dict[str, Array]:
-    # By torch: numpy has no bfloat16, and no number of 8 bits.
-    with safe_open(path, "pt") as file:
-        slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-        shapes = {name: tuple(each.get_shape()) for name, each in slices.items()}
-        # A lone number has no slices.
-        types = {name: _plain(each[:0]).dtype for name, each in slices.items() if shapes[name]}
-
-    def read(name: str, rows: int) -> Iterator[Rows]:
+def _safetensors(path: Path) -> _Loaders:
+    def read(name: str) -> Rows:
+        # By torch: NumPy has no bfloat16 and no floats of 8 bits.
         with safe_open(path, "pt") as file:
-            there = file.get_slice(name)
-            for first in range(0, shapes[name][0], rows):
-                yield _plain(there[first : first + rows])
+            tensor: torch.Tensor = file.get_tensor(name)
+        if tensor.dtype in (torch.float16, torch.float32, torch.float64):
+            return tensor.numpy()
+        values: Rows = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
+        return values
+
+    with safe_open(path, "pt") as file:
+        return {name: partial(read, name) for name in file.keys()}  # noqa: SIM118
+
+
+def _parquet(path: Path) -> _Loaders:
+    def read(name: str) -> Rows:
+        with pq.ParquetFile(path) as file:
+            column = file.read(columns=[name])[name]
+        if not len(column):
+            raise ValueError("it has no rows")
+        is_list = _is_list(column.type)
+        values = [chunk.flatten() if is_list else chunk for chunk in column.chunks]
+        if column.null_count or any(each.null_count for each in values):
+            raise ValueError("a value is missing")
+        whole = np.concatenate([each.to_numpy(zero_copy_only=False) for each in values])
+        if is_list and len(pc.unique(pc.list_value_length(column))) != 1:
+            raise ValueError("its rows differ in length")
+        return whole.reshape(len(column), -1) if is_list else whole
 
     return {
-        name: Array(path, name, shapes[name], dtype, partial(read, name))
-        for name, dtype in types.items()
+        field.name: partial(read, field.name)
+        for field in pq.read_schema(path)
+        # Columns of texts or images are ignored.
+        if _is_number(field.type.value_type if _is_list(field.type) else field.type)
     }
 
 
-def _plain(tensor: torch.Tensor) -> Rows:
-    known = not tensor.is_floating_point() or tensor.dtype in _FLOATS
-    values: Rows = (tensor if known else tensor.float()).numpy()
-    return values
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _parquet(path: Path) -> dict[str, Array]:
-    with pq.ParquetFile(path) as file:
-        count, schema = file.metadata.num_rows, file.schema_arrow
-        first = next(file.iter_batches(batch_size=1), None)
-    found = {}
-    for field in schema:
-        is_list = any(is_one(field.type) for is_one in _LISTS)
-        numbers = field.type.value_type if is_list else field.type
-        # Texts and images beside what is asked for are passed over.
-        if not (pa.types.is_integer(numbers) or pa.types.is_floating(numbers)):
-            continue
-        row = first.column(field.name)[0].as_py() if first is not None else None
-        width = (len(row or ()),) if is_list else ()
-        read = partial(_read_column, path, field.name, width)
-        dtype = np.dtype(numbers.to_pandas_dtype())
-        found[field.name] = Array(path, field.name, (count, *width), dtype, read)
-    return found
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
-_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-
-
-def _read_column(path: Path, name: str, width: tuple[int, ...], rows: int) -> Iterator[Rows]:
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=rows, columns=[name]):
-            column = batch.column(0)
-            values = column.flatten() if width else column
-            if column.null_count or values.null_count:
-                raise ValueError("a value is missing")
-            if len(values) != len(column) * int(np.prod(width)):
-                raise ValueError("its rows differ in length")
-            yield values.to_numpy(zero_copy_only=False).reshape(len(column), *width)
-
-
-def _hdf5(path: Path) -> dict[str, Array]:
+def _hdf5(path: Path) -> _Loaders:
     try:
         h5py = importlib.import_module("h5py")
     except ImportError:
         raise UserError(
-            f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_WAY_OUT}"
+            f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_FIX}"
         ) from None
 
-    def read(name: str, rows: int) -> Iterator[Rows]:
+    def read(name: str) -> Rows:
         with h5py.File(path, "r") as file:
-            there = file[name]
-            for first in range(0, len(there), rows):
-                yield there[first : first + rows]
+            values: Rows = file[name][...]
+            return values
 
-    found = {}
+    loaders: _Loaders = {}
 
     def visit(name: str, node: Any) -> None:
         if not isinstance(node, h5py.Dataset):
             return
-        # Names that a foreign file holds may lead to any file of this machine.
+        # Names in somebody else's file could lead to any file of this machine.
         if node.external or node.is_virtual:
             raise UserError(
-                f"{path}: {name} keeps its numbers in other files, which are not read; {_WAY_OUT}"
+                f"{path}: {name} keeps its numbers in other files, which are not read; {_FIX}"
             )
         if node.shape:
-            found[name] = Array(path, name, node.shape, node.dtype, partial(read, name))
+            loaders[name] = partial(read, name)
 
     with h5py.File(path, "r") as file:
         file.visititems(visit)
-    return found
+    return loaders
 
 
-_FORMATS: dict[str, Callable[[Path], dict[str, Array]]] = {
+_FORMATS: dict[str, Callable[[Path], _Loaders]] = {
     ".npz": _npz,
     ".npy": _npy,
     ".safetensors": _safetensors,

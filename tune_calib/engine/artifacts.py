@@ -13,7 +13,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
-from tune_calib.engine.imports import bank_of_import
+from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
@@ -243,7 +243,7 @@ def _bank_that(
 ) -> DevelopmentBank:
     """A bank of a class, with the splits that it needs; it may hold more than the class reads."""
     if spec.data.imported is not None:
-        return bank_of_import(kind, spec.data.imported, store)
+        return open_import(kind, spec.data.imported, store)
 
     def suffices(bank: DevelopmentBank) -> bool:
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)

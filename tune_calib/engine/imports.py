@@ -1,19 +1,24 @@
-"""Features and logits that others made, kept in the store as the feature bank of a network.
+"""Imported features and logits, stored in the place of a network's feature bank.
 
-``imports/<digest>`` is a bank without a network, by what it holds; ``import_names/<name>`` says
-which of them a name means, and may say another later.
+``imports/<digest>`` is a bank without a network, identified by its content; ``import_names/<name>``
+holds the digest that a name currently means.
 """
 
+import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 from torch import Tensor
 
-from tune_calib.data.given import GivenSplit
+from tune_calib.data.arrays import stamp_of
+from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
-from tune_calib.engine.import_files import Import
 from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Store,
@@ -29,141 +34,153 @@ from tune_calib.text import short_repr
 
 KIND, NAMES = "imports", "import_names"
 
+LAYOUT = 2
+"""Version of what an import holds; part of the digest."""
+
+SHARED = 0.01
+"""Share of a split's samples that may be in another one, as in published data sets."""
+
+SURE = 3.0
+"""Standard deviations by which shared samples must exceed what chance gives."""
+
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 
-def keep(name: str, given: Import, store: Store, replaces: bool) -> None:
-    """Write an import into a store, under a name.
+@dataclass(frozen=True)
+class Import:
+    """Checked files of an import, before they are stored.
+
+    Attributes:
+        record: the import as specs have it.
+        files: of each split that was named.
+        head: the network's own, where there are features.
+        stamps: of every file when it was checked.
+    """
+
+    record: ImportedData
+    files: Mapping[str, Sequence[str]]
+    head: LinearHead | None
+    stamps: Mapping[Path, tuple[int, int]]
+
+
+def check_files(
+    train: Sequence[str],
+    select: Sequence[str],
+    calib: Sequence[str],
+    test: Sequence[str],
+    head: Sequence[str],
+) -> Import:
+    """Read every file once, one split at a time; check it and compute the digest.
 
     Args:
-        name: by which it is asked for.
-        given: what ``checked`` found.
-        store: where to.
-        replaces: the name may mean another import by now.
+        train: files of the split (see ``tune_calib.data.arrays``); may be empty.
+        select: likewise; if empty, ``calib`` is cut in two.
+        calib: likewise.
+        test: likewise.
+        head: files of the last layer; needed with features, and with them only.
 
     Raises:
-        UserError: the name is none, or means another import; the store cannot be written.
+        UserError: something is missing, does not fit, or is not finite.
+        DamagedFileError: a file cannot be read.
     """
-    refuse_name(name)
-    digest = given.record.digest
+    splits = {"train": train, "select": select, "calib": calib, "test": test}
+    for name in ("calib", "test"):
+        if not splits[name]:
+            raise UserError(f"`{name}` is missing: name the files of this split")
+    files = {name: each for name, each in splits.items() if each}
+    own = read_head(head) if head else None
+    stamps: dict[Path, tuple[int, int]] = {}
+    summaries: dict[str, _Summary] = {}
+    first: ImportedSplit | None = None
+    for name, each in files.items():
+        split = read_split(name, each, own)
+        first = first or split
+        _check_equal(first, split)
+        stamps |= {array.path: array.stamp for array in split.arrays.values()}
+        summaries[name] = _summarise(split)
+    assert first is not None
+    if own is not None and not first.width:
+        raise UserError("`head` is used with features only; add features, or leave `head` out")
+    counts = {"train": 0, **{name: summary.samples for name, summary in summaries.items()}}
+    if "select" not in files:
+        if counts["calib"] < 2:
+            raise UserError("`calib` has one sample, too few for select and calib")
+        counts |= {"select": (counts["calib"] + 1) // 2, "calib": counts["calib"] // 2}
+    _refuse_shared(summaries)
+    record = ImportedData(
+        digest=_digest(summaries, own),
+        classes=first.classes,
+        width=first.width,
+        is_cut="select" not in files,
+        outputs=first.kind,
+        **counts,
+    )
+    return Import(record, files, own, stamps)
+
+
+def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:
+    """Write an import into a store under a name, which means another import only by ``replace``."""
+    check_name(name)
+    digest = checked.record.digest
     require_writable(store.root, f"{KIND}/{digest}")
     with store.lock("import", "names"):
-        before = _named(name, store)
-        if before is not None and before != digest and not replaces:
+        before = _digest_named(name, store)
+        if before is not None and before != digest and not replace:
             raise UserError(
-                f"{store.root} has another import by the name {name} ({before}); take another "
+                f"{store.root} has another import by the name {name} ({before}); choose another "
                 "name, or `replace` it: results of the old one stay as they are"
             )
         folder = store.folder(KIND, digest)
         if read_or_remove(folder, artifact_manifest) is None:
-            _write(given, store)
+            _write_bank(checked, store)
         if before != digest:
             write_folder(store.folder(NAMES, name), lambda path: None, {"digest": digest})
 
 
-def _write(given: Import, store: Store) -> None:
-    record, regimes = given.record, {}
-
-    def fill(path: Path) -> None:
-        for name, (split, kept) in given.splits.items():
-            labels = split.labels if kept is None else split.labels[kept]
-            if name in ("train", "select"):
-                regimes[name] = regime_in_parts(_judged(split, labels, kept))
-            if name != "train":
-                write_split(path / f"{name}.arrow", split.chunks(kept), labels)
-            elif record.has_heads:
-                write_split(path / "train-000.arrow", split.chunks(kept), labels)
-        if given.head is not None:
-            head = {"weight": given.head.weight, "bias": given.head.bias[:, None]}
-            write_arrow(path / "head.arrow", head)
-        given.refuse_changed()
-        about["accuracy"] = {name: found["accuracy"] for name, found in regimes.items()}
-        about["regime"] = regimes.get("train", {})
-
-    # As manifests of networks and banks, of which it takes the place; ``fill`` puts more into it.
-    about: dict[str, Any] = {
-        "imported": record.model_dump(),
-        "train_views": int(record.has_heads),
-        "has_test": True,
-        "epoch": 0,
-        "history": [],
-    }
-    write_folder(store.folder(KIND, record.digest), fill, about)
+def find_names(digest: str, store: Store) -> list[str]:
+    """Return the names of an import in a store, sorted."""
+    names = (path.parent.name for path in (store.root / NAMES).glob(f"*/{ARTIFACT_MANIFEST}"))
+    return sorted(name for name in names if _digest_named(name, store) == digest)
 
 
-def _judged(
-    split: GivenSplit, labels: Tensor, kept: Tensor | None
-) -> Iterator[tuple[Tensor, Tensor]]:
-    first = 0
-    for _, logits in split.chunks(kept):
-        if len(logits):
-            yield logits, labels[first : first + len(logits)]
-        first += len(logits)
-
-
-def names_of(digest: str, store: Store) -> list[str]:
-    """Return the names that mean an import in a store, in their order."""
-    found = (path.parent.name for path in (store.root / NAMES).glob(f"*/{ARTIFACT_MANIFEST}"))
-    return sorted(name for name in found if _named(name, store) == digest)
-
-
-def refuse_name(name: str) -> None:
-    """Refuse what is no name of an import.
-
-    Raises:
-        UserError: it is none.
-    """
+def check_name(name: str) -> None:
+    """Refuse an invalid name of an import."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"{short_repr(name)} names no import: take letters, digits, _.-")
+        raise UserError(f"{short_repr(name)} is no name of an import: use letters, digits, _.-")
 
 
-def record_of(name: str, store: Store) -> ImportedData:
-    """What a name means.
-
-    Raises:
-        UserError: the store has no such import, or not whole.
-    """
-    refuse_name(name)
-    digest = _named(name, store)
+def read_record(name: str, store: Store) -> ImportedData:
+    """Return the record of the import that a name means."""
+    check_name(name)
+    digest = _digest_named(name, store)
     if digest is None:
         raise UserError(
-            f"{store.root} has no import {name!r}: make it by "
+            f"{store.root} has no import {name!r}: create it with "
             f"tune-calib import {name} --calib FILE --test FILE --store {store.root}, or name the "
             "`store` that has it"
         )
     return ImportedData(**_manifest(digest, store)["imported"])
 
 
-def bank_of_import(kind: type[_Bank], imported: ImportedData | str, store: Store) -> _Bank:
-    """The bank of an import.
-
-    Args:
-        kind: ``FeatureBank``, or ``DevelopmentBank`` in a search.
-        imported: what a spec says of it.
-        store: where it lies.
-
-    Raises:
-        UserError: the store does not hold it, or not whole.
-    """
-    digest = _digest_of(imported)
+def open_import(kind: type[_Bank], imported: ImportedData | str, store: Store) -> _Bank:
+    """Open the bank of an import: a ``FeatureBank``, or a ``DevelopmentBank`` in a search."""
+    digest = _digest_in(imported)
     try:
         return kind(store.folder(KIND, digest))
     except DamagedFileError as error:
-        raise _lost(digest, store, error) from None
+        raise _damaged(digest, store, error) from None
 
 
-def manifest_of_import(imported: ImportedData | str, store: Store) -> dict[str, Any]:
-    """The manifest of an import, as ``bank_of_import`` finds it."""
-    return _manifest(_digest_of(imported), store)
+def read_manifest(imported: ImportedData | str, store: Store) -> dict[str, Any]:
+    """Return the manifest of an import."""
+    return _manifest(_digest_in(imported), store)
 
 
-def _digest_of(imported: ImportedData | str) -> str:
-    if isinstance(imported, str):  # only what is planned is looked up by its name
-        raise UserError(
-            f"data.imported: {short_repr(imported)} is a name, and its record is needed"
-        )
+def _digest_in(imported: ImportedData | str) -> str:
+    if isinstance(imported, str):  # names are resolved before anything is planned
+        raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
     return imported.digest
 
 
@@ -171,20 +188,162 @@ def _manifest(digest: str, store: Store) -> dict[str, Any]:
     try:
         return artifact_manifest(store.folder(KIND, digest))
     except DamagedFileError as error:
-        raise _lost(digest, store, error) from None
+        raise _damaged(digest, store, error) from None
 
 
-def _lost(digest: str, store: Store, error: DamagedFileError) -> UserError:
+def _damaged(digest: str, store: Store, error: DamagedFileError) -> UserError:
     return UserError(
-        f"{store.root} does not hold the import {digest} whole ({error}); import its files again"
+        f"{store.root} does not hold the whole import {digest} ({error}); import its files again"
     )
 
 
-def _named(name: str, store: Store) -> str | None:
-    """The digest that a name means; None if it means nothing."""
+def _digest_named(name: str, store: Store) -> str | None:
     if not store.holds(NAMES, name):
         return None
     try:
         return str(artifact_manifest(store.folder(NAMES, name))["digest"])
     except (DamagedFileError, KeyError):
         return None
+
+
+def _write_bank(checked: Import, store: Store) -> None:
+    record, head = checked.record, checked.head
+    # Keys as in the manifests of networks and banks, whose place it takes.
+    about: dict[str, Any] = {
+        "imported": record.model_dump(),
+        "train_views": int(record.has_heads),
+        "has_test": True,
+        "epoch": 0,
+        "history": [],
+    }
+
+    def fill(folder: Path) -> None:
+        regimes = {}
+        for name, files in checked.files.items():
+            split = read_split(name, files, head)
+            parts: list[tuple[str, Tensor | None]] = [(name, None)]
+            if name == "calib" and record.is_cut:
+                parts = list(zip(("select", "calib"), halves(split.labels), strict=True))
+            for part, mask in parts:
+                labels = split.labels if mask is None else split.labels[mask]
+                if part in ("train", "select"):
+                    regimes[part] = regime_in_parts(_with_labels(split, labels, mask))
+                if part != "train" or record.has_heads:
+                    file = "train-000.arrow" if part == "train" else f"{part}.arrow"
+                    write_split(folder / file, split.chunks(mask), labels)
+        if head is not None:
+            write_arrow(folder / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
+        # The digest would be that of other numbers.
+        for path, stamp in checked.stamps.items():
+            if stamp_of(path) != stamp:
+                raise UserError(f"{path} was changed while it was read; import it again")
+        about["accuracy"] = {name: regime["accuracy"] for name, regime in regimes.items()}
+        about["regime"] = regimes.get("train", {})
+
+    write_folder(store.folder(KIND, record.digest), fill, about)
+
+
+def _with_labels(
+    split: ImportedSplit, labels: Tensor, mask: Tensor | None
+) -> Iterator[tuple[Tensor, Tensor]]:
+    first = 0
+    for _, logits in split.chunks(mask):
+        if len(logits):
+            yield logits, labels[first : first + len(logits)]
+        first += len(logits)
+
+
+def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
+    """Refuse splits that cannot be of one network."""
+    for name, key in (("classes", "classes"), ("features", "width"), ("outputs", "kind")):
+        one, two = getattr(first, key), getattr(other, key)
+        if one != two:
+            raise UserError(
+                f"`{first.name}` and `{other.name}` differ in {name}: {one} and {two}; are they of "
+                "the same network?"
+            )
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """Digest of a split, and a 64-bit sum of each distinct row with the number of such rows.
+
+    Attributes:
+        digest: of all numbers, their shapes and their kind.
+        samples: N.
+        rows: sums of distinct rows, (M,) uint64, rising.
+        counts: how often each occurs, (M,).
+    """
+
+    digest: str
+    samples: int
+    rows: Any
+    counts: Any
+
+
+def _summarise(split: ImportedSplit) -> _Summary:
+    shapes = len(split.labels), split.width, split.classes, split.kind
+    digests = [hashlib.sha256(repr(shapes).encode()) for _ in range(2)]
+    digests[1].update(split.labels.numpy().tobytes())
+    sums = []
+    for chunk in split.numbers():
+        for digest, values in zip(digests, chunk, strict=True):
+            digest.update(values.contiguous().numpy().data)
+        sums.append(_row_sums(chunk[0] if split.width else chunk[1]))
+    rows, counts = np.unique(np.concatenate(sums), return_counts=True)
+    joined = "+".join(each.hexdigest() for each in digests)
+    return _Summary(joined, len(split.labels), rows, counts)
+
+
+def _row_sums(values: Tensor) -> Any:
+    """Return 64 bits for each row: the same for equal rows, hardly ever for others."""
+    bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
+    odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
+    return (bits * odd).sum(1, dtype=np.uint64)
+
+
+def _refuse_shared(summaries: Mapping[str, _Summary]) -> None:
+    """Refuse splits of which more than a few samples are in another split too."""
+    for one, two in combinations(summaries, 2):
+        if shared := _count_shared(summaries[one], summaries[two]):
+            raise UserError(
+                f"`{one}` and `{two}` share {shared} samples, equal to the last digit; splits must "
+                "be disjoint"
+            )
+
+
+def _count_shared(one: _Summary, two: _Summary) -> int:
+    """Count the samples that two splits share; 0 where they are few or may be equal by chance.
+
+    Probabilities of two classes, of few digits or near 1 are equal by chance. Rows with one sample
+    in each split are then, in the mean, no more frequent than rows with two samples in one split
+    and none in the other: at rates a and b, ab <= (a^2 + b^2) / 2.
+    """
+    if one.digest == two.digest:
+        return one.samples
+    indices = np.intersect1d(one.rows, two.rows, assume_unique=True, return_indices=True)[1:]
+    both = [each.counts[index] for each, index in zip((one, two), indices, strict=True)]
+    shared = int(((both[0] == 1) & (both[1] == 1)).sum())
+    by_chance = sum(
+        int((each.counts == 2).sum() - (counts == 2).sum())
+        for each, counts in zip((one, two), both, strict=True)
+    )
+    single = min(int((each.counts == 1).sum()) for each in (one, two))
+    bound = SHARED * single + SURE * (shared + by_chance) ** 0.5
+    return shared if shared - by_chance > bound else 0
+
+
+def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
+    """Return the digest that specs hold, 16 hexadecimal digits.
+
+    An absent select says that calib is cut in two.
+    """
+    own = hashlib.sha256()
+    for tensor in (head.weight, head.bias) if head else ():
+        own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
+    content = {
+        "layout": LAYOUT,
+        "splits": {name: each.digest for name, each in summaries.items()},
+        "head": own.hexdigest(),
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

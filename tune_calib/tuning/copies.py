@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from tune_calib.console import echo
 from tune_calib.data.splits import load_development
-from tune_calib.engine.imports import manifest_of_import
+from tune_calib.engine.imports import read_manifest
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -62,7 +62,7 @@ class Copies:
         known: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:
-                manifest_of_import(slot.imported, store)
+                read_manifest(slot.imported, store)
                 continue
             read = load_development(slot, data_root, store.images)
             is_bundled = not slot.info.locate(data_root)

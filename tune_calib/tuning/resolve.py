@@ -11,7 +11,7 @@ from tune_calib.console import echo
 from tune_calib.engine import weights
 from tune_calib.engine.fitting import fit
 from tune_calib.engine.given import refuse_seen
-from tune_calib.engine.imports import record_of
+from tune_calib.engine.imports import read_record
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -39,7 +39,7 @@ def resolve_files(
     store = Store(at)
     data: Mapping[str, Any] = asked.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
-        found = record_of(name, store).model_dump()
+        found = read_record(name, store).model_dump()
         return replace(asked, overrides={**asked.overrides, "data": {**data, "imported": found}})
     asked = asked.with_scanned_data(data_root, store.images)
     network: Mapping[str, Any] = asked.overrides.get("network", {})

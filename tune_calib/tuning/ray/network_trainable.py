@@ -23,7 +23,7 @@ from tune_calib.engine.evaluate import (
     regime_of_train,
 )
 from tune_calib.engine.given import refuse_better
-from tune_calib.engine.imports import manifest_of_import
+from tune_calib.engine.imports import read_manifest
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
@@ -93,7 +93,7 @@ class NetworkTrainable(SpecTrainable):
         about = (
             artifact_manifest(self.network_run.artifact)
             if imported is None
-            else manifest_of_import(imported, self.store)
+            else read_manifest(imported, self.store)
         )
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", DONE: True}

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tune_calib.engine.imports import names_of
+from tune_calib.engine.imports import find_names
 from tune_calib.engine.store import Store
 from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import foreign_search, search_of
@@ -156,7 +156,7 @@ def command_of_choice(job: SearchJob, point: Point) -> str:
     options: list[tuple[str, Any]] = []
     record = asked.overrides.get("data", {}).get("imported")
     if record is not None:
-        known = names_of(record["digest"], store)
+        known = find_names(record["digest"], store)
         options += [("imported", known[0])] if known else []
         settings |= {} if known else {"data.imported": record}
     else:

@@ -1,0 +1,263 @@
+"""Splits of imported features and logits, and the checks of their numbers."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
+from tune_calib.errors import UserError
+from tune_calib.metrics.validation import UNEVEN, are_probabilities
+
+SMALLEST = 1e-12
+"""Lower bound of probabilities, since the logarithm of 0 is not finite."""
+
+UNLIKE = 0.01
+"""Largest difference between given logits and those of the head, relative to the largest logit."""
+
+CHUNK = 2**22
+"""Numbers that are processed at a time."""
+
+SPLITS = ("train", "select", "calib", "test")
+
+Outputs = Literal["logits", "probs", "head"]
+
+
+@dataclass(frozen=True)
+class LinearHead:
+    """Weight (C, D) and bias (C,) of a network's last layer, float32."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Return the logits (N, C) of features (N, D)."""
+        return torch.addmm(self.bias, features, self.weight.T)
+
+
+@dataclass(frozen=True)
+class ImportedSplit:
+    """One split as its files have it.
+
+    Attributes:
+        name: train, select, calib or test.
+        labels: (N,) int64.
+        arrays: by role, for messages.
+        features: (N, D), if there are any.
+        outputs: (N, C), logits or probabilities, if there are any.
+        head: gives logits where there are no ``outputs``; None without features.
+    """
+
+    name: str
+    labels: Tensor
+    arrays: dict[str, Array]
+    features: Rows | None
+    outputs: Rows | None
+    head: LinearHead | None
+
+    @property
+    def classes(self) -> int:
+        """Number of classes C."""
+        if self.outputs is not None:
+            return int(self.outputs.shape[1])
+        assert self.head is not None
+        return len(self.head.weight)
+
+    @property
+    def width(self) -> int:
+        """Number of features D; 0 without any."""
+        return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def kind(self) -> Outputs:
+        """Source of its logits."""
+        if self.outputs is None:
+            return "head"
+        return "probs" if "probs" in self.arrays else "logits"
+
+    def numbers(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield features (M, D) and outputs (M, C) in order, float32; an absent one has width 0."""
+        # A fixed number of rows, on which the last digits of the head's logits depend.
+        rows = max(1, CHUNK // max(self.width, self.classes))
+        for first in range(0, len(self.labels), rows):
+            last = min(first + rows, len(self.labels))
+            features = outputs = torch.empty(last - first, 0)
+            if self.features is not None:
+                array = self.arrays["features"]
+                features = _finite(self.features[first:last], array, first)
+            if self.outputs is not None:
+                array = self.arrays[self.kind]
+                outputs = _finite(self.outputs[first:last], array, first)
+                if self.kind == "probs":
+                    _check_probs(outputs, array, first)
+                elif first == 0 and are_probabilities(outputs):
+                    raise UserError(
+                        f"{array}: every row sums to one, so these are probabilities; name them "
+                        "so: probs=FILE:KEY"
+                    )
+                if self.head is not None:
+                    self._check_logits(features, outputs, first)
+            yield features, outputs
+
+    def chunks(self, mask: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield features (M, D) and logits (M, C) in order; ``mask`` (N,) bool selects samples."""
+        first = 0
+        for features, outputs in self.numbers():
+            rows = slice(None) if mask is None else mask[first : first + len(outputs)]
+            first += len(outputs)
+            features, outputs = features[rows], outputs[rows]
+            if self.kind == "probs":
+                outputs = outputs.clamp(min=SMALLEST).log()
+            elif self.kind == "head":
+                assert self.head is not None
+                outputs = self.head.logits(features)
+            yield features, outputs
+
+    def _check_logits(self, features: Tensor, logits: Tensor, first: int) -> None:
+        assert self.head is not None
+        difference = (self.head.logits(features) - logits).abs().amax(1)
+        wrong = difference > UNLIKE * max(1.0, float(logits.abs().max()))
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            raise UserError(
+                f"`{self.name}`: the logits of row {first + row} differ from those of `head` by "
+                f"{float(difference[row]):g}; are these the features that the last layer takes?"
+            )
+
+
+def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) -> ImportedSplit:
+    """Read the arrays of a split and check their roles, shapes and labels."""
+    setting = f"`{name}`"
+    arrays = find_arrays(setting, files, ROLES)
+    _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
+    labels = arrays["labels"].read()
+    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
+        raise UserError(
+            f"{arrays['labels']} is {labels.shape} of {labels.dtype}; labels are whole numbers, "
+            "(samples,)"
+        )
+    values = {role: array.read() for role, array in arrays.items() if role != "labels"}
+    for role, rows in values.items():
+        _check_shape(rows, arrays[role], len(labels))
+    features = values.get("features")
+    if features is not None and head is not None and features.shape[1] != head.weight.shape[1]:
+        raise UserError(
+            f"{arrays['features']} has {features.shape[1]} features, but the weight of `head` is "
+            f"{tuple(head.weight.shape)}: it must be (classes, features)"
+        )
+    split = ImportedSplit(
+        name=name,
+        labels=torch.from_numpy(labels.astype(np.int64)),
+        arrays=arrays,
+        features=features,
+        outputs=next((values[role] for role in ("logits", "probs") if role in values), None),
+        head=head if features is not None else None,
+    )
+    if split.classes < 2:
+        raise UserError(f"{setting}: a classifier has at least 2 classes, got {split.classes}")
+    for label in (int(labels.min()), int(labels.max())):
+        if not 0 <= label < split.classes:
+            raise UserError(
+                f"{arrays['labels']} has the label {label}, but there are {split.classes} classes: "
+                f"labels are 0 to {split.classes - 1}"
+            )
+    return split
+
+
+def read_head(files: Sequence[str]) -> LinearHead:
+    """Read the last layer of a network; an absent bias is 0."""
+    arrays = find_arrays("`head`", files, HEAD_ROLES)
+    if "weight" not in arrays:
+        raise UserError(f"`head`: {', '.join(files)} has no weight; {describe_roles(HEAD_ROLES)}")
+    tensors = {role: _finite(array.read(), array, 0) for role, array in arrays.items()}
+    weight = tensors["weight"]
+    bias = tensors.get("bias", torch.zeros(weight.shape[:1]))
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise UserError(
+            f"`head`: weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}; they must be "
+            "(classes, features) and (classes,)"
+        )
+    return LinearHead(weight, bias)
+
+
+def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Cut samples in two by a fixed rule that keeps the shares of classes within one sample.
+
+    Each class is shuffled by numpy's seed 1; the samples, class by class, go to the two halves in
+    turn.
+
+    Args:
+        labels: (N,).
+
+    Returns:
+        Masks of the first and of the second half, (N,) bool.
+    """
+    order = np.random.RandomState(1).permutation(len(labels))
+    order = order[np.argsort(labels.numpy()[order], kind="stable")]
+    first = torch.zeros(len(labels), dtype=torch.bool)
+    first[torch.from_numpy(order[::2].copy())] = True
+    return first, ~first
+
+
+def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
+    """Refuse arrays that are too few for a split, or that give one thing twice."""
+    if "labels" not in roles:
+        raise UserError(f"{where} has no labels; {describe_roles(ROLES)}")
+    if "logits" in roles and "probs" in roles:
+        raise UserError(f"{where} has logits and probabilities; name one, e.g. logits=FILE:KEY")
+    has_outputs = "logits" in roles or "probs" in roles
+    if not has_outputs and not ("features" in roles and has_head):
+        raise UserError(
+            f"{where} has no logits or probabilities; add them, or features and the last layer by "
+            f"`head`; {describe_roles(ROLES)}"
+        )
+    if "features" in roles and not has_head:
+        raise UserError(
+            f"{where} has features, which need the last layer of their network: name a file with "
+            "weight (classes, features) and bias by `head`, or import the logits only: "
+            "logits=FILE:KEY"
+        )
+    if "features" in roles and "probs" in roles:
+        raise UserError(
+            f"{where} has probabilities, which follow from its features and `head`; leave them out"
+        )
+
+
+def _check_shape(rows: Rows, array: Array, samples: int) -> None:
+    if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
+        raise UserError(
+            f"{array} is {rows.shape} of {rows.dtype}; it must be (samples, columns) of "
+            "floating-point numbers"
+        )
+    if len(rows) != samples:
+        raise UserError(f"{array} has {len(rows)} samples, but there are {samples} labels")
+    if 0 in rows.shape:
+        raise UserError(f"{array} is empty: {rows.shape}")
+
+
+def _finite(rows: Rows, array: Array, first: int) -> Tensor:
+    """Return rows of an array, the first of which has the number ``first``, as finite float32."""
+    if not np.issubdtype(rows.dtype, np.floating):
+        raise UserError(f"{array} holds {rows.dtype}; it must hold floating-point numbers")
+    with np.errstate(over="ignore"):
+        tensor = torch.from_numpy(np.array(rows, np.float32))
+    wrong = ~tensor.isfinite()
+    if bool(wrong.any()):
+        row = first + int(wrong.nonzero()[0, 0])
+        raise UserError(f"{array}: row {row} holds a value that is not finite (NaN or inf)")
+    return tensor
+
+
+def _check_probs(probs: Tensor, array: Array, first: int) -> None:
+    sums = probs.double().sum(1)
+    wrong = ((probs < 0) | (probs > 1 + UNEVEN)).any(1) | ((sums - 1).abs() > UNEVEN)
+    if bool(wrong.any()):
+        row = int(wrong.nonzero()[0])
+        raise UserError(
+            f"{array}: row {first + row} is not a vector of probabilities (from "
+            f"{float(probs[row].min()):g} to {float(probs[row].max()):g}, sum "
+            f"{float(sums[row]):g}); if these are logits, name them so: logits=FILE:KEY"
+        )
