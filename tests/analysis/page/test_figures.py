@@ -1,6 +1,5 @@
 """Figures as records: each says what it tells, and one that fails costs no other."""
 
-import importlib
 import os
 import re
 import subprocess
@@ -59,9 +58,7 @@ def test_a_figure_tells_what_it_is_without_being_drawn(room, name):
     assert figure.title[0].isupper()
     assert not figure.title.endswith(".")
     assert figure.reading.endswith(".")
-    # One module a figure, of its name.
-    importlib.import_module(f"analysis.{room}.figures.{name}")
-    assert figure.draw.__module__.rpartition(".")[2] == name
+    assert figure.draw.__module__.startswith(f"analysis.{room}.figures.")
     assert plt.get_fignums() == []
 
 
