@@ -73,12 +73,17 @@ def _rendered(table: Table) -> str:
     columns, notes = _with_notes([_Column.of(table, head) for head in heads])
     notes += [rf"{escape(note)}\par" for note in table.notes]
     left_out = [head for head in table.heads if head not in heads]
+    if left_out and len({column.group for column in columns} - {""}) == 1:
+        columns = [replace(column, group="") for column in columns]  # the other group is left out
     blocks = _even_blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     # About so many letters stand in a line of the caption.
     floats = list(_floats(blocks, table.rules, _LINES - len(table.told) // 100))
-    lines = [f"% columns left out of this width: {escape(', '.join(left_out))}"] * bool(left_out)
+    lines = [
+        f"% columns that do not fit: {escape(', '.join(left_out))};",
+        "% with fewer metrics they may: tune-calib report OUT --metric NAME",
+    ] * bool(left_out)
     for index, bodies in enumerate(floats):
         caption = escape(table.text) if index == 0 else "Continued."
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]

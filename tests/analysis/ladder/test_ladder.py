@@ -75,7 +75,7 @@ def test_latex_has_the_papers_columns_under_their_own_head(out):
         assert word in text
     bodies = text.split(r"\begin{tabular}{")[1:]
     assert len(bodies) == 1
-    assert "% columns left out of this width: O-ECE" in text
+    assert "% columns that do not fit: O-ECE" in text
     for body in bodies:
         columns = len(body.partition("}")[0])
         heads, *_ = body.split(r"\midrule")
