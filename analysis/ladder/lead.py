@@ -57,12 +57,12 @@ def _change(sweep: Sweep, metric: str, best: str, first: int) -> str:
 
 
 def _network(sweep: Sweep) -> str:
-    """Describe whether the base network is as in the papers: fitted to train, over-confident."""
+    """Describe the base network: its fit to train, and whether it is over-confident."""
     regime = regime_of(sweep)
     if not regime.is_recorded:
         return "whether the base network is over-confident was not recorded"
     train = format_value("accuracy", regime.train)
     fit = "" if np.isnan(regime.train) else f" (accuracy on train {train})"
     if regime.is_over_confident:
-        return f"the base network is over-confident, as in the papers{fit}"
+        return f"the base network is over-confident{fit}"
     return f"the base network is not significantly over-confident, unlike in the papers{fit}"

@@ -54,6 +54,15 @@ def test_a_table_of_a_command_stands_above_the_general_ones(folder):
     assert values("search", "ls", "--metric", "brier")["metric"] == ["brier"]
 
 
+def test_those_of_runs_do_not_disturb_a_report(folder):
+    fake_results.write(folder / "out", seeds=1)
+    write(folder, 'data-root = "/data"\nstore = "s3://bucket/store"\n[ranks]\nmetric = "nll"\n')
+    for words in (["report", "out"], ["status", "out"], ["analyze", "ranks", "out"]):
+        done = here(*words)
+        assert done.returncode == 0, done.stderr
+    assert "--metric nll" in done.stderr
+
+
 def test_a_project_may_hold_them(folder):
     write(folder, '[tool.tune-calib]\nseeds = 4\n[tool.other]\nseeds = "x"\n', "pyproject.toml")
     assert values("ablate", "mac_cal")["seeds"] == 4

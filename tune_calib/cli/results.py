@@ -93,9 +93,6 @@ def report(
     """
     if with_pictures:
         _write_pictures(out, store, data_root)
-    elif store or data_root:
-        option = "--store" if store else "--data-root"
-        raise UserError(f"{option} is used by --pictures alone; add --pictures or leave it out")
     print_report(out, published, test, regime, metric, intervals, study_storage)
 
 

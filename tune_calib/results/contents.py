@@ -14,13 +14,14 @@ from tune_calib.caches import LOADED_AT
 from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
-from tune_calib.spec.names import CRASHES, PROGRESS
+from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
 
 PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 
 # What is made of results, and artifacts, which have names of their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
-_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES}
+# A study grows by each command that opens it, and a report reads what the driver made of it.
+_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES, JOURNAL}
 
 
 def of_folder(folder: AnyPath) -> dict[str, str] | None:

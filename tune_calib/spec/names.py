@@ -23,6 +23,7 @@ SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
 SEARCH_EVALUATED = "evaluated.json"  # that, when and how often a search read the test split
 PROGRESS = "progress.json"  # of the driver at work, in the folder of the results
+JOURNAL = "study.log"  # the Optuna study of a search, unless it is in a database
 CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
 
 IN_PROCESS = "none"  # the address of runs without Ray

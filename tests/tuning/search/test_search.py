@@ -15,6 +15,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
+from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
@@ -25,11 +26,7 @@ from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.ledger import Ledger, MismatchError
 from tune_calib.tuning.search.objective import Objective, Standing
-from tune_calib.tuning.search.storage import (
-    JOURNAL,
-    is_network_path,
-    open_storage,
-)
+from tune_calib.tuning.search.storage import is_network_path, open_storage
 from tune_calib.tuning.search.study import SearchStudy
 
 

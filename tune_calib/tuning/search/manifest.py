@@ -16,13 +16,12 @@ from tune_calib.results.manifests import (
 )
 from tune_calib.results.plugin_folders import joined, records
 from tune_calib.results.tables import read_table
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import recipe_record, titles
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
 from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
 from tune_calib.tuning.search.job import SearchJob
-from tune_calib.tuning.search.storage import JOURNAL
 
 
 def as_begun(job: SearchJob) -> SearchJob:

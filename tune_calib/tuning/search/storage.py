@@ -14,9 +14,9 @@ from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, expand_path, refuse_link, refuse_special
+from tune_calib.spec.names import JOURNAL
 from tune_calib.text import STARS, mask_url, mask_urls
 
-JOURNAL = "study.log"
 MOUNTS = Path("/proc/self/mounts")
 NETWORK_FILE_SYSTEMS = re.compile(
     r"(fuse\.)?(nfs4?|cifs|smb3|smbfs|lustre|gpfs|beegfs|ceph|afs|9p|panfs|glusterfs|sshfs|s3fs)"
