@@ -6,9 +6,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs imports this file by its path
 
-from mkdocs.structure.files import File, Files  # noqa: E402
+from mkdocs.structure.files import File, Files
 
-from docs.generate import methods, pages  # noqa: E402
+from docs.generate import methods, pages
 
 
 def on_config(config: Any) -> Any:

@@ -40,7 +40,7 @@ INSERTED: dict[str, Callable[[], str]] = {
     "sweep-file-keys": sweep_files.every_key,
     "tables": tables.every_column,
 }
-"""The parts that a written page may contain between ``<!-- made: NAME -->`` and ``<!-- end -->``."""
+"""The parts of written pages, each between ``<!-- made: NAME -->`` and ``<!-- end -->``."""
 
 _PART = re.compile(r"^(<!-- (made|example|recording): (\S+) -->\n).*?^<!-- end -->$", re.M | re.S)
 
