@@ -196,7 +196,7 @@ def load(out: AnyPath, metric: str | None = None) -> Sweep:
             raise when they are first read.
     """
     manifest = read_sweep_manifest(out)
-    columns = None if metric is None else {*_LEAST, f"*/{metric}"}
+    columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
     # The long texts as categories: what repeats is held once, and copies of rows share it.
     found = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS)
     # The manifest decides what the sweep is: other rows of the folder enter no mean.

@@ -158,8 +158,8 @@ def _with_read(
     last = reads[-1].seeds if reads else look.seeds
     if look.seeds < last or (look.seeds > last and not extend):
         raise UserError(
-            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
-            "`extend` more seeds are added, and the page says that test was read again"
+            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; "
+            "with `extend` more seeds are added, and the page says that test was read again"
         )
     if not reads or look.seeds > last:
         reads = [*reads, look]
