@@ -51,7 +51,7 @@ def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
     return expand(ladder, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe(recipe))
 
 
-# docs/pages/readings.md#recipes: what the authors' programs set.
+# docs/pages/methods/index.md#recipes: what the authors' programs set.
 FIELDS = ("optimizer", "lr", "weight_decay", "batch_size", "loss_reduction", "clip_grad_norm",
           "select", "drop_last")  # fmt: skip
 AUTHORS = {
