@@ -33,16 +33,10 @@ _PRINTED = {
 
 
 def published(table: str) -> "pd.DataFrame":
-    """Read one published table, e.g. ``maccal/table5``.
+    """Read one published table, e.g. ``maccal/table5``, with the columns of ``tidy.COLUMNS``.
 
-    Returns:
-        The columns of ``tidy.COLUMNS``: source is the table's name, method as printed, status
-        ``published``, seeds absent; dataset and backbone are ``average`` where the paper prints
-        only that. OOD results have the split ``ood/<set>``. Metrics are fractions; ``rank_ece``,
-        ``rank_aece`` and ``train_seconds_a40`` are as printed.
-
-    Raises:
-        UserError: there is no such table; the message lists those there are.
+    Method is as printed, status ``published``; dataset and backbone are ``average`` where the paper
+    prints only that. Metrics are fractions; ranks and seconds are as printed.
     """
     numbers = _read_numbers()
     rows = numbers[numbers["source"] == table]
@@ -58,12 +52,7 @@ def published_tables() -> list[str]:
 
 @cache
 def describe_published() -> dict[str, dict[str, Any]]:
-    """Describe every published table by its name, without pandas.
-
-    Returns:
-        For each ``data sets``, ``backbones``, ``metrics`` and ``methods`` as the package names
-        them, in the order of print, and how many ``numbers`` it has.
-    """
+    """Describe every published table by its name, without pandas: parts in the order of print."""
     tables: dict[str, list[dict[str, str]]] = {}
     for path in _NUMBERS:
         with path.open(encoding="utf-8") as file:
@@ -90,11 +79,7 @@ def published_titles() -> dict[str, str]:
 
 
 def compare_with(sweep: "Sweep", table: str) -> "Sweep":
-    """Return the sweep with the rungs named as in a published table, which its reports show.
-
-    Raises:
-        UserError: there is no such table, or it prints none of the sweep's methods.
-    """
+    """Return the sweep with the rungs named as in a published table, which its reports show."""
     if table == sweep.manifest.published:
         return sweep
     rungs = [

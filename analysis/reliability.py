@@ -17,21 +17,12 @@ _SEED = 0
 
 
 def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
-    """Return how far the accuracy of a bin may be from its confidence by chance alone.
+    """Return how far the accuracy of each full bin may be from its confidence by chance alone.
 
     Consistency resampling: as many test samples as the split has are drawn with the shares of the
     bins, and each is right with the mean confidence of its bin; ``RESAMPLES`` times. Trials of a
     rung share the test split, so pooling them makes the sample no larger. Unlike a bootstrap of
     the outcomes, the band is not 0 wide in a bin of one sample.
-
-    Args:
-        bins: columns lower, upper, count, confidence, accuracy, share, and trials, how many were
-            pooled.
-        seed: of the draws.
-
-    Returns:
-        Index of the non-empty bins; columns low and high, the middle ``LEVEL`` of the draws.
-        Fractions.
     """
     shown = bins[bins["count"] > 0]
     chance = np.random.default_rng(seed)

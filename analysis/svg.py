@@ -122,10 +122,7 @@ def write_tooltips(svg: bytes, figure: Figure) -> bytes:
 def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
     """Return the SVG of a figure as an element of a page, and its width in inches.
 
-    ``key`` prefixes its ids, since all pictures of a page share theirs.
-
-    Raises:
-        ParseError: it is no SVG.
+    ``key`` prefixes its ids, since all pictures of a page share theirs. Raises ParseError.
     """
     # Labels of foreign results stand in comments, and XML has no control characters.
     root = ET.parse(BytesIO(printable(svg.decode()).encode())).getroot()

@@ -41,14 +41,7 @@ class Averages:
 
 
 def average(collected: Mapping[str, Collected]) -> Averages:
-    """Average each metric over the columns that count for all of them, seeds first.
-
-    Args:
-        collected: results of ``gather.collect`` by metric; at least one.
-
-    Raises:
-        UserError: a metric has no numbers, or no column has all metrics of all methods.
-    """
+    """Average each metric of ``gather.collect`` over the columns that count for all of them."""
     scores = {metric: gather(each.frame, metric) for metric, each in collected.items()}
     complete: list[list[Any]] = [
         [key for key in each.values.columns if key not in each.uncounted]
@@ -110,11 +103,7 @@ def view(averages: Averages) -> View:
 
 
 def draw(averages: Averages) -> Drawing | None:
-    """Draw a bar per method: its average ECE in an over- and an under-confident part.
-
-    Returns:
-        None where the averages lack one of the two.
-    """
+    """Draw a bar per method: its average ECE in an over- and an under-confident part."""
     if not set(_PARTS) <= set(averages.values):
         return None
     parts = 100 * averages.values[list(_PARTS)]

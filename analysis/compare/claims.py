@@ -71,16 +71,11 @@ def judge(sweep: Sweep, claim: Claim) -> Verdict:
 
 
 def judge_networks(sweeps: Sequence[Sweep], claim: Claim) -> Verdict:
-    """Judge one claim by sweeps that have a network each, over the networks.
+    """Judge one claim by sweeps on the same samples: over seeds, or over several networks.
 
     A claim of several comparisons is held where each is, at 95 % each, which needs no correction
     for their number where all must hold. It is not held where one is not, at 95 % of all: chance
     has several occasions there, and Bonferroni's level is for each of them.
-
-    Args:
-        sweeps: on the same test samples; of one the pairs are its seeds, of several the networks,
-            their seeds averaged.
-        claim: as of ``judge``.
     """
     each = [_against(sweeps, claim, than) for than in claim.than or ("",)]
     for outcome in ("not held", "not decided", "no verdict"):
@@ -140,7 +135,7 @@ def _against(sweeps: Sequence[Sweep], claim: Claim, than: str) -> Verdict:
 
 
 def _changes(sweep: Sweep, claim: Claim, than: str) -> _Changes:
-    """Of one sweep, a pair a seed."""
+    """Return the differences of one sweep, a pair per seed."""
     rungs = [claim.rung, than] if than else [claim.rung]
     labels = set(sweep.labels.values())
     if absent := [label for label in rungs if label not in labels]:
@@ -165,10 +160,9 @@ def _changes(sweep: Sweep, claim: Claim, than: str) -> _Changes:
 
 
 def _of_networks(parts: Sequence[_Changes]) -> _Changes:
-    """A pair a network.
+    """Return a pair per network.
 
-    All have the same test samples, so that their errors do not shrink with the number of networks:
-    the error of the mean is at most the mean of their errors, which is taken.
+    Their test samples are the same, so the error of the mean is at most the mean of their errors.
     """
     for part in parts:
         if part.withheld or part.why:
@@ -178,7 +172,7 @@ def _of_networks(parts: Sequence[_Changes]) -> _Changes:
 
 
 def _gain(claim: Claim, difference: float) -> float:
-    """How far a difference is within what is claimed; negative where it is outside."""
+    """Return how far a difference is within what is claimed; negative where it is outside."""
     if claim.kind == "close":
         return claim.least - abs(difference)
     if claim.kind == "sign":
@@ -188,11 +182,7 @@ def _gain(claim: Claim, difference: float) -> float:
 
 
 def _needed(change: Floats, error: float, gain: float) -> int | None:
-    """Seeds with which the interval would leave out what is claimed, all else as it is.
-
-    Returns:
-        None where no number is enough, or the spread is not known.
-    """
+    """Compute how many seeds would decide a claim; None if no number would or it is unknown."""
     if len(change) < 2:
         return None
     spread = float(change.std(ddof=1))
@@ -208,14 +198,11 @@ def _needed(change: Floats, error: float, gain: float) -> int | None:
 def _sample_error(
     sweep: Sweep, claim: Claim, rungs: Sequence[str], blocks: "pd.Index[int]"
 ) -> float:
-    """Standard error of the mean difference over the test samples, the classifiers as they are.
+    """Compute the standard error of the mean difference over the test samples; NaN if unknown.
 
-    Of one rung, which is compared with a number, that of its mean. On foreign images it is over
-    these too. Of trials without draws on test, as those of before draws were kept, the root of the
-    summed squares of their own errors: more than it is, since both have the same samples.
-
-    Returns:
-        NaN where a trial has neither.
+    It is that of the mean if one rung is compared with a number. Trials without draws on test, as
+    written before draws were kept, use the root of the summed squares of their own errors: an upper
+    bound, since both have the same samples.
     """
     metric, split = parted(claim.metric)
     rows, draws = _drawn(sweep, metric, split or "test")
@@ -246,12 +233,12 @@ def _matched(sweep: Sweep, metric: str, split: str) -> Matched:
 
 @lru_cache(maxsize=32)
 def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
-    """Rows of a metric, and its values on each draw."""
+    """Return the rows of a metric, and its values on each draw."""
     return tidy(sweep, [metric], split), sweep.draws(metric, split)
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
-    """Trials of a rung in each block; one without the seed of the blocks stands in all of them."""
+    """Return the trials of a rung in each block; one without the seed of the blocks is in all."""
     name = str(blocks.name)
     alone = rows[rows[name].isna()]
     return [

@@ -52,21 +52,7 @@ class Difference:
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
 ) -> Difference:
-    """Compare two sweeps, rung by rung and seed by seed.
-
-    Heads on one network are no independent repetitions of it: with several networks a block is a
-    network, its head seeds averaged; as of ``blocks.over_seeds``.
-
-    Args:
-        first: what is compared with.
-        second: what is compared.
-        metrics: names of ``names.METRICS``; ``USUAL`` if there are none.
-        split: ``test`` unless given, or the sets of a metric of shifted images.
-
-    Raises:
-        UserError: it is one folder, or they have no rung or no seed in common, or their trials are
-            matched in different ways, or there is no such metric.
-    """
+    """Compare two sweeps rung by rung and seed by seed, matched as in ``blocks.over_seeds``."""
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
@@ -144,7 +130,7 @@ def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, 
 
 
 def _absent(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
-    """Rungs that only one of them has."""
+    """Return the rungs that only one of them has."""
     lines = []
     for name, sweep in (("A", first), ("B", second)):
         own = [label for label in sweep.labels.values() if label not in shared]
@@ -153,7 +139,7 @@ def _absent(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
 
 
 def _same(first: Sweep, second: Sweep) -> list[str]:
-    """How many trials are the same ones, which cannot differ."""
+    """Return how many trials are the same ones, which cannot differ."""
     hashes = [{entry.spec_hash for entry in s.manifest.planned} for s in (first, second)]
     both = len(hashes[0] & hashes[1])
     if not both:
@@ -172,7 +158,7 @@ def _changed(first: Sweep, second: Sweep, shared: Sequence[str]) -> pd.DataFrame
 
 
 def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
-    """Values of every setting of some rungs, as text."""
+    """Return the values of every setting of some rungs, as text."""
     rows = planned_trials(sweep).dropna(subset="data")
     rows = rows[rows["method"].isin(shared)]
     found: dict[str, list[str]] = {}

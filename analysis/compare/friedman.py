@@ -45,7 +45,7 @@ class Friedman:
 
 
 def friedman(matched: Matched) -> Friedman:
-    """Friedman's test over the complete blocks, then Nemenyi's.
+    """Run Friedman's test over the complete blocks, then Nemenyi's.
 
     Methods without any number or at chance are left out first, then blocks in which one has none.
     """

@@ -39,18 +39,7 @@ class Collected(NamedTuple):
 def collect(
     folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
-    """Read the results of sweeps or of a published table.
-
-    Args:
-        folders: folders of sweeps.
-        table: a published table, instead of folders.
-        metric: a metric, or one of a split such as ``ood/svhn/auroc``.
-        split: if None, ``test``, or every ``ood/`` set for metrics of foreign images.
-
-    Raises:
-        UserError: neither or both of folders and table are given, a folder holds no sweep, or
-            there is no such metric or table.
-    """
+    """Read the results of sweeps or of a published table, on ``test`` or every ``ood/`` set."""
     metric, split = parted(metric, split)
     check_metric(metric)
     if bool(folders) == (table is not None):
@@ -101,9 +90,6 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
 
     Methods compare only where all have a number: methods without any are left out, then columns
     in which a method has none do not count. Averages that a paper prints are no columns.
-
-    Raises:
-        UserError: a label means two things in one column, or no column counts.
     """
     rows = frame[frame["metric"] == metric]
     values, n = _average_seeds(rows, metric)

@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 def t_interval(values: Floats) -> tuple[float, float]:
-    """Student's interval of the mean, at ``1 - ALPHA``; NaN without a spread."""
+    """Compute Student's interval of the mean at ``1 - ALPHA``; NaN without a spread."""
     n = len(values)
     # By the range: the sd of equal floats need not be exactly 0, their mean is rounded.
     if n < 2 or np.ptp(values) == 0:
@@ -25,19 +25,12 @@ def t_interval(values: Floats) -> tuple[float, float]:
 
 
 def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float, float]:
-    """The mean of repetitions that share their samples, and half of its interval.
+    """Return the mean of repetitions that share their samples, and half of its interval.
 
-    Two things make it uncertain. The samples, which all repetitions share, so that their part does
-    not shrink with the number of them. The repetitions: their spread, as in Student's interval.
-    The variances add up; degrees of freedom after Welch and Satterthwaite.
-
-    Args:
-        values: one a repetition, such as a network.
-        error: standard error of the mean over the samples, the repetitions as they are.
-        alpha: one less the level.
-
-    Returns:
-        Both NaN without values. Of one value the interval is over the samples alone.
+    The mean is uncertain because of the samples, whose standard error does not shrink with the
+    number of repetitions, and because of the repetitions themselves, as in Student's interval. The
+    variances add up; degrees of freedom after Welch and Satterthwaite. One value has the interval
+    over the samples alone.
     """
     n = len(values)
     if n == 0:
@@ -47,14 +40,7 @@ def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float
 
 
 def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> float:
-    """Half of the interval of ``over_both``.
-
-    Args:
-        spread: standard deviation of the repetitions, with n - 1.
-        n: how many repetitions there are.
-        error: as of ``over_both``.
-        alpha: one less the level.
-    """
+    """Compute half of the interval of ``over_both`` from the sd (ddof 1) of ``n`` values."""
     of_values = spread**2 / n
     total = of_values + error**2
     freedom = (n - 1) * (total / of_values) ** 2 if of_values else math.inf
@@ -62,7 +48,7 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 
 def hodges_lehmann(differences: Floats) -> float:
-    """The median of the means of all pairs, each with itself too; NaN without values."""
+    """Compute the median of the means of all pairs, each with itself too; NaN without values."""
     n = len(differences)
     if n == 0:
         return np.nan
@@ -71,15 +57,11 @@ def hodges_lehmann(differences: Floats) -> float:
 
 
 def signed_rank_interval(differences: Floats) -> tuple[float, float]:
-    """The interval that belongs to Wilcoxon's signed rank test, at ``1 - ALPHA`` or more.
+    """Compute the interval that belongs to Wilcoxon's signed rank test, at ``1 - ALPHA`` or more.
 
     Its ends are pair means, by the distribution of the signed ranks (Hollander, Wolfe and Chicken,
-    Nonparametric Statistical Methods, 3.4): the exact one of up to ``MOST_EXACT`` values, its
-    normal approximation of more.
-
-    Returns:
-        Both ends; NaN where there are fewer than six values (then none is so narrow) or two sizes
-        tie.
+    Nonparametric Statistical Methods, 3.4): exact for up to ``MOST_EXACT`` values, else its normal
+    approximation. NaN with fewer than six values (then none is so narrow) or tied sizes.
     """
     n = len(differences)
     count = n * (n + 1) // 2
@@ -97,13 +79,13 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
 
 
 def is_exact(differences: Floats) -> bool:
-    """Whether the signed ranks have their plain distribution: no difference is 0, no two tie."""
+    """Return whether signed ranks have their plain distribution: none is 0, no two tie."""
     sizes = np.abs(differences)
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
 def _pair_means(values: Floats, *places: int) -> list[float]:
-    """Those of the means of all pairs, each with itself too, that stand at some places in order."""
+    """Return the means of pairs, each with itself too, that stand at some places in order."""
     if len(values) <= MOST_EXACT:
         left, right = np.triu_indices(len(values))
         means = np.sort((values[left] + values[right]) / 2)
@@ -127,7 +109,7 @@ def _pair_means(values: Floats, *places: int) -> list[float]:
 
 
 def _rank_sums(n: int) -> Floats:
-    """Probabilities of the sums of positive ranks, 0 to n (n + 1) / 2, of n signs by chance."""
+    """Compute the probability of each sum of positive ranks, 0 to n (n + 1) / 2, by chance."""
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
         # With even chances the sign of a further rank leaves a sum as it is or adds the rank to it.

@@ -26,21 +26,10 @@ MIN_PAIRS = 3
 def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
     """Test each method against a baseline, two-sided, on the blocks in which both have a number.
 
-    Args:
-        matched: the values.
-        baseline: a method.
-        test: ``wilcoxon`` (signed rank; blocks without a difference are dropped) or ``t`` (paired).
-
-    Returns:
-        One row a method but the baseline: method, pairs, better (pairs in which it beats the
-        baseline), difference (method minus baseline: of ``t`` the mean, of ``wilcoxon`` the
-        estimate of Hodges and Lehmann), low and high (its 95 % interval, that of the same test:
-        without 0 exactly where p < ``ALPHA``; NaN without a p, and of ``wilcoxon`` where
-        differences are 0 or tie), p, p_holm (Holm over the rows that have a p) and statement (why
-        there is no p, such as the regime of the networks; else empty).
-
-    Raises:
-        UserError: there is no such method, or nothing to compare it with.
+    Returns a row per method with pairs, better (pairs in which it beats the baseline), difference
+    (method minus baseline: the mean for ``t``, Hodges and Lehmann's estimate for ``wilcoxon``),
+    low and high (the 95 % interval of the same test: without 0 exactly where p < ``ALPHA``), p,
+    p_holm (over the rows that have a p) and statement (why there is no p; else empty).
     """
     methods = [str(method) for method in matched.values]
     if baseline not in methods:
@@ -85,7 +74,7 @@ def _mean(values: Floats) -> float:
 
 
 def _tested(difference: Floats, test: str) -> tuple[float, float, float]:
-    """p, and the interval that belongs to it."""
+    """Return p, and the interval that belongs to it."""
     if test == "t":
         return float(stats.ttest_1samp(difference, 0.0).pvalue), *t_interval(difference)
     # Without the zeros SciPy permutes the signed ranks where few of them tie.
@@ -96,7 +85,7 @@ def _tested(difference: Floats, test: str) -> tuple[float, float, float]:
 
 
 def _too_little(difference: Floats, test: str) -> str:
-    """Why a paired test of these differences would say nothing; empty if it would."""
+    """Explain why a paired test of these differences would say nothing; empty if it would."""
     n, moved = len(difference), int((difference != 0).sum())
     if n == 0:
         return "no pair: no block has a number of both"

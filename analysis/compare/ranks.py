@@ -62,17 +62,8 @@ def rank(
 ) -> RankTable:
     """Rank the methods of a tidy frame in the columns that count.
 
-    Args:
-        frame: as of ``tidy.tidy`` or ``published.published``, or several of them concatenated.
-            Trials of one label and column are seeds of one method.
-        metric: a metric.
-        ranking: ``competition`` or ``average``.
-        notes: lines to print with the table.
-        titles: printed names of data sets and backbones; those of the published tables if None.
-
-    Raises:
-        UserError: the metric or the ranking is unknown, a label means two things in one column,
-            or nothing is left to rank.
+    Trials of one label and column are seeds of one method; ``titles`` are printed names of data
+    sets and backbones, those of the published tables if None.
     """
     check_metric(metric)
     if ranking not in TIES:

@@ -89,33 +89,24 @@ class Regime:
 
 
 def regime_of(sweep: Sweep) -> Regime:
-    """Of a sweep: its networks of plain cross entropy, where it has some, else its first ones.
+    """Check the networks of plain cross entropy of a sweep if it has some, else its first ones.
 
-    In a ladder these are what its steps begin with, in a comparison what its methods are held
-    against. Also where the sweep has no row of theirs: the rows of heads tell of their networks.
+    In a ladder its steps begin with these, in a comparison methods are held against them. The rows
+    of heads describe their networks, so the sweep needs no row of the networks themselves.
     """
     return _of_networks(_beneath(sweep), "test")
 
 
 def of_baseline(trials: pd.DataFrame) -> Regime:
-    """Of a search, on ``select``: the networks of its baseline.
-
-    Args:
-        trials: the rows of the search; those of the baseline have rung -1.
-    """
+    """Check the networks of the baseline of a search, whose rows have rung -1, on ``select``."""
     return _of_networks(known_networks(trials[trials["rung"] < 0], "select"), "select")
 
 
 def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
-    """What rows tell of the networks beneath them.
+    """Return what rows record of the networks beneath them, one row per network.
 
-    Args:
-        trials: rows of ``trials``, of networks or of what stands on one.
-        split: of the confidence gap.
-
-    Returns:
-        One row a network that something is known of: network_id, network_method, train (accuracy),
-        gap, se (its standard error over the images); fractions, NaN where one is not known.
+    Columns network_id, network_method, train (accuracy), gap, se (its standard error over the
+    images); fractions, NaN where one is not known.
     """
     done = trials[trials["status"] == "done"]
     found = done.reindex(columns=["network_id", "network_method"])
@@ -146,14 +137,14 @@ def withheld(regimes: Iterable[tuple[str, Regime]]) -> str:
 
 
 def name_of(sweep: Sweep) -> str:
-    """The data set and backbones of a sweep, which tell it from others, e.g. ``cifar10 vit``."""
+    """Return data set and backbones of a sweep, which tell it from others, e.g. ``cifar10 vit``."""
     backbones = map(str, sweep.trials["backbone"].dropna().unique())
     # Of imported data both have one name.
     return " ".join(dict.fromkeys([sweep.manifest.dataset, *backbones]))
 
 
 def _beneath(sweep: Sweep) -> pd.DataFrame:
-    """What is known of the base networks of a sweep."""
+    """Return what is known of the base networks of a sweep."""
     plain = _plain_rows(sweep)
     rows = plain if len(plain) else sweep.of_rung(min(sweep.labels, default=0), done_only=False)
     known = known_networks(sweep.trials)
@@ -161,7 +152,7 @@ def _beneath(sweep: Sweep) -> pd.DataFrame:
 
 
 def _plain_rows(sweep: Sweep) -> pd.DataFrame:
-    """Rows of the first rung with networks of plain cross entropy; none if there is no such."""
+    """Return the rows of the first rung with networks of plain cross entropy, if any."""
     methods = sweep.trials.reindex(columns=["network_method"])["network_method"]
     plain = sweep.trials[methods == PLAIN]
     # Of one rung: others may train such a network otherwise.
@@ -170,7 +161,7 @@ def _plain_rows(sweep: Sweep) -> pd.DataFrame:
 
 
 def _is_built(trials: pd.DataFrame) -> "pd.Series[bool]":
-    """Whether a row is of more than a plain network."""
+    """Return whether each row is of more than a plain network."""
     slots = trials.reindex(columns=["head_method", "posthoc_method"])
     is_built: pd.Series[bool] = slots.notna().any(axis="columns")
     return is_built

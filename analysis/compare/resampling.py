@@ -26,18 +26,10 @@ Floats = NDArray[np.float64]
 
 
 def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
-    """Intervals of every finished trial over the samples of a split.
+    """Compute 95 % intervals of accuracy and ECE of every finished trial over the samples.
 
-    Accuracy: Wilson's interval. ECE: as of ``ece_interval``. Of a trial that has intervals of the
-    bootstrap (``Sweep.intervals``), those: nothing has two intervals.
-
-    Args:
-        sweep: its bins are read.
-        split: of them.
-
-    Returns:
-        One row a trial: rung (label), network_seed, head_seed, samples, accuracy, accuracy_low,
-        accuracy_high, ece, ece_low, ece_high; fractions, 95 %. Empty without bins of the split.
+    Accuracy has Wilson's interval, ECE that of ``ece_interval``; a trial with bootstrap intervals
+    (``Sweep.intervals``) has those instead. Fractions; empty without bins of the split.
     """
     bins = sweep.bins[sweep.bins["split"] == split]
     trials = sweep.trials[sweep.trials["status"] == "done"].set_index("spec_hash")
@@ -63,7 +55,7 @@ def _or_first(seed: Any) -> int:
 
 
 def _drawn(sweep: Sweep, spec_hash: str, split: str) -> dict[str, float]:
-    """Ends of a trial's intervals of the bootstrap, which are of test; empty if it has none."""
+    """Return the ends of a trial's bootstrap intervals, which are of test; empty if it has none."""
     if split != "test":
         return {}
     metrics = ("accuracy", "ece")
@@ -99,20 +91,12 @@ def _intervals(bins: pd.DataFrame) -> dict[str, float]:
 def ece_interval(
     counts: Floats, accuracy: Floats, confidence: Floats
 ) -> tuple[float, float, float]:
-    """The ECE of a sample and a 95 % interval of the true one.
+    """Compute the ECE of a sample and both ends of a 95 % interval of the true one, from full bins.
 
     A network that is t off in every bin, as far as accuracies allow, in the direction in which the
     sample is, shows other ECEs on other samples of this size; the interval is of the true ECEs of
     those t for which the observed one is in the middle 95 % of them. It is widened to hold the
     observed one, which may lie above it (see above).
-
-    Args:
-        counts: of the bins, (B,), none empty.
-        accuracy: of the bins, (B,).
-        confidence: their mean confidences, (B,), which are held.
-
-    Returns:
-        The observed ECE, and both ends; fractions.
     """
     total = counts.sum()
     share = counts / total
@@ -142,7 +126,7 @@ def ece_interval(
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Where in [0, 1] a rising function reaches a level; the nearer end if it does nowhere."""
+    """Find where in [0, 1] a rising function reaches a level; the nearer end if it does nowhere."""
     low, high = 0.0, 1.0
     if rising(low) >= level:
         return low

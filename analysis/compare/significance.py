@@ -65,11 +65,7 @@ class Verdict:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
-    """Run a declared test.
-
-    Raises:
-        UserError: there is no such test or method, a paired test has no baseline, or no numbers.
-    """
+    """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown test {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
     methods = [str(method) for method in matched.values]
@@ -90,11 +86,7 @@ def are_rivals(sweep: Sweep) -> bool:
 
 
 def for_report(sweep: Sweep, test: str) -> list[Verdict]:
-    """Run the tests of a comparison's report on ECE: the paired one against the base, Friedman's.
-
-    Returns:
-        Nothing for a ladder (its steps are not rivals), or if fewer than two methods have numbers.
-    """
+    """Run the tests of a comparison's report on ECE, unless fewer than two methods have numbers."""
     if len(sweep.rungs) < 2 or not are_rivals(sweep):
         return []
     matched = over_seeds(sweep, "ece")
@@ -104,12 +96,7 @@ def for_report(sweep: Sweep, test: str) -> list[Verdict]:
 
 
 def spreads_of(matched: Matched) -> pd.DataFrame:
-    """Return mean and spread of each method over the blocks.
-
-    Returns:
-        Columns method, n, mean, sd (with n - 1; NaN below two), low and high (Student's 95 %
-        interval of the mean, within the metric's bounds; NaN below ``MIN_PAIRS`` blocks).
-    """
+    """Return n, mean, sd and Student's interval (from ``MIN_PAIRS`` blocks on) of each method."""
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     rows = []
     for method, column in matched.values.items():

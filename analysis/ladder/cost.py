@@ -19,18 +19,12 @@ def has_own_time(sweep: Sweep) -> bool:
 
 
 def costs(sweep: Sweep) -> pd.DataFrame:
-    """Compute seconds and memory of every finished trial.
+    """Compute seconds and memory of every finished trial; NaN where a part is unknown.
 
     The network under a head or a post-hoc method is the trial of the network alone, and the bank is
-    that under the head: each counts in full, though many trials may share it.
-
-    Returns:
-        Index spec_hash; columns rung, seconds (own training and evaluation: for a head its share of
-        the heads that were trained together; for older results see ``_ray_time``), own_s (the same,
-        NaN in older results), network_s, bank_s (0 where the trial has none), total_s (the sum of
-        the three), ratio (total_s divided by that of the plain cross-entropy network of the same
-        seed) and memory_mib (peak of the whole process, or of the GPU if there is one, including
-        everything else it held). NaN where a part is unknown.
+    that under the head: each counts in full, though many trials may share it. total_s adds them to
+    own_s, ratio divides that by the plain cross-entropy network of the same seed, seconds is own_s
+    (in older results ``_ray_time``) and memory_mib the peak of the whole process or GPU.
     """
     rows = sweep.done.reindex(columns=list(_COLUMNS)).set_index("spec_hash")
     own, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()

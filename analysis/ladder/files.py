@@ -33,14 +33,7 @@ from tune_calib.text import format_count, nearest
 
 
 def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report into a folder.
-
-    Returns:
-        What to print, and the paths of the files.
-
-    Raises:
-        UserError: as ``report.write_report`` does.
-    """
+    """Write the files of a report into a folder; return what to print, and their paths."""
     sweep = load_sweep(out, options)
     if sweep.trials.empty:
         return Text([f"{out}: no result yet, {format_count(sweep.missing, 'trial')} planned"]), []
@@ -59,11 +52,7 @@ def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, lis
 
 
 def load_sweep(out: AnyPath, options: Options) -> Sweep:
-    """Load a sweep with the options of its tables.
-
-    Raises:
-        UserError: the folder holds no sweep, or no result has a selected metric or an interval.
-    """
+    """Load a sweep with the options of its tables."""
     sweep = replace(
         load(out),
         shows_regime=options.regime,
@@ -141,14 +130,7 @@ def _troubles(sweep: Sweep) -> list[str]:
 def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
-    """Return the page as HTML.
-
-    Args:
-        results: what it shows.
-        gallery: its figures.
-        files: paths of every other file of the report.
-        options: options of ``tune-calib report``, as words of the command line.
-    """
+    """Return the page as HTML; ``options`` are words of the command line of the report."""
     sweep = results.sweep
     manifest, counts = sweep.manifest, sweep.counts()
     state = f"Complete: all {len(manifest.planned)} planned trials are done."

@@ -38,9 +38,7 @@ NOTE = "Training recipes that differ between rungs:"
 def recipes(sweep: Sweep) -> list[Table]:
     """Build a table of the recipes that differ between rungs; none if all were trained alike.
 
-    Where heads and networks were trained by different optimisers, they are compared too. One row
-    per (slot, recipe): trained (``network`` or ``head``), a column per field with several values
-    (``-`` where the slot has no such field; learning rate drops as epochs), and rungs (labels).
+    Where heads and networks were trained by different optimisers, they are compared too.
     """
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
     differing = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}

@@ -19,22 +19,10 @@ def write_report(
 ) -> str:
     """Write ``tables/``, ``figures/`` and ``report.html`` of a sweep unless they are up to date.
 
-    Args:
-        out: folder of the sweep.
-        published: a published table to compare with, e.g. ``fedlas/table1``; None for the one that
-            the ladder follows.
-        test: paired test of the methods of a comparison against the first, ``wilcoxon`` (if None)
-            or ``t``; a ladder has none.
-        regime: add the columns of the network check to the table.
-        metrics: metrics of the table, names of ``METRICS``; the default ones if empty.
-        intervals: show intervals of the means over the test samples, not the spread over seeds.
-
-    Returns:
-        What to print: the table, what is missing or diverged, the files that were written.
-
-    Raises:
-        UserError: the folder holds no sweep, a file of it is damaged, the published table or test
-            is unknown, or no result has a selected metric or an interval.
+    Returns what to print: the table, what is missing or diverged, the files that were written.
+    ``published`` is a table to compare with, e.g. ``fedlas/table1`` (None: the one that the ladder
+    follows), ``test`` the paired test of a comparison, ``regime`` adds the columns of the network
+    check, ``intervals`` shows intervals over the test samples instead of the spread over seeds.
     """
     options = Options(published, test, regime, tuple(dict.fromkeys(metrics)), intervals)
 

@@ -114,12 +114,7 @@ def _present(sweep: Sweep, columns: list[Column]) -> tuple[Column, ...]:
 
 
 def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
-    """Compute mean and spread of each rung in each column.
-
-    Returns:
-        One row per (rung, column): rung, label, set, metric, n, of (finished trials), mean, sd
-        (ddof 1); fractions.
-    """
+    """Compute mean and spread of each rung in each column, over ``n`` of its finished trials."""
     rows = []
     for rung in sweep.rungs:
         trials = sweep.of_rung(rung.index)

@@ -103,10 +103,9 @@ def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
 
 
 def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
-    """Draw figures in copies of this process, where copying it is safe and pays.
+    """Draw figures in copies of this process where that is safe and pays; return which were drawn.
 
-    Returns whether each was drawn, without those whose copy failed: this process draws them again
-    and reports their errors.
+    A copy that failed is absent: this process draws its figure again and reports the error.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     workers = min(count, cores)
@@ -141,11 +140,7 @@ def _draw_in_copy(number: int) -> bool:
 
 
 def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key: str) -> Picture:
-    """Return a drawn figure as a page shows it; ``of_page`` is its folder relative to the page.
-
-    Raises:
-        DamagedFileError: its SVG cannot be read.
-    """
+    """Return a drawn figure as a page shows it; ``of_page`` is its folder relative to the page."""
     path = folder / f"{figure.name}.svg"
     try:
         image, width = inline_svg(path.read_bytes(), key, figure.title)
@@ -159,11 +154,7 @@ def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key
 
 
 def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
-    """Draw a figure of a report, leaving the style and backend of a notebook as they are.
-
-    Raises:
-        UserError: there is nothing to draw.
-    """
+    """Draw a figure of a report, leaving the style and backend of a notebook as they are."""
     with mpl.rc_context(), plt.ioff():
         style.theme()
         drawing = figure.draw(results)

@@ -106,10 +106,7 @@ def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, st
 
 
 def table(key: str, caption: str, frame: pd.DataFrame) -> Table:
-    """Return a table of ``beside_print``: a row a rung, printed numbers behind each metric.
-
-    Where one column is printed, ``paper_of`` names it, else each head.
-    """
+    """Return a table of ``beside_print``; heads name their printed column if there are several."""
     several = len(_printed_columns(frame)) > 1
     found = []
     for _, own in frame.groupby("rung", sort=False):

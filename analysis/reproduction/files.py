@@ -76,11 +76,7 @@ def _where(sweeps: Sequence[Sweep]) -> str:
 
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Made:
-    """Read the results of a table; ``runs`` names the run of each folder in ``out``.
-
-    Raises:
-        UserError: a folder holds no sweep, or a file of it is damaged.
-    """
+    """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
     named = [*table.metrics, *(claim.metric for claim in table.claims)]
     loaded = [(run, with_quantities(load(out / folder), named)) for folder, run in runs.items()]
     return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
@@ -89,11 +85,7 @@ def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Mad
 def write_reproduction(
     table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str
 ) -> Text:
-    """Write tables, verdicts and page of a reproduced table, and return what to print.
-
-    Raises:
-        UserError: a folder holds no sweep, or a file of it is damaged.
-    """
+    """Write tables, verdicts and page of a reproduced table, and return what to print."""
     made = read_made(table, out, runs)
     frames = {s.out.name: beside.beside_print(table, run, s) for run, s in made.sweeps}
     tables = {s.out.name: _table(table, s, frames[s.out.name]) for _, s in made.sweeps}

@@ -39,11 +39,7 @@ class Stored:
 
 
 def read_all(out: AnyPath) -> list[Stored]:
-    """Read every reproduced table of a folder, in the order of their names.
-
-    Raises:
-        UserError: a folder of results is damaged.
-    """
+    """Read every reproduced table of a folder, in the order of their names."""
     found = []
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]

@@ -141,11 +141,7 @@ QUANTITIES = {
 
 
 def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
-    """Return the sweep with a column ``test/NAME`` for each quantity among some names.
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
-    """
+    """Return the sweep with a column ``test/NAME`` for each quantity among some names."""
     results = LadderResults(sweep)
     asked = [name for name in dict.fromkeys(names) if name in QUANTITIES]
     values = {

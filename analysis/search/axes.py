@@ -29,16 +29,7 @@ def draw_against(
     default: float | str | None = None,
     index: int = 0,
 ) -> None:
-    """Draw a metric against one setting.
-
-    Args:
-        axis: where.
-        table: as of ``against``.
-        setting: name of the horizontal axis.
-        metric: of the table.
-        default: the method's own value, which is marked; None for no mark.
-        index: of colour and mark.
-    """
+    """Draw a metric of ``sensitivity.against`` over one setting, with the default as a line."""
     scale = METRICS[metric].scale
     values, has_numbers = list(table["value"]), is_numeric(table["value"])
     positions = values if has_numbers else list(range(len(values)))
@@ -66,7 +57,7 @@ def draw_against(
 
 
 def _reading(table: pd.DataFrame) -> str:
-    """What the band is, and how many trials stand behind the line."""
+    """Explain the band, and how many trials stand behind the line."""
     if table["low"].isna().all():
         band = "no band: one trial each"
     elif (table["fillings"] == 1).all():
@@ -86,12 +77,7 @@ def draw_heat_map(
 ) -> None:
     """Draw the frame of ``heat_map``, the metric as number and as shade, the worst darkest.
 
-    Args:
-        axis: where.
-        table: as of ``heat_map``.
-        metric: of the table.
-        default: the paper's values by setting; the cell that is nearest gets a frame.
-        counts: fillings behind each cell, of the same shape, written below its number.
+    ``counts`` are fillings behind each cell; the cell nearest to ``default`` gets a frame.
     """
     is_less_better = METRICS[metric].is_less_better
     scale = METRICS[metric].scale
@@ -120,7 +106,7 @@ def draw_heat_map(
 
 
 def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
-    """Index of the value that is nearest to the default; None if it does not have the setting."""
+    """Return the index of the value nearest to the default; None if that lacks the setting."""
     wanted = default.get(str(values.name))
     if isinstance(values[0], str):
         return list(values).index(str(wanted)) if str(wanted) in values else None
@@ -130,15 +116,7 @@ def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int |
 def draw_share(
     axis: Axes, table: pd.DataFrame, metric: str = "ece", label: str = "", index: int = 0
 ) -> None:
-    """Draw the share of fillings within a distance of the best, for every distance.
-
-    Args:
-        axis: where.
-        table: as of ``fillings``.
-        metric: of the table.
-        label: for a legend.
-        index: of colour.
-    """
+    """Draw the share of fillings within a distance of the best, for every distance."""
     away = np.sort(distances(table, metric).dropna().to_numpy())
     # Of all fillings: one that diverged is not near the best.
     shares = np.arange(1, len(away) + 1) / len(table)
@@ -164,19 +142,7 @@ def draw_tried(
     published: Sequence[float | str] = (),
     tell_rows: Callable[[pd.DataFrame], list[str]] | None = None,
 ) -> None:
-    """Draw every filling of a search against one setting, and where they lie along it.
-
-    Args:
-        axis: where.
-        table: as of ``SearchResults.table``; bars are the sd over the seeds.
-        setting: ``slot.key``.
-        metric: of the table.
-        default: the method's own value, which is marked; None for no mark.
-        has_log: whether the setting is searched on a logarithmic scale.
-        chosen: number of the suggestion that gets a star.
-        published: further values that are marked.
-        tell_rows: says what each row is, to who points at its mark.
-    """
+    """Draw every filling of ``SearchResults.table`` against one setting, and the trend along it."""
     scale = METRICS[metric].scale
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
@@ -213,7 +179,7 @@ def draw_tried(
 
 
 def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
-    """Where values stand on an axis, and the names of its ticks (none where it has numbers)."""
+    """Return positions on an axis, and the names of its ticks (none where it has numbers)."""
     if is_numeric(values):
         return values.astype(float), []
     names = sorted(set(values.map(str)))
@@ -224,6 +190,6 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
 
 
 def is_wide(values: "pd.Series[float]") -> bool:
-    """Whether a metric has values so far apart that it needs a logarithmic axis."""
+    """Return whether values of a metric are so far apart that they need a logarithmic axis."""
     known = values.dropna()
     return bool(len(known) and known.min() > 0 and known.max() / known.min() >= _WIDE_FROM)

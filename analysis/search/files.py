@@ -41,18 +41,7 @@ from tune_calib.text import format_setting
 
 
 def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report.
-
-    Args:
-        out: folder of the search.
-        folder: for the files.
-
-    Returns:
-        What to print, as ``report.write_search_report`` says, and the paths of the files.
-
-    Raises:
-        UserError: as ``report.write_search_report`` says.
-    """
+    """Write the files of a report; return what to print, and the paths of the files."""
     search = load_search(out)
     if not search.outcome.suggestions:
         planned = search.outcome.planned
@@ -106,7 +95,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
 
 
 def _in_page(table: Table) -> Table:
-    """The table under a key that no figure of the page has."""
+    """Return the table under a key that no figure of the page has."""
     return replace(table, key=f"{table.key}-rows")
 
 
@@ -161,11 +150,7 @@ def _troubles(search: SearchResults) -> list[str]:
 
 
 def _evaluation(search: SearchResults) -> Section:
-    """Return the section on the evaluation of the choice on the test split.
-
-    Raises:
-        DamagedFileError: a file of it is half-written or foreign.
-    """
+    """Return the section on the evaluation of the choice on the test split."""
     sweep = load(search.out / EVALUATION)
     texts = [f"{capital(describe_reads(search.reads))}."] if search.reads else []
     trials = search.trials

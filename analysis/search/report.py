@@ -9,16 +9,9 @@ from tune_calib.paths import AnyPath
 
 
 def write_search_report(out: AnyPath) -> str:
-    """Write ``tables/``, ``figures/`` and ``report.html`` of a search; what is the same stays.
+    """Write ``tables/``, ``figures/`` and ``report.html`` of a search unless they are up to date.
 
-    Args:
-        out: its folder.
-
-    Returns:
-        What to print: the best suggestions, what failed or is missing, the files written.
-
-    Raises:
-        UserError: the folder holds no search or no result, or a file of it is damaged.
+    Returns what to print: the best suggestions, what failed or is missing, the files written.
     """
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:

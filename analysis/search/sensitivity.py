@@ -26,11 +26,7 @@ _LOG_FROM = 100  # largest over smallest value from which an axis is logarithmic
 
 
 def trials_of(out: AnyPath) -> pd.DataFrame:
-    """The ``trials`` table of a sweep or a search, one row a trial.
-
-    Raises:
-        UserError: the folder holds no result, or a file of it is damaged.
-    """
+    """Return the ``trials`` table of a sweep or a search, one row per trial."""
     rows = with_flags(read_table(out, "trials").to_pandas())
     if rows.empty:
         raise UserError(f"{out} holds no result; name the folder of a sweep or a search")
@@ -41,27 +37,13 @@ def trials_of(out: AnyPath) -> pd.DataFrame:
 
 
 def varied_settings(rows: pd.DataFrame) -> list[str]:
-    """The settings (``slot.key``) that have more than one value, in the order of the slots."""
+    """Return the settings (``slot.key``) with more than one value, in the order of the slots."""
     frame = settings(rows)
     return [str(name) for name in frame if frame[name].nunique() > 1]
 
 
 def fillings(rows: pd.DataFrame, metric: str = "ece", split: str = "select") -> pd.DataFrame:
-    """Mean over the seeds of every filling.
-
-    Args:
-        rows: one a trial.
-        metric: a name of ``names.METRICS``.
-        split: that a search shows is ``select``; ``test`` in a sweep.
-
-    Returns:
-        One row a filling, in the order of the trials: every setting that varies as ``slot.key``
-        (None where a filling has none), then mean, sd (with n - 1), n (trials with a number) and
-        bad (trials without one: diverged, crashed or stopped). Fractions where the metric is one.
-
-    Raises:
-        UserError: there is no such metric, or no trial has it on the split.
-    """
+    """Average every filling over its seeds; ``bad`` are its trials without a number."""
     check_metric(metric, of_search=True)
     name = column(split, metric)
     if name not in rows or rows[name].isna().all():
@@ -79,11 +61,7 @@ def fillings(rows: pd.DataFrame, metric: str = "ece", split: str = "select") -> 
 
 
 def hold(table: pd.DataFrame, **held: Any) -> pd.DataFrame:
-    """The fillings that have the given values, e.g. ``hold(table, **{"head.lr": 0.01})``.
-
-    Raises:
-        UserError: there is no such setting, or no filling has the value.
-    """
+    """Return the fillings that have the given values, e.g. ``hold(table, **{"head.lr": 0.01})``."""
     for name, value in held.items():
         chosen = table[_known(table, name).map(str) == str(value)]
         if chosen.empty:
@@ -106,20 +84,10 @@ def _texts(table: pd.DataFrame, name: str) -> list[str]:
 
 
 def against(table: pd.DataFrame, setting: str) -> pd.DataFrame:
-    """A metric against one setting.
+    """Return the metric of ``fillings`` against one setting, a row per value.
 
-    Args:
-        table: as of ``fillings``, perhaps held at some values.
-        setting: ``slot.key``.
-
-    Returns:
-        One row a value, ascending where they are numbers: value, mean (over the fillings that
-        have a number), low and high (with one filling mean ± sd over its seeds, with several the
-        smallest and the largest of their means), n (trials), fillings and bad. Fillings that do
-        not have the setting are left out.
-
-    Raises:
-        UserError: the setting does not vary.
+    low and high are mean ± sd over the seeds of one filling, else the smallest and the largest of
+    the means. Fillings that do not have the setting are left out.
     """
     rows = table[_known(table, setting).notna()]
     found = []
@@ -143,29 +111,19 @@ def against(table: pd.DataFrame, setting: str) -> pd.DataFrame:
 
 
 def is_numeric(values: "pd.Series[Any]") -> bool:
-    """Whether all values are numbers; a truth value is none."""
+    """Return whether all values are numbers; a truth value is none."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def is_log(values: Sequence[float]) -> bool:
-    """Whether values are so far apart that a logarithmic axis shows them better."""
+    """Return whether values are so far apart that a logarithmic axis shows them better."""
     return min(values) > 0 and max(values) / min(values) >= _LOG_FROM
 
 
 def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
-    """Where a metric lies along one setting, whatever the others are.
+    """Return median and quartiles of a metric along one setting, whatever the others are.
 
-    Args:
-        table: as of ``fillings`` or ``SearchResults.table``.
-        setting: ``slot.key``.
-        bins: numbers of more values than this are cut into so many parts of equally many fillings.
-
-    Returns:
-        One row a value or part, ascending: value (of a part the median), median, low and high
-        (quartiles of the means of its fillings) and fillings. Only those with a number.
-
-    Raises:
-        UserError: the setting does not vary.
+    Numbers of more than ``bins`` values are cut into so many parts of equally many fillings.
     """
     rows = table[_known(table, setting).notna() & table["mean"].notna()]
     values = rows[setting]
@@ -192,19 +150,8 @@ def heat_map(
 ) -> pd.DataFrame:
     """Return the mean of a metric over two settings, or the number of fillings in each cell.
 
-    Args:
-        table: as of ``fillings``.
-        down: setting of the rows.
-        across: setting of the columns.
-        bins: a setting with more values than this is cut into so many equal parts, on a
-            logarithmic scale where its values span two decades.
-        aggregate: ``mean`` or ``count``.
-
-    Returns:
-        Index and columns: values as text, or the middles of the parts; NaN where none was tried.
-
-    Raises:
-        UserError: a setting does not vary.
+    A setting with more than ``bins`` values is cut into so many equal parts, named by their
+    middles, on a logarithmic scale where its values span two decades; NaN where none was tried.
     """
     rows = table[_known(table, down).notna() & _known(table, across).notna()]
     parts = {name: _binned(rows[name], bins) for name in (down, across)}
@@ -215,7 +162,7 @@ def heat_map(
 
 
 def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
-    """Values as ordered categories."""
+    """Return values as ordered categories."""
     if not is_numeric(values):
         return values.map(str)
     if values.nunique() <= bins:
@@ -229,7 +176,7 @@ def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
 
 
 def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
-    """How much worse each filling's mean is than the best one; NaN where it has none."""
+    """Return how much worse each filling's mean is than the best one; NaN where it has none."""
     sign = 1 if METRICS[metric].is_less_better else -1
     losses: pd.Series[float] = sign * table["mean"]
     return losses - losses.min()
@@ -238,18 +185,10 @@ def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
 def share_within(
     table: pd.DataFrame, metric: str = "ece", margins: Sequence[float] = MARGINS
 ) -> pd.DataFrame:
-    """How wrong one may be: the share of the fillings that are nearly as good as the best.
+    """Return the share of the fillings that are at most each margin worse than the best.
 
     It is the share of the space only where the fillings were drawn at random or are a grid; a
     sampler that learns tries the good ones more often. A filling without a number is not good.
-
-    Args:
-        table: as of ``fillings``.
-        metric: of the table.
-        margins: distances from the best mean, as large as the metric's values.
-
-    Returns:
-        One row a margin: margin, within (fillings), fillings (all) and share, in (0, 1].
     """
     away = distances(table, metric)
     within = [int((away <= margin + _ROUNDING).sum()) for margin in margins]

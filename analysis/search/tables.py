@@ -32,12 +32,12 @@ _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 
 
 def shown_metrics(search: SearchResults) -> list[str]:
-    """What was searched for, and accuracy, which the guard is about."""
+    """Return what was searched for, and accuracy, which the guard is about."""
     return list(dict.fromkeys([*search.metrics, "accuracy"]))
 
 
 def best(search: SearchResults, count: int = BEST) -> Table:
-    """Baseline, the method's defaults and the best suggestions within the guard."""
+    """Build the table of baseline, the method's defaults and the best within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
     within = away[table["is_within"]].sort_values(kind="stable").index[:count]
@@ -67,7 +67,7 @@ def _label(search: SearchResults, name: str) -> str:
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
-    """The rows of ``table`` that are chosen by their index."""
+    """Return the rows of ``table`` that are chosen by their index."""
     metrics = shown_metrics(search)
     values = {metric: search.table(metric) for metric in metrics}
     is_default = search.are_defaults(table)
@@ -92,12 +92,12 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
 
 
 def setting_cell(value: Any) -> Cell:
-    """A value of a setting as printed; ``-`` where it does not matter."""
+    """Return the cell of a setting's value; ``-`` where it does not matter."""
     return significant_cell(value, 3) if isinstance(value, float) else cell(value)
 
 
 def suggestions(search: SearchResults) -> Table:
-    """Every suggestion that ended."""
+    """Build the table of every suggestion that ended."""
     table = search.table()
     rows = _rows(search, table, list(table.index))
     records = [
@@ -112,7 +112,7 @@ def suggestions(search: SearchResults) -> Table:
 
 
 def importance(search: SearchResults) -> Table:
-    """Importance of every setting for every metric in percent, and where it was searched."""
+    """Build the table of the importance of every setting in percent, and where it was searched."""
     found, defaults = search.outcome.importance, search.defaults
     table = search.table().set_index("number")
     records = []
@@ -138,7 +138,7 @@ def importance(search: SearchResults) -> Table:
 
 
 def _others(search: SearchResults, name: str) -> Cell:
-    """Published values of a setting that are not the method's own."""
+    """Return published values of a setting that are not the method's own."""
     values = (point[name] for point in search.published if name in point)
     others = [value for value in values if value != search.defaults.get(name)]
     told = dict.fromkeys(setting_cell(value) for value in others)
@@ -147,7 +147,7 @@ def _others(search: SearchResults, name: str) -> Cell:
 
 
 def _range(setting: dict[str, Any]) -> Cell:
-    """Where a setting is searched; sorted by the lower end of a range."""
+    """Return where a setting is searched; sorted by the lower end of a range."""
     low = None
     if "choices" in setting:
         text = " | ".join("null" if c is None else str(c) for c in setting["choices"])
@@ -159,7 +159,7 @@ def _range(setting: dict[str, Any]) -> Cell:
 
 
 def share(search: SearchResults) -> Table:
-    """How many suggestions are nearly as good as the best within the guard."""
+    """Build the table of how many suggestions are nearly as good as the best within the guard."""
     metric = search.metrics[0]
     unit = _UNITS[METRICS[metric].unit]
     records = [
@@ -181,14 +181,10 @@ def share(search: SearchResults) -> Table:
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
              metrics: Sequence[str]) -> Table:  # fmt: skip
-    """How much better the search looked on ``select`` than it is on ``test``.
+    """Return how much better the search looked on ``select`` than it is on ``test``.
 
     Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
-
-    Args:
-        trials: rows of the look at test.
-        believed: rows of the search by rung.
-        metrics: that were searched for.
+    ``trials`` are rows on test, ``believed`` those of the search by rung.
     """
     rows = []
     for each in measure_optimism(trials, believed, metrics):

@@ -122,11 +122,7 @@ class Table:
         return self.on(WIDE)
 
     def on(self, screen: Screen) -> str:
-        """Lay the table out for a screen, its caption below.
-
-        Raises:
-            UserError: a column that was asked for is not there.
-        """
+        """Lay the table out for a screen, its caption below."""
         lines = self.caption.replace(BEST, "* best, ' second.").splitlines()
         told = [Prose(line).on(screen) for line in [*lines, *self.notes]]
         if not self.records:

@@ -49,9 +49,6 @@ def layout(
     """Lay out a table for a screen; the first column is always shown.
 
     ``first`` are heads of the columns that matter most, ``rules`` the rows with a line above.
-
-    Raises:
-        UserError: a requested column does not exist.
     """
     every = [_Column.of(*each) for each in zip(heads, columns, are_numbers, strict=True)]
     if screen.columns:

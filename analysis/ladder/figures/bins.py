@@ -70,12 +70,7 @@ def _numbers(sweep: Sweep, rung: int) -> str:
 
 
 def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
-    """Pool the bins of a rung's trials by their counts.
-
-    Returns:
-        Columns lower, upper, count, confidence, accuracy (NaN in an empty bin), share, and
-        trials, how many were pooled.
-    """
+    """Pool the bins of a rung's trials by their counts; an empty bin has no accuracy (NaN)."""
     hashes = set(sweep.of_rung(rung)["spec_hash"])
     chosen = sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == split)
     bins = sweep.bins[chosen]
@@ -96,11 +91,7 @@ def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
 
 
 def draw_reliability(results: LadderResults) -> Drawing | None:
-    """Draw accuracy against confidence of each rung above, share of samples (log) below.
-
-    Returns:
-        None if no trial that is done has bins.
-    """
+    """Draw accuracy against confidence of each rung above, share of samples (log) below."""
     sweep = results.sweep
     shown = _panels(sweep)
     if not shown:
@@ -152,11 +143,7 @@ LADDER_FIGURES.register(
 
 
 def draw_confidence(results: LadderResults) -> Drawing | None:
-    """Draw the confidence histogram of each rung, right and wrong samples apart.
-
-    Returns:
-        None if no trial that is done has bins.
-    """
+    """Draw the confidence histogram of each rung, right and wrong samples apart."""
     sweep = results.sweep
     shown = _panels(sweep)
     if not shown:

@@ -40,13 +40,7 @@ _RAY_TIME = (
 
 
 def cost_table(sweep: Sweep) -> pd.DataFrame:
-    """Return seconds and memory of every rung, as of ``cost.costs``.
-
-    Returns:
-        One row a (rung with a measured trial, quantity of ``PANELS``): rung, label, quantity, n
-        (trials), median, least, most; of ``total_s`` also the medians of its ``PARTS`` and of the
-        ratio to plain training.
-    """
+    """Return median, least and most of each quantity of ``PANELS`` for every measured rung."""
     measured = costs(sweep)
     rows = []
     for index, label in sweep.labels.items():
@@ -63,11 +57,7 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
 
 
 def draw_cost(results: LadderResults) -> Drawing | None:
-    """Draw bars of the median seconds and memory of each rung, lines from the least to the most.
-
-    Returns:
-        None if no trial that is done was measured.
-    """
+    """Draw bars of the median seconds and memory of each rung, lines from the least to the most."""
     sweep = results.sweep
     table = cost_table(sweep)
     if table.empty:

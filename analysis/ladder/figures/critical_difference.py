@@ -15,11 +15,7 @@ from tune_calib.spec.metrics import METRICS
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
-    """Draw mean ranks on a line; bars join methods that Nemenyi's test does not separate.
-
-    Returns:
-        None if Friedman's test was not declared or has no p-value; its statement says why.
-    """
+    """Draw mean ranks on a line; bars join methods that Nemenyi's test does not separate."""
     if result is None or result.statement:
         return None
     methods = list(result.ranks.index)

@@ -40,11 +40,7 @@ def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
 
 
 def draw_sparsity(results: LadderResults) -> Drawing | None:
-    """Draw keep probability, its largest step, and what drives it, over the epochs of stage II.
-
-    Returns:
-        None if no rung has a keep probability that moves.
-    """
+    """Draw keep probability, its largest step, and what drives it, over the epochs of stage II."""
     sweep = results.sweep
     rungs = adaptive_rungs(sweep)
     if not rungs:
@@ -74,11 +70,7 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
 
 
 def draw_samples(results: LadderResults) -> Drawing | None:
-    """Draw proportions, flips and correlations over the epochs, a row of panels per split.
-
-    Returns:
-        None if no trial has records of single samples.
-    """
+    """Draw proportions, flips and correlations over the epochs, a row of panels per split."""
     sweep, statistics = results.sweep, results.statistics
     if statistics.empty:
         return None

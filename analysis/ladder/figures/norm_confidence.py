@@ -25,15 +25,7 @@ SPLIT = "select"  # after the epoch, by one pair of moments: the indicator is th
 
 
 def last_records(sweep: Sweep) -> pd.DataFrame:
-    """Return single samples at the last epoch of the trial of smallest seeds of each rung.
-
-    Returns:
-        One row a sample of ``SPLIT``: rung, name (of the indicator, e.g. ``norm_l1 (raw)``),
-        indicator, confidence, correct. Empty where no confidence was recorded.
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
-    """
+    """Return single samples at the last epoch of the trial of smallest seeds of each rung."""
     done = sweep.trials[sweep.trials["status"] == "done"]
     first = done.drop_duplicates("rung")
     known = first.assign(name=_names(first)).set_index("spec_hash")[["rung", "name"]]
@@ -64,11 +56,7 @@ def _names(rows: pd.DataFrame) -> "pd.Series[str]":
 
 
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
-    """Draw a panel for each rung, a dot for each sample, both correlations above.
-
-    Returns:
-        None if there are no records with a confidence.
-    """
+    """Draw a panel for each rung, a dot for each sample, both correlations above."""
     records = last_records(results.sweep)
     rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
     if not rungs:

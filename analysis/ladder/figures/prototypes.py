@@ -30,13 +30,7 @@ Floats = NDArray[np.float64]
 
 
 def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
-    """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index.
-
-    Empty where none were kept (``tune-calib report --pictures``).
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
-    """
+    """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index."""
     kept = read_table(sweep.out, "logits").to_pandas()
     rungs = sweep.trials.set_index("spec_hash")["rung"]
     rungs = rungs[rungs.index.isin(kept["spec_hash"])].drop_duplicates()  # of each the first
@@ -49,16 +43,7 @@ def logits_of(sweep: Sweep) -> dict[int, tuple[Floats, NDArray[np.int64]]]:
 
 
 def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
-    """Return the angles between the prototypes of every two classes, in degrees.
-
-    Args:
-        logits: (N, C).
-        labels: (N,).
-
-    Returns:
-        (P,), P pairs of the classes that have samples. Equally spread classes have
-        ``acos(-1 / (C - 1))`` between all of them.
-    """
+    """Return the angles in degrees between the prototypes of every two classes with samples."""
     means = np.stack([logits[labels == label].mean(0) for label in np.unique(labels)])
     centred = means - means.mean(0)
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
@@ -69,11 +54,7 @@ def angles(logits: Floats, labels: NDArray[np.int64]) -> Floats:
 
 
 def draw_prototypes(results: LadderResults) -> Drawing | None:
-    """Draw for each rung the t-SNE map of its logits, and the spread of the angles.
-
-    Returns:
-        None if no logits were kept.
-    """
+    """Draw for each rung the t-SNE map of its logits, and the spread of the angles."""
     known = logits_of(results.sweep)
     if not known:
         return None

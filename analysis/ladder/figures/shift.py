@@ -39,16 +39,10 @@ _WHOSE = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of ea
 
 
 def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
-    """Return the metrics of each rung by kind and severity, means over its trials.
+    """Return the family of corruptions, and the metrics of rungs by kind and severity (0: clean).
 
-    Returns:
-        The family of corruptions (of ``analysis.shifts.FAMILIES``, published before generated,
-        or ``earlier``), and columns rung, kind, severity (0 are the images as they are),
-        accuracy, ece, hashes (of the trials, joined by blanks); fractions. Empty without
-        evaluations.
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
+    Means over the trials, whose hashes are joined by blanks; published corruptions come before
+    generated and ``earlier`` ones.
     """
     family, rows = next(
         ((family, rows) for family in FAMILIES if len(rows := _evaluated(sweep, family))),
@@ -102,11 +96,7 @@ def _earlier(sweep: Sweep) -> pd.DataFrame:
 
 
 def draw_corruption(results: LadderResults) -> Drawing | None:
-    """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each.
-
-    Returns:
-        None without evaluations on corrupted images.
-    """
+    """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each."""
     sweep = results.sweep
     _, table = corruption_table(sweep)
     if table.empty:
@@ -234,11 +224,7 @@ _OOD_METRICS = ("auroc", "fpr95")
 
 
 def draw_ood(results: LadderResults) -> Drawing | None:
-    """Draw a row of panels for each set of foreign images, a mark per rung.
-
-    Returns:
-        None without evaluations on foreign images.
-    """
+    """Draw a row of panels for each set of foreign images, a mark per rung."""
     sweep = results.sweep
     table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
     if table is None:

@@ -26,11 +26,7 @@ _KEY_IN = 0.15  # height of a line of the legend
 
 
 def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
-    """Return accuracy and ECE on test of every trial that is done.
-
-    Returns:
-        Columns rung, network_seed, head_seed, accuracy, ece; fractions. Empty if nothing is done.
-    """
+    """Return accuracy and ECE on test of every trial that is done."""
     columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
     done = sweep.trials[sweep.trials["status"] == "done"]
     names = ["rung", "network_seed", "head_seed", *columns]
@@ -58,9 +54,6 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy on test: each trial faint, mean ± sd of each rung.
 
     Steps of a ladder are joined by arrows; of methods side by side the Pareto front is marked.
-
-    Returns:
-        None if no trial is done.
     """
     sweep = results.sweep
     points = tradeoff_points(sweep)

@@ -22,12 +22,9 @@ def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def draw_front(search: SearchResults) -> Drawing | None:
-    """Two metrics of every suggestion and those within the guard that no other one beats in both.
+    """Draw two metrics of every suggestion, and those within the guard that no other beats in both.
 
-    The first two metrics that are searched for; of one alone, it and accuracy (or ECE).
-
-    Returns:
-        None if no suggestion is done.
+    They are the first two that are searched for, or the only one and accuracy (or ECE).
     """
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]

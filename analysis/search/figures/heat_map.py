@@ -13,14 +13,7 @@ from tune_calib.errors import UserError
 
 
 def draw_pair(search: SearchResults) -> Drawing | None:
-    """Draw a heat map of the metric over two settings, the most important ones unless chosen.
-
-    Returns:
-        None if fewer than two settings have two values.
-
-    Raises:
-        UserError: other than two settings were chosen.
-    """
+    """Draw a heat map of the metric over two settings, the most important ones unless chosen."""
     if len(search.only_settings) not in (0, 2):
         raise UserError(f"heat_map shows two settings, not {len(search.only_settings)}")
     table = search.table(search.metrics[0])

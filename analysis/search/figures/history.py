@@ -25,11 +25,7 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
 
 
 def draw_history(search: SearchResults) -> Drawing | None:
-    """Draw the metric by number of the suggestion, and the best so far; what failed at the top.
-
-    Returns:
-        None if no suggestion is done.
-    """
+    """Draw the metric by number of the suggestion, and the best so far; what failed at the top."""
     metric = search.metrics[0]
     table = search.table(metric)
     if table["mean"].isna().all():

@@ -12,11 +12,7 @@ from tune_calib.spec.metrics import METRICS
 
 
 def draw_importance(search: SearchResults) -> Drawing | None:
-    """Draw the importance of each setting for each metric, in percent of all.
-
-    Returns:
-        None if there is none; ``outcome.importance.statement`` says why.
-    """
+    """Draw the importance of each setting for each metric, in percent of all."""
     told = search.outcome.importance
     if not told.shares:
         return None

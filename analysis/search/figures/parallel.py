@@ -23,17 +23,10 @@ _ABSENT = -0.12  # below the axes: a setting that does not matter beside the oth
 
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
-    """Return heights in [0, 1] of every suggestion on the axis of each setting.
+    """Return heights in [0, 1] of every suggestion on the axis of each setting with two values.
 
-    Args:
-        search: the search.
-        table: as of ``SearchResults.table``.
-
-    Returns:
-        Index as of ``table``, a column a setting that has two values, most important first. A
-        range has its smallest tried value at 0 and its largest at 1, on a logarithmic scale where
-        it is searched on one; choices stand at equal distances; NaN where a setting does not
-        matter.
+    The smallest tried value is at 0 and the largest at 1, on a logarithmic scale where it is
+    searched on one; choices stand at equal distances; NaN where a setting does not matter.
     """
     found = {}
     for name in search.only_settings or search.settings:
@@ -54,11 +47,7 @@ def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
 
 
 def draw_parallel(search: SearchResults) -> Drawing | None:
-    """Draw every suggestion that is done as a line over the settings, its colour the metric.
-
-    Returns:
-        None if fewer than two suggestions are done, or fewer than two settings have two values.
-    """
+    """Draw every suggestion that is done as a line over the settings, its colour the metric."""
     metric = search.metrics[0]
     rows = search.table().dropna(subset="mean")
     is_less_better = METRICS[metric].is_less_better

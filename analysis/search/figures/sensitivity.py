@@ -14,11 +14,7 @@ from analysis.search.marks import describe_rows
 
 
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
-    """Draw the metric against each of the most important settings.
-
-    Returns:
-        None if no setting has two values.
-    """
+    """Draw the metric against each of the most important settings."""
     names = search.shown_settings()
     if not names:
         return None

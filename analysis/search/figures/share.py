@@ -10,11 +10,7 @@ from analysis.search.load import SearchResults
 
 
 def draw_shares(search: SearchResults) -> Drawing | None:
-    """Draw the share of the suggestions within a distance of the best.
-
-    Returns:
-        None if fewer than two suggestions are within the guard.
-    """
+    """Draw the share of the suggestions within a distance of the best."""
     table = search.within_guard()
     if table["mean"].notna().sum() < 2:
         return None
