@@ -2,13 +2,16 @@
 
 A difference is uncertain for two reasons. Training: its spread over the seeds, whose share of the
 variance falls with their number. The test samples, which all seeds share: the spread of the mean
-difference over bootstrap draws of them, the same draws for both rungs. The variances add up.
+difference over bootstrap draws of them, the same draws for all rungs. The variances add up.
 What is no metric is not of the test samples: it is judged over seeds alone.
+
+Every comparison is a weighted sum of the values of some rungs (``Comparison.weigh``): a difference,
+a difference from a multiple, a slope over a setting, or a difference of ranks.
 """
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -19,10 +22,11 @@ import pandas as pd
 from analysis.compare.blocks import Matched, over_seeds
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.paired import MIN_PAIRS
+from analysis.compare.regime import Regime, regime_of
 from analysis.load import Sweep
 from analysis.tidy import parted, tidy
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.reproduction import Claim
+from tune_calib.spec.reproduction import Claim, Comparison
 
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
 
@@ -31,94 +35,87 @@ _MANY = 10_000
 
 @dataclass(frozen=True)
 class Verdict:
-    """What results say to a claim.
-
-    Attributes:
-        claim: the claim.
-        outcome: ``no verdict``: the base network is not in the paper's regime.
-        than: of the rungs that ``claim.rung`` is compared with, the one that decides least; empty
-            where it is compared with a number.
-        difference: ``claim.rung`` less it, mean over the pairs; NaN where there is none.
-        low: lower end of its 95 % interval, over seeds and test samples (of what is no metric over
-            seeds alone); NaN where there is none.
-        high: upper end.
-        pairs: matched seeds.
-        seeds: that a decision would take, if difference and spread stayed as they are; None where
-            it is made, or where no number of seeds (up to 10,000) would make it or it is not known.
-        why: there is none; empty where there is one.
-    """
+    """What results say to a claim; ``no verdict`` if the base network is not over-confident."""
 
     claim: Claim
     outcome: Outcome
-    than: str
-    difference: float = math.nan
-    low: float = math.nan
+    comparison: Comparison  # of the claim, the one that decides
+    than: str  # the rung that it is compared with there; empty if a number, or of a trend
+    difference: float = math.nan  # mean of the weighted sum over the pairs
+    low: float = math.nan  # of its 95 % interval over seeds and, of a metric, test samples
     high: float = math.nan
-    pairs: int = 0
+    pairs: int = 0  # matched seeds
+    # That a decision would take, if difference and spread stayed as they are; None if one is made,
+    # if no number up to 10,000 would make it, or if it is not known.
     seeds: int | None = None
-    why: str = ""
-
-
-def judge(sweep: Sweep, claim: Claim) -> Verdict:
-    """Judge one claim by a sweep, over its seeds.
-
-    Args:
-        sweep: whose labels the claim names; what is no metric stands in its trials as
-            ``test/NAME``.
-        claim: the claim.
-    """
-    return judge_networks([sweep], claim)
-
-
-def judge_networks(sweeps: Sequence[Sweep], claim: Claim) -> Verdict:
-    """Judge one claim by sweeps on the same samples: over seeds, or over several networks.
-
-    A claim of several comparisons is held where each is, at 95 % each, which needs no correction
-    for their number where all must hold. It is not held where one is not, at 95 % of all: chance
-    has several occasions there, and Bonferroni's level is for each of them.
-    """
-    each = [_against(sweeps, claim, than) for than in claim.than or ("",)]
-    for outcome in ("not held", "not decided", "no verdict"):
-        found = [verdict for verdict in each if verdict.outcome == outcome]
-        if found:
-            # Nobody can say how many seeds all take, if nobody can of one.
-            return max(found, key=lambda v: math.inf if v.seeds is None else v.seeds)
-    return min(each, key=lambda verdict: abs(verdict.difference))
+    why: str = ""  # there is no decision
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """Differences of two rungs, or of one from a number.
+    """Weighted sums of the values of rungs."""
 
-    Attributes:
-        values: a pair each.
-        error: standard error of their mean over the test samples.
-        is_one: they are one trial each, which stands in every pair.
-        withheld: why there is no verdict; empty if there may be one.
-        why: there are none; empty where there are.
-    """
-
-    values: Floats
-    error: float = math.nan
-    is_one: bool = False
-    withheld: str = ""
-    why: str = ""
+    values: Floats  # a pair each
+    error: float = math.nan  # standard error of their mean over the test samples
+    is_one: bool = False  # they are one trial each, which stands in every pair
+    why_no_verdict: str = ""  # the network check fails
+    why: str = ""  # there are no values
 
     @property
     def mean(self) -> float:
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
-def _against(sweeps: Sequence[Sweep], claim: Claim, than: str) -> Verdict:
-    parts = [_changes(sweep, claim, than) for sweep in sweeps]
-    changes = parts[0] if len(parts) == 1 else _of_networks(parts)
+_Measure = Callable[[Comparison, str], _Changes]
+
+
+def judge(sweeps: Sequence[Sweep], claim: Claim) -> Verdict:
+    """Judge a claim by sweeps on the same samples: over seeds, or over several networks."""
+    return _judge(claim, lambda comparison, than: _measure(sweeps, comparison, than))
+
+
+def judge_mean(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
+    """Judge a claim by the mean over several data sets and networks, each a group of sweeps."""
+
+    def measure(comparison: Comparison, than: str) -> _Changes:
+        parts = [_measure(sweeps, comparison, than) for sweeps in groups]
+        datasets = [sweeps[0].manifest.dataset for sweeps in groups]
+        return _refused(parts) or _average(parts, datasets)
+
+    return _judge(claim, measure)
+
+
+def _judge(claim: Claim, measure: _Measure) -> Verdict:
+    """Judge a claim by each of its comparisons.
+
+    It is held where each is, at 95 % each, which needs no correction for their number where all
+    must hold. It is not held where one is not, at 95 % of all: chance has several occasions there,
+    and Bonferroni's level is for each of them.
+    """
+    pairs = [(one, than) for one in claim.comparisons for than in one.others]
+    none = Verdict(claim, "not decided", claim, "")
+    each = [
+        _decide(replace(none, comparison=one, than=than), measure(one, than), len(pairs))
+        for one, than in pairs
+    ]
+    for outcome in ("not held", "not decided", "no verdict"):
+        found = [verdict for verdict in each if verdict.outcome == outcome]
+        if found:
+            # Nobody can say how many seeds all take, if nobody can of one.
+            return max(found, key=lambda v: math.inf if v.seeds is None else v.seeds)
+    own = [verdict for verdict in each if verdict.comparison is claim]
+    return min(own, key=lambda verdict: abs(verdict.difference))
+
+
+def _decide(none: Verdict, changes: _Changes, comparisons: int) -> Verdict:
+    """Decide one comparison of a claim, of which there are so many."""
     change, error, mean = changes.values, changes.error, changes.mean
-    none = Verdict(claim, "not decided", than, mean, pairs=len(change))
-    if changes.withheld:
-        return replace(none, outcome="no verdict", why=changes.withheld)
+    none = replace(none, difference=mean, pairs=len(change))
+    if changes.why_no_verdict:
+        return replace(none, outcome="no verdict", why=changes.why_no_verdict)
     if changes.why:
         return replace(none, why=changes.why)
-    gain = _gain(claim, mean)
+    gain = gain_of(none.comparison, mean)
     needed = _needed(change, error, gain)
     if len(change) < MIN_PAIRS and not changes.is_one:
         why = f"{len(change)} of at least {MIN_PAIRS} seeds"
@@ -127,58 +124,83 @@ def _against(sweeps: Sequence[Sweep], claim: Claim, than: str) -> Verdict:
     found = replace(none, low=mean - half, high=mean + half)
     if gain > half:
         return replace(found, outcome="held")
-    if -gain > over_both(change, error, ALPHA / max(1, len(claim.than)))[1]:
+    if -gain > over_both(change, error, ALPHA / comparisons)[1]:
         return replace(found, outcome="not held")
     if needed is None:
         return replace(found, why="the test samples are too few, whatever the seeds")
     return replace(found, seeds=needed, why="the interval holds both")
 
 
-def _changes(sweep: Sweep, claim: Claim, than: str) -> _Changes:
-    """Return the differences of one sweep, a pair per seed."""
-    rungs = [claim.rung, than] if than else [claim.rung]
+def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Changes:
+    """Return the sums of one sweep, a pair per seed; of several networks, a pair per network."""
+    parts = [_changes(sweep, comparison, than) for sweep in sweeps]
+    if len(parts) == 1:
+        return parts[0]
+    # Their test samples are the same, so the error of the mean is at most the mean of their errors.
+    values = np.array([part.mean for part in parts])
+    return _refused(parts) or _Changes(values, float(np.mean([part.error for part in parts])))
+
+
+def _refused(parts: Sequence[_Changes]) -> _Changes | None:
+    """Return the first of some parts that has no values."""
+    return next((part for part in parts if part.why_no_verdict or part.why), None)
+
+
+def _average(parts: Sequence[_Changes], datasets: Sequence[str]) -> _Changes:
+    """Average the sums over data sets and networks, seed by seed.
+
+    Errors over the samples of one data set are at most added up; those of several are independent.
+    """
+    pairs = min(len(part.values) for part in parts)
+    values = np.mean([part.values[:pairs] for part in parts], axis=0)
+    errors = pd.Series([part.error for part in parts]).groupby(list(datasets)).sum(min_count=1)
+    error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
+    return _Changes(values, error, all(part.is_one for part in parts))
+
+
+def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
+    """Return the weighted sums of one sweep, a pair per seed."""
+    weights = comparison.weigh(than)
     labels = set(sweep.labels.values())
-    if absent := [label for label in rungs if label not in labels]:
+    if absent := [label for label in weights if label not in labels]:
         return _Changes(np.array([]), why=f"not run: {', '.join(absent)}")
-    metric, split = parted(claim.metric)
+    metric, split = parted(comparison.metric)
     if split is not None and column(split, metric) not in sweep.trials:
-        return _Changes(np.array([]), why=f"no trial has {claim.metric}")
+        return _Changes(np.array([]), why=f"no trial has {comparison.metric}")
     matched = _matched(sweep, metric, split or "test")
-    both = matched.values[rungs].astype(float).dropna()
+    values = matched.values.astype(float)
+    if comparison.kind == "rank":
+        values = _rank(values.dropna(), metric)
+    values = values[list(weights)].dropna()
     # Rounded as in ``paired``: the last bit of a float is no difference.
-    change = (both[claim.rung] - (both[than] if than else claim.number)).round(12).to_numpy()
-    found = _Changes(change, withheld=matched.withheld)
+    number = comparison.number if len(weights) == 1 else 0.0
+    change = (values @ pd.Series(weights) - number).round(12).to_numpy()
+    found = _Changes(change, why_no_verdict=_check(sweep).why_no_verdict)
     if not len(change):
-        return replace(found, why=f"no seed has a number{' of both' if than else ''}")
+        return replace(found, why=f"no seed has a number{' of both' if len(weights) > 1 else ''}")
     is_of_samples = metric in METRICS
-    error = _sample_error(sweep, claim, rungs, both.index) if is_of_samples else 0.0
+    error = _sample_error(sweep, comparison, weights, values.index) if is_of_samples else 0.0
     if math.isnan(error):
         return replace(found, why="no intervals over the test samples of both")
-    if is_of_samples and set(rungs) <= set(matched.fixed):
+    if is_of_samples and set(weights) <= set(matched.fixed):
         return replace(found, values=change[:1], error=error, is_one=True)
     return replace(found, error=error)
 
 
-def _of_networks(parts: Sequence[_Changes]) -> _Changes:
-    """Return a pair per network.
-
-    Their test samples are the same, so the error of the mean is at most the mean of their errors.
-    """
-    for part in parts:
-        if part.withheld or part.why:
-            return part
-    values = np.array([part.mean for part in parts])
-    return _Changes(values, float(np.mean([part.error for part in parts])))
+def _rank(values: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Rank the columns in each row, the best first."""
+    return values.rank(axis=1, ascending=METRICS[metric].is_less_better)
 
 
-def _gain(claim: Claim, difference: float) -> float:
-    """Return how far a difference is within what is claimed; negative where it is outside."""
-    if claim.kind == "close":
-        return claim.least - abs(difference)
-    if claim.kind == "sign":
-        return difference if claim.is_rise else -difference
-    sign = -1 if METRICS[parted(claim.metric)[0]].is_less_better else 1
-    return sign * difference - (claim.least if claim.kind == "size" else 0.0)
+def gain_of(comparison: Comparison, value: float) -> float:
+    """Return how far a weighted sum is within what is claimed; negative where it is outside."""
+    if comparison.kind == "close":
+        return comparison.least - abs(value)
+    if comparison.kind in ("sign", "trend"):
+        return value if comparison.is_rise else -value
+    is_less = comparison.kind == "rank" or METRICS[parted(comparison.metric)[0]].is_less_better
+    gain = -value if is_less else value
+    return gain - (comparison.least if comparison.kind == "size" else 0.0)
 
 
 def _needed(change: Floats, error: float, gain: float) -> int | None:
@@ -196,31 +218,34 @@ def _needed(change: Floats, error: float, gain: float) -> int | None:
 
 
 def _sample_error(
-    sweep: Sweep, claim: Claim, rungs: Sequence[str], blocks: "pd.Index[int]"
+    sweep: Sweep, comparison: Comparison, weights: Mapping[str, float], blocks: "pd.Index[int]"
 ) -> float:
-    """Compute the standard error of the mean difference over the test samples; NaN if unknown.
+    """Compute the standard error of the mean sum over the test samples; NaN if unknown.
 
-    It is that of the mean if one rung is compared with a number. Trials without draws on test, as
-    written before draws were kept, use the root of the summed squares of their own errors: an upper
-    bound, since both have the same samples.
+    Trials without draws on test, as written before draws were kept, use the root of the summed
+    squares of their own errors: an upper bound, since all have the same samples.
     """
-    metric, split = parted(claim.metric)
+    metric, split = parted(comparison.metric)
     rows, draws = _drawn(sweep, metric, split or "test")
-    hashes = [_hashes(rows[rows["method"] == label], blocks) for label in rungs]
-    if all(spec_hash in draws for own in hashes for each in own for spec_hash in each):
-        means = [
-            np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
-            for own in hashes
-        ]
-        if means[0].shape == means[-1].shape:
-            change = means[0] - means[1] if len(means) > 1 else means[0]
-            return float(np.nanstd(change, ddof=1))
-    if split not in (None, "test"):
-        return math.nan  # of shifted images there are draws or nothing
+    is_rank = comparison.kind == "rank"
+    labels = list(sweep.labels.values()) if is_rank else list(weights)
+    hashes = {label: _hashes(rows[rows["method"] == label], blocks) for label in labels}
+    if all(each and set(each) <= draws.keys() for own in hashes.values() for each in own):
+        means = {
+            label: np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
+            for label, own in hashes.items()
+        }
+        if len({values.shape for values in means.values()}) == 1:
+            drawn = pd.DataFrame(means)
+            drawn = _rank(drawn, metric) if is_rank else drawn
+            return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
+    if split not in (None, "test") or is_rank:
+        return math.nan  # of shifted images, and of ranks, there are draws or nothing
     errors = sweep.intervals["se"]
     each = [
-        float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))
-        for own in hashes
+        weights[label]
+        * float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))
+        for label, own in hashes.items()
     ]
     return math.hypot(*each)
 
@@ -229,6 +254,11 @@ def _sample_error(
 @lru_cache(maxsize=32)
 def _matched(sweep: Sweep, metric: str, split: str) -> Matched:
     return over_seeds(sweep, metric, split)
+
+
+@lru_cache(maxsize=32)
+def _check(sweep: Sweep) -> Regime:
+    return regime_of(sweep)
 
 
 @lru_cache(maxsize=32)

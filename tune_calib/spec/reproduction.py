@@ -29,31 +29,67 @@ SCALES: dict[Scale, str] = dict(
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
-class Claim:
-    """What a table says of its rows, so that results can hold it or not."""
+class Comparison:
+    """A statement on the rungs of a table that results can support or contradict."""
 
-    text: str
-    """The claim in words, as a reader of the paper would put it."""
     rung: str
     """Label of the rung that it is about."""
     than: tuple[str, ...] = ()
-    """Labels of the rungs that it is compared with; the claim is of each of them. Where there are
-    none, it is compared with ``number``."""
+    """Labels of the rungs that it is compared with, each of them in turn; without any it is
+    compared with ``number``. Of a ``trend`` the rungs that follow ``rung`` in the order of the
+    setting."""
     metric: str = "ece"
-    """Of ``tune-calib list metrics``, on test; or of ``analysis.reproduction.quantities``, of which
-    no value is the best: its kinds are ``sign`` and ``close``."""
-    kind: Literal["order", "sign", "size", "close"] = "order"
-    """``order``: ``rung`` is better; ``sign``: its value less theirs is below 0 (above, if
+    """Of ``tune-calib list metrics``, on test; or of ``analysis.reproduction.quantities``, which
+    have no best value and take the kinds ``sign``, ``close`` and ``trend``."""
+    kind: Literal["order", "sign", "size", "close", "ratio", "rank", "trend"] = "order"
+    """``order``: ``rung`` is better; ``sign``: its value minus theirs is below 0 (above, if
     ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more; ``close``: they
-    are less than ``least`` apart."""
+    differ by less than ``least``; ``ratio``: its value is at most ``least`` times theirs; ``rank``:
+    its rank among all rungs is better; ``trend``: the values fall (rise, if ``is_rise``) from
+    ``rung`` over the rungs of ``than``, by the slope per rung."""
     least: float = 0.0
-    """Of a ``size`` and of ``close``, a fraction where the metric is one."""
+    """Of ``size``, ``close`` (a fraction if the metric is one) and ``ratio``."""
     is_rise: bool = False
-    """Of a ``sign``."""
+    """Of a ``sign`` or ``trend``."""
     number: float = 0.0
-    """That the value of ``rung`` is compared with."""
+    """Number that the value of ``rung`` is compared with."""
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return what ``rung`` is compared with in turn; an empty label stands for ``number``."""
+        return ("",) if self.kind == "trend" else self.than or ("",)
+
+    def weigh(self, than: str) -> dict[str, float]:
+        """Return the weights of the rungs in the sum that is judged, compared with ``than``."""
+        if self.kind == "trend":
+            rungs = (self.rung, *self.than)
+            places = [place - (len(rungs) - 1) / 2 for place in range(len(rungs))]
+            squares = sum(place**2 for place in places)
+            return {rung: place / squares for rung, place in zip(rungs, places, strict=True)}
+        if not than:
+            return {self.rung: 1.0}
+        return {self.rung: 1.0, than: -self.least if self.kind == "ratio" else -1.0}
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
+class Claim(Comparison):
+    """What a table says of its rows: it holds if its comparison and those of ``also`` hold."""
+
+    text: str = Field(kw_only=True)
+    """The claim in words, as a reader of the paper would put it."""
+    also: tuple[Comparison, ...] = ()
+    """What else must hold, e.g. that the accuracy is kept."""
+    over: Literal["each", "mean"] = "each"
+    """Judged on ``each`` data set and network, or on the ``mean`` over all of them."""
+    is_ours: bool = False
+    """The paper does not state it."""
     run: str | None = None
     """Name of the entry whose rungs they are; every entry has them unless given."""
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Return all comparisons that must hold."""
+        return (self, *self.also)
 
 
 class Run(Entry):
