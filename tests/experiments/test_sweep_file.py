@@ -361,7 +361,8 @@ def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeyp
     result = CliRunner().invoke(app, ["run", "experiments.yaml", "--dry-run"])
     assert result.exception is None
     assert {path.name for path in tmp_path.iterdir()} == {"experiments.yaml"}
-    section = page("experiment-files").split("<!-- tune-calib run experiments.yaml --dry-run -->")[1]
+    mark = "<!-- tune-calib run experiments.yaml --dry-run -->"
+    section = page("experiment-files").split(mark)[1]
     printed = section.split("<!-- end -->")[0].strip().strip("`").strip()
     is_timed = re.compile("time on this|s an epoch")
     told = [[line for line in text.splitlines() if not is_timed.search(line)]
