@@ -31,7 +31,7 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 SHARE = 0.14
 """Of the stated peak that a training reaches. One number for all GPUs, networks and precisions:
 the geometric mean of the four networks whose seconds on an A40 MaC-Cal prints (its table 4), which
-reach 7 to 32 %; docs/pages/sweep-files.md#a-named-gpu."""
+reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
 
 HEAD_STEP_S = 1e-3
 """Seconds of a step of a population of heads on a GPU, whose products are too small to count."""
@@ -208,7 +208,7 @@ class Rates:
         names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
         names += ["gpu", "device"]
         folders = sorted({path.parent for path in self.out.glob("*/trials")} | {self.out})
-        tables = [read_table(folder, "trials", keep=names.__contains__) for folder in folders]
+        tables = [read_table(folder, "trials", columns=names) for folder in folders]
         return [row for table in tables for row in table.to_pylist() if row["head"]]
 
     def evaluation_s(self, spec: TrialSpec, samples: int) -> float:

@@ -10,7 +10,7 @@ from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, require_writable
-from tune_calib.results.plugin_folders import keep, require_loaded
+from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
 from tune_calib.spec.resolved import refuse_large
@@ -18,8 +18,8 @@ from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executor import Executor, Resources, open_executor, refuse_here
-from tune_calib.tuning.ray.feed import execute
+from tune_calib.tuning.ray.execution import execute, open_executor
+from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.ray.progress import show_phase
 from tune_calib.tuning.ray.rows import Provenance
@@ -102,7 +102,7 @@ def search(
         ledger = open_ledger(job, candidates)
         # Behind what refuses: a search that cannot go on keeps the manifest that it has.
         manifest.write(job.out)
-        keep(job.out, job.plugins())
+        store_sources(job.out, job.plugins())
         if retry is not None:
             ledger.study.retry(retry)
         planned = ledger.study.planned(asked)
@@ -193,7 +193,7 @@ def _run(
     _ = ledger.baseline  # refused here, before anything is asked
     left = (planned - ledger.study.finished()) * len(question.asked.seeds.pairs())
     kinds = {f"{'head' if ledger.candidates.kind == 'head' else 'network'}s": left}
-    with show_phase(name, planned, "suggestions", kinds, executor, provenance.board):
+    with show_phase(name, planned, "suggestions", kinds, executor, provenance.channel):
         _carry_out(job, ledger, planned, executor, provenance)
 
 
