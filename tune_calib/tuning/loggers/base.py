@@ -1,4 +1,4 @@
-"""The interface of loggers, programs that follow experiments, and the loggers by name."""
+"""The interface of loggers, programs that record experiments, and the loggers by name."""
 
 import contextlib
 import json
@@ -41,32 +41,24 @@ class Run:
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one folder.
-
-    Attributes:
-        out: the folder.
-        sweep: identity of its request, which is part of the identity of a run.
-    """
+    """The trials of one folder; the identity of its request is part of that of each run."""
 
     out: AnyPath
     sweep: str
 
     @property
     def name(self) -> str:
-        """The last two parts of the folder, e.g. ``runs/mac_cal-digits``."""
+        """Return the last two parts of the folder, e.g. ``runs/mac_cal-digits``."""
         whole = self.out.resolve()
         return f"{whole.parent.name}/{whole.name}"
 
 
 class Logger(ABC):
-    """A logger of one group, used by one thread at a time.
-
-    Raises:
-        UserError: the program cannot be reached.
-    """
+    """A logger of one group, used by one thread at a time."""
 
     @abstractmethod
-    def __init__(self, group: Group) -> None: ...
+    def __init__(self, group: Group) -> None:
+        """Raise UserError if the program cannot be reached."""
 
     @abstractmethod
     def begin(self, run: Run) -> None:
@@ -78,13 +70,9 @@ class Logger(ABC):
 
     @abstractmethod
     def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
-        """End a run.
+        """End a run with the epoch whose weights were evaluated.
 
-        Args:
-            key: of the run.
-            epoch: whose weights were evaluated.
-            status: of ``names.STATUSES``.
-            metrics: final ones by column, e.g. ``test/ece``; empty unless the trial is done.
+        The final metrics, by column as in ``test/ece``, are empty unless the trial is done.
         """
 
     @abstractmethod
@@ -97,11 +85,7 @@ class Logger(ABC):
 
 
 def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
-    """Import loggers and return them by name.
-
-    Raises:
-        UserError: one is unknown, or a library that it needs is not installed.
-    """
+    """Import loggers and return them by name; refuse one that is unknown or not installed."""
     classes = {}
     for name in names:
         if name not in LOGGERS:

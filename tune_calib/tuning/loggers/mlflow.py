@@ -21,11 +21,7 @@ class MLflow(Logger):
     """A run for each trial, identified by a tag; figures are artifacts of a run ``report``."""
 
     def __init__(self, group: Group) -> None:
-        """Find or create the experiment.
-
-        Raises:
-            UserError: MLflow refuses it.
-        """
+        """Find or create the experiment."""
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs each of its tables
         self._client = MlflowClient()
         self._runs: dict[str, str] = {}

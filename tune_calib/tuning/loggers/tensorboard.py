@@ -19,11 +19,7 @@ class TensorBoard(Logger):
     """A folder of event files a run: curves, final metrics as ``final/...``, settings."""
 
     def __init__(self, group: Group) -> None:
-        """Set the folder of the event files.
-
-        Raises:
-            UserError: the folder of the results is not on this machine.
-        """
+        """Set the folder of the event files, which must be on this machine."""
         if not isinstance(group.out, Path):
             raise UserError(
                 "`log` tensorboard writes local files: name a folder instead of a URL as `out`"

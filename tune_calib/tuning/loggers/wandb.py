@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial; its own variables (WANDB_...) say where it is sent."""
+"""Weights & Biases: a run for each trial, sent where its own variables (WANDB_...) say."""
 
 import hashlib
 import os
@@ -18,11 +18,7 @@ class WeightsAndBiases(Logger):
     """Runs of one group; figures are images of a run ``report``."""
 
     def __init__(self, group: Group) -> None:
-        """Check the login.
-
-        Raises:
-            UserError: the runs would be sent, and nobody is logged in.
-        """
+        """Require a login if the runs are sent."""
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
