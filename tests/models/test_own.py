@@ -218,7 +218,8 @@ def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
     network = {"backbone": plugins.backbone(f"{file}:net"), "weights": str(weights), "epochs": 0}
     data = {"dataset": "digits", "norm": "dataset"}
     run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
-    bound = trainable("retrain").bound({"data": data, "network": network, "run": run})
+    config = {"data": data, "network": network, "run": run}
+    bound = trainable("retrain").kind.resolve(config)
     spec = TrialSpec.build(**bound["spec"])
     asked = resolve_files(
         ResolvedRequest({"data": data, "network": network}).with_recipe(), None, tmp_path / "s"

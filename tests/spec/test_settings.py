@@ -160,7 +160,7 @@ def configured(name, dataset, own_recipes, nested):
 @each("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
-    spec = TrialSpec.build(**trainable(name).bound(config)["spec"])
+    spec = TrialSpec.build(**trainable(name).kind.resolve(config)["spec"])
     (trial,) = planned([name], dataset, own_recipes, **given)
     asked = {"data": {"dataset": dataset}, **given}
     point = Candidates(name, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe()).trials(

@@ -69,7 +69,7 @@ class SpecTrainable:
         self.provenance = Provenance(**config["run"])
         # Before anything is looked up; the process may have served a run with others.
         plugins.use([*self.plugins, *(Plugin(**own) for own in self.provenance.plugins)])
-        work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
+        work = config.get("work") or {"trials": [self.resolve(config)], "name": self.trial_id}
         self.name: str = work["name"]
         self.device = torch.device(self.provenance.device)
         self.store = Store(parse_path(self.provenance.store))
@@ -82,7 +82,7 @@ class SpecTrainable:
         torch.set_num_threads(self._threads())
 
     @classmethod
-    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+    def resolve(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """Resolve the only trial of a class that is used alone."""
         slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
         if cls.method is not None:

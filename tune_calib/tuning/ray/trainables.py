@@ -13,14 +13,12 @@
 Other settings have the defaults of the command line.
 """
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from ray import tune
 
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.channel import send_events
 from tune_calib.tuning.ray.spec_trainable import SpecTrainable
 from tune_calib.tuning.ray.worker import KINDS, Worker
@@ -56,18 +54,9 @@ class MethodTrainable(tune.Trainable):
 
     def _setup_logdir(self) -> None:
         """Make no folder without a Tuner: Ray would leave an empty one in the user's home."""
+        # No option of Ray does it (Ray 2.59 and 2.60).
         if self._storage:
             super()._setup_logdir()  # type: ignore[no-untyped-call]
-
-    @classmethod
-    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Resolve the trial of a configuration."""
-        return cls.kind.bound(config)
-
-    @property
-    def spec(self) -> TrialSpec:
-        """Return the spec of the trial."""
-        return self.trial.spec
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the first trial."""
