@@ -15,7 +15,8 @@ def pages() -> Iterator[Page]:
     """Yield the list of packages and a page for each."""
     packages = [package for root in _ROOTS for package in _packages(root)]
     lines = [f"- [`{name}`]({name}.md)" for name in packages]
-    text = "# API\n\nThis reference is generated from the docstrings. Each package has a page.\n\n" + "\n".join(lines) + "\n"
+    about = "This reference is generated from the docstrings. Each package has a page."
+    text = "\n\n".join(["# API", about, "\n".join(lines)]) + "\n"
     yield Page("reference/index.md", "API", text)
     for name in packages:
         yield Page(f"reference/{name}.md", name, _text(name), "Reference")
