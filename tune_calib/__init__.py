@@ -11,6 +11,7 @@ from typing import Any
 
 _LIBRARY = {
     "calibration_report": "tune_calib.library.report",
+    "CalibratedClassifier": "tune_calib.library.frozen",
     "RetrainedHead": "tune_calib.library.retrained",
     "load_calibrated": "tune_calib.library.calibrated",
     **dict.fromkeys(
