@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made, is_given
-from analysis.reproduction.overview import LOCK, Stored, overview, read_all
+from analysis.reproduction.overview import LOCK, PAGE, TABLES_PAGE, Stored, describe_tables, overview, read_all
 from analysis.tidy import parted
 from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
@@ -25,7 +25,7 @@ from tune_calib.results.tables import read_table, write_file
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "docs/claims/results"
-PAGE = ROOT / "docs/pages/claims.md"
+PAGES = ROOT / "docs/pages"
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
@@ -48,9 +48,16 @@ def ship(out: Path) -> None:
         _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": _command(own)})
 
 
-def page() -> str:
-    """The page, of what is shipped."""
-    return overview(read_all(parse_path(str(SHIPPED))), _pictured)
+def pages() -> dict[str, str]:
+    """Return the pages of claims and of tables, made of what is shipped."""
+    tables = read_all(parse_path(str(SHIPPED)))
+    return {PAGE: overview(tables), TABLES_PAGE: describe_tables(tables, _pictured)}
+
+
+def write_pages() -> None:
+    """Write both pages."""
+    for name, text in pages().items():
+        (PAGES / name).write_text(text, encoding="utf-8")
 
 
 def _command(own: Stored) -> str:
@@ -63,7 +70,8 @@ def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
     target = SHIPPED / own.made.table.folder / source.name
     manifest = json.loads((source / "sweep.json").read_text())
     _write_json(target / "sweep.json", {**manifest, "command": command})
-    claimed = {parted(claim.metric)[0] for claim in own.made.table.claims}
+    claims = own.made.table.claims
+    claimed = {parted(one.metric)[0] for claim in claims for one in claim.comparisons}
     shown = claimed | {parted(metric)[0] for metric in own.made.table.metrics}
     further: dict[TableName, bool] = {
         "samples": any(name.rpartition("_")[0] in OF_SAMPLES for name in shown),
@@ -103,5 +111,6 @@ def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    ship(Path(sys.argv[1]))
-    PAGE.write_text(page(), encoding="utf-8")
+    if len(sys.argv) > 1:
+        ship(Path(sys.argv[1]))
+    write_pages()

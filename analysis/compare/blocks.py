@@ -18,33 +18,21 @@ from tune_calib.spec.names import legend, signed
 
 @dataclass(frozen=True, eq=False)
 class Matched:
-    """Values of one metric in matched blocks.
-
-    Attributes:
-        metric: a name of ``names.METRICS``.
-        unit: what a block is, in words.
-        values: index block, columns method in the order of the sweep; fractions where the metric
-            is one; NaN where a method has no number.
-        fixed: methods of one trial, whose value stands in every block.
-        notes: what is missing, a line each.
-        flags: cells of the column ``flags`` of the trials of each method that has some.
-        withheld: why no test of them is carried out; empty if one may be.
-    """
+    """Values of one metric in matched blocks; NaN where a method has no number."""
 
     metric: str
-    unit: str
-    values: pd.DataFrame
-    fixed: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    flags: Mapping[str, list[str]] = field(default_factory=dict)
-    withheld: str = ""
+    unit: str  # what a block is, in words
+    values: pd.DataFrame  # index block, columns method in the order of the sweep
+    fixed: tuple[str, ...] = ()  # methods of one trial, whose value stands in every block
+    notes: tuple[str, ...] = ()  # what is missing, and the network check
+    flags: Mapping[str, list[str]] = field(default_factory=dict)  # of the trials of each method
 
     def label(self, method: str) -> str:
-        """Name of a method with the signs of its flags, as a table prints it."""
+        """Return the name of a method with the signs of its flags, as a table prints it."""
         return signed(method, self.flags.get(method, []))
 
     def legend(self) -> list[str]:
-        """What the signs mean."""
+        """Explain the signs."""
         return [f"{line}." for line in legend(c for own in self.flags.values() for c in own)]
 
 
@@ -65,12 +53,11 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts the methods by name, and lacks those without any row.
     values = values.reindex(columns=labels)
-    regime = regime_of(sweep)
-    told = (f"{regime.sentence}.", *incomplete(sweep, metric))
+    checked = (f"{regime_of(sweep).sentence}.", *incomplete(sweep, metric))
     flags = flags_of_methods(rows)
     if is_by_network:
         unit = "network seed" if is_paired else "network seed, head seeds averaged"
-        return Matched(metric, unit, values, (), told, flags, regime.withheld)
+        return Matched(metric, unit, values, (), checked, flags)
     own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
     notes = [f"{method} has one trial, which stands in every block" for method in own.index]
     return Matched(
@@ -78,19 +65,13 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
         "head seed on one network, which tells nothing of other networks",
         values.assign(**{str(method): value for method, value in own.items()}),
         fixed=tuple(map(str, own.index)),
-        notes=(*notes, *told),
+        notes=(*notes, *checked),
         flags=flags,
-        withheld=regime.withheld,
     )
 
 
-def over_columns(table: RankTable, withheld: str = "") -> Matched:
-    """Match the methods of a rank table by its columns, seeds averaged.
-
-    Args:
-        table: the rank table.
-        withheld: why no test is to be carried out, as ``regime.withheld`` says it.
-    """
+def over_columns(table: RankTable) -> Matched:
+    """Match the methods of a rank table by its columns, seeds averaged."""
     values = table.values.T.set_axis([column_name(key) for key in table.values.columns.to_list()])
     unit = "(data set, backbone) column"
-    return Matched(table.metric, unit, values, (), table.notes, table.flags, withheld)
+    return Matched(table.metric, unit, values, (), table.notes, table.flags)

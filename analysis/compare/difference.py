@@ -26,27 +26,14 @@ USUAL = ("accuracy", "ece", "nll")
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """What changes from a first sweep to a second one.
+    """What changes from a first sweep to a second one."""
 
-    Attributes:
-        titles: of both, with their settings in words.
-        metrics: names of ``names.METRICS``, in the order of the rows.
-        unit: what a block is, in words.
-        table: one row a (rung of both, metric): rung, metric, first and second (means over the
-            matched blocks), pairs, better (blocks in which the second is better), difference
-            (second minus first), low and high (its 95 % interval by Student's t over blocks; NaN
-            where there are fewer than ``MIN_PAIRS`` or the regime allows no verdict). Fractions.
-        changed: settings in which rungs of both differ: setting, first and second (values, with
-            their rungs in brackets where not all have them).
-        notes: what is missing, a line each.
-    """
-
-    titles: tuple[str, str]
+    titles: tuple[str, str]  # of both, with their settings in words
     metrics: tuple[str, ...]
-    unit: str
-    table: pd.DataFrame
-    changed: pd.DataFrame
-    notes: tuple[str, ...]
+    unit: str  # what a block is, in words
+    table: pd.DataFrame  # as of ``_row``, for each rung of both and metric; fractions
+    changed: pd.DataFrame  # settings that differ; rungs in brackets where not all have a value
+    notes: tuple[str, ...]  # what is missing
 
 
 def difference(
@@ -113,8 +100,7 @@ def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, 
         both = both[:1]  # one trial, which stands in every block
     # Rounded as in ``paired``: the last bit of a float is no difference.
     change = (both["b"] - both["a"]).round(12).to_numpy()
-    may_judge = len(change) >= MIN_PAIRS and not (first.withheld or second.withheld)
-    low, high = t_interval(change) if may_judge else (np.nan, np.nan)
+    low, high = t_interval(change) if len(change) >= MIN_PAIRS else (np.nan, np.nan)
     sign = -1 if METRICS[metric].is_less_better else 1
     return {
         "rung": label,

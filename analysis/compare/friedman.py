@@ -16,32 +16,18 @@ MIN_BLOCKS = 5
 
 @dataclass(frozen=True, eq=False)
 class Friedman:
-    """Friedman's test that no method differs, and Nemenyi's of each pair.
-
-    Attributes:
-        metric: a name of ``names.METRICS``.
-        unit: what a block is, in words.
-        blocks: complete blocks, which alone enter.
-        ranks: mean rank of each method, ties at their mean rank, best is 1.
-        statistic: chi-square; NaN if there is a statement.
-        p: NaN if there is a statement.
-        nemenyi: p of each pair, methods both ways; None if p is not below ``ALPHA``, since then
-            no pair is to be told apart.
-        critical_difference: mean ranks further apart than this differ at ``ALPHA``.
-        statement: why there is no p, in words; else empty.
-        notes: what is left out, a line each.
-    """
+    """Friedman's test that no method differs, and Nemenyi's of each pair."""
 
     metric: str
-    unit: str
-    blocks: int
-    ranks: "pd.Series[float]"
-    statistic: float
+    unit: str  # what a block is, in words
+    blocks: int  # complete ones, which alone enter
+    ranks: "pd.Series[float]"  # mean rank of each method, ties at their mean rank, best is 1
+    statistic: float  # chi-square; this and p are NaN if there is a statement
     p: float
-    nemenyi: pd.DataFrame | None
-    critical_difference: float
-    statement: str
-    notes: tuple[str, ...]
+    nemenyi: pd.DataFrame | None  # p of each pair, both ways; None if Friedman's p is no finding
+    critical_difference: float  # mean ranks further apart than this differ at ``ALPHA``
+    statement: str  # why there is no p; else empty
+    notes: tuple[str, ...]  # what is left out
 
 
 def friedman(matched: Matched) -> Friedman:
@@ -65,7 +51,7 @@ def friedman(matched: Matched) -> Friedman:
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
     blocks, methods = complete.shape
-    statement = matched.withheld or _too_little_to_rank(ranks)
+    statement = _too_little_to_rank(ranks)
     statistic = p = critical = np.nan
     nemenyi = None
     if not statement:

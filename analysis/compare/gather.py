@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.compare.regime import name_of, regime_of, withheld
+from analysis.compare.regime import name_of, regime_of
 from analysis.load import load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
@@ -33,7 +33,6 @@ class Collected(NamedTuple):
     frame: pd.DataFrame  # as of ``tidy.tidy``
     notes: list[str]  # the regime of each sweep, and planned trials without numbers
     titles: dict[str, str]  # printed names of data sets and backbones
-    withheld: str = ""  # why no verdict may be given
 
 
 def collect(
@@ -45,8 +44,8 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name folders of sweeps, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
-    regimes = [(name_of(sweep), regime_of(sweep)) for sweep in sweeps]
-    notes = [f"{named}: {own.sentence[0].lower()}{own.sentence[1:]}" for named, own in regimes]
+    checked = [(name_of(sweep), regime_of(sweep).sentence) for sweep in sweeps]
+    notes = [f"{name}: {sentence[0].lower()}{sentence[1:]}" for name, sentence in checked]
     notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
     # Sweeps recorded before there were titles have those of the papers.
     titles = published_titles()
@@ -63,7 +62,7 @@ def collect(
         frame = choose(frame, split=split)
     else:
         frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
-    return Collected(frame, notes, titles, withheld(regimes))
+    return Collected(frame, notes, titles)
 
 
 @dataclass(frozen=True, eq=False)

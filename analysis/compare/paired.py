@@ -52,7 +52,7 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
     # Rounded, since ranks of differences must not be decided by the last bit of a float.
     difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
     sign = -1 if METRICS[matched.metric].is_less_better else 1
-    statement = matched.withheld or _too_little(difference, test)
+    statement = _too_little(difference, test)
     p = low = high = np.nan
     if not statement:
         p, low, high = _tested(difference, test)

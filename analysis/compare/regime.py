@@ -1,11 +1,10 @@
-"""The regime of results: whether the networks beneath them fit their images and are too confident.
+"""The network check: whether the networks under results fit train and are over-confident.
 
-Methods that lower confidence do something else to a network that is not over-confident: what is
-found there does not carry over to the networks of the papers, which are.
+Methods that lower confidence do something else to a network that is not over-confident: results
+there need not carry over to the networks of the papers, which are.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -18,52 +17,43 @@ from tune_calib.text import format_count
 PLAIN = "ce"  # the networks that all papers begin with
 _NOT_RECORDED = "The regime of the base network was not recorded"
 _NO_CARRY = (
-    "conclusions about methods that lower confidence do not carry over to networks that are "
-    "over-confident, and no verdict is given"
+    "results of methods that lower confidence may not carry over to networks that are "
+    "over-confident, as in the papers"
 )
 
 
 @dataclass(frozen=True)
 class Regime:
-    """How the networks that methods stand on, or are compared with, fit and how sure they are.
+    """How well base networks fit train, and how over-confident they are; NaN where unknown."""
 
-    Attributes:
-        method: that trained them; empty where it is not known.
-        split: whose confidence gap it is, ``test`` or, in a search, ``select``.
-        networks: how many are known.
-        train: their mean accuracy on all training images, clean; NaN where none is known.
-        gap: their mean confidence gap; NaN where none is known.
-        half: of its 95 % interval, gap ± half.
-    """
-
-    method: str
-    split: str
+    method: str  # that trained them; empty where it is not known
+    split: str  # of the confidence gap, ``test`` or, in a search, ``select``
     networks: int
-    train: float
-    gap: float
+    train: float  # mean accuracy on all training images, clean
+    gap: float  # mean confidence gap, with the 95 % interval gap ± half
     half: float
 
     @property
     def is_recorded(self) -> bool:
-        """Whether anything can be said."""
+        """Return whether the confidence gap is known."""
         return not math.isnan(self.gap)
 
     @property
     def is_over_confident(self) -> bool:
-        """Whether it is, beyond its interval."""
+        """Return whether the networks are significantly over-confident."""
         return self.gap > self.half
 
     @property
-    def withheld(self) -> str:
-        """Why there is no verdict on methods; empty if there may be one."""
-        # Of results of before nothing is known, and nothing is taken from them.
+    def why_no_verdict(self) -> str:
+        """Explain why a paper's claim gets no verdict; empty if it may get one."""
+        # Older results did not record it, and lose no verdict.
         if self.is_over_confident or not self.is_recorded:
             return ""
-        return "the base network is not over-confident beyond its interval"
+        return "the base network is not significantly over-confident"
 
     @property
     def sentence(self) -> str:
-        """What captions and pages say, without a full stop."""
+        """Describe the networks for captions and pages, without a full stop."""
         if not self.is_recorded:
             return _NOT_RECORDED
         name = f" ({self.method})" if self.method else ""
@@ -75,15 +65,15 @@ class Regime:
         interval = (
             f"{format_count(self.networks, 'network')}; 95 % bootstrap interval over {images}"
         )
-        told = f"Base network{name} {fit}is {self._confidence} on {self.split} ({interval})"
-        return f"{told}: {_NO_CARRY}" if self.withheld else told
+        checked = f"Base network{name} {fit}is {self._confidence} on {self.split} ({interval})"
+        return f"{checked}: {_NO_CARRY}" if self.why_no_verdict else checked
 
     @property
     def _confidence(self) -> str:
         half = _percent(self.half)
         if abs(self.gap) <= self.half:
             gap = METRICS["confidence_gap"].format(self.gap, signed=True)
-            return f"neither over- nor under-confident beyond its interval ({gap} ± {half} points)"
+            return f"not significantly over- or under-confident ({gap} ± {half} points)"
         side = "over" if self.gap > 0 else "under"
         return f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
 
@@ -126,14 +116,6 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     known = known.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
     networks: pd.DataFrame = known.drop_duplicates("network_id").sort_index()
     return networks
-
-
-def withheld(regimes: Iterable[tuple[str, Regime]]) -> str:
-    """Why there is no verdict over several sweeps, each with its name; empty if there may be."""
-    names = [name for name, regime in regimes if regime.withheld]
-    if not names:
-        return ""
-    return f"not over-confident beyond its interval is the base network of {', '.join(names)}"
 
 
 def name_of(sweep: Sweep) -> str:

@@ -45,16 +45,7 @@ _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The result of a declared test.
-
-    Attributes:
-        matched: the values.
-        test: ``wilcoxon``, ``t`` or ``friedman``.
-        baseline: what the methods are compared with; None for ``friedman``.
-        spreads: as of ``spreads_of``.
-        comparisons: as of ``compare``; None for ``friedman``.
-        friedman: None but for ``friedman``.
-    """
+    """The result of a declared test: comparisons with a baseline, or Friedman's."""
 
     matched: Matched
     test: str

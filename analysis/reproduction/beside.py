@@ -1,21 +1,23 @@
 """A table of a paper beside ours: the same rows, columns and digits, and the differences."""
 
 import math
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from analysis.compare.claims import gain_of
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, published_titles
-from analysis.reproduction.quantities import QUANTITIES, printed_of
+from analysis.reproduction.quantities import QUANTITIES, RANK, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import Cell, Record, number_cell
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
-from tune_calib.spec.metrics import column
-from tune_calib.spec.reproduction import Reproduction
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.reproduction import Claim, Comparison, Reproduction
 
 Key = tuple[str, str]
 _PRINTED_AS = {FOREIGN_MEAN: "ood/average"}
@@ -103,6 +105,40 @@ def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, st
     if own and own.over:
         return {key: value / found[(*key[:2], own.over)] for key, value in found.items()}
     return found
+
+
+def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], claim: Claim) -> str:
+    """Describe how many printed comparisons support a claim; empty if none is printed."""
+    names = {rung.label: _name(table, run, rung) for rung in rungs}
+    parts = [_print_of(table, names, one) for one in claim.comparisons]
+    return "; ".join(part for part in parts if part)
+
+
+def _print_of(table: Reproduction, names: Mapping[str, str], comparison: Comparison) -> str:
+    metric, split = parted(comparison.metric)
+    printed = _printed(table, metric, split or "test")
+    columns: dict[Key, dict[str, float]] = {}
+    for (dataset, backbone, row), value in printed.items():
+        columns.setdefault((dataset, backbone), {})[row] = value
+    gains, values = [], []
+    for rows in columns.values():
+        if comparison.kind == "rank":
+            ranks = pd.Series(rows).rank(ascending=METRICS[metric].is_less_better)
+            rows = dict(zip(rows, ranks, strict=True))
+        for than in comparison.others:
+            weights = comparison.weigh(than)
+            if {names.get(label) for label in weights} <= rows.keys():
+                value = sum(weight * rows[names[label]] for label, weight in weights.items())
+                values.append(value - (0.0 if len(weights) > 1 else comparison.number))
+                gains.append(gain_of(comparison, values[-1]))
+    if not values:
+        return ""
+    record = RANK if comparison.kind == "rank" else printed_of(metric)
+    low, high = (record.format(value, signed=True) for value in (min(values), max(values)))
+    span = low if low == high else f"{low} to {high}"
+    least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
+    held = sum(gain > least for gain in gains)
+    return f"{span}; {held} of {len(gains)} printed comparisons support it"
 
 
 def table(key: str, caption: str, frame: pd.DataFrame) -> Table:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from analysis.compare.claims import judge_networks
+from analysis.compare.claims import judge, judge_mean
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
@@ -38,20 +38,31 @@ class Made:
 
     @property
     def judged(self) -> list[Judged]:
-        """Return the verdict on each claim for each base network that has its run."""
-        groups = [
-            (run, _where(sweeps), sweeps)
-            for run in self.table.entries
-            for sweeps in self._groups(run)
-        ]
-        return [
-            Judged(" ".join(s.out.name for s in sweeps), where, judge_networks(sweeps, claim))
-            for claim in self.table.claims
-            for run, where, sweeps in groups
-            # Its own data set is not foreign to it.
-            if claim.run in (None, run)
-            and parted(claim.metric)[1] != f"{OOD}/{sweeps[0].manifest.dataset}"
-        ]
+        """Return the verdict on each claim for each base network that has its run.
+
+        A claim about a mean is judged on it; its verdict on each part is for information.
+        """
+        found = []
+        for claim in self.table.claims:
+            for run in [claim.run] if claim.run else self.table.entries:
+                groups = [
+                    sweeps
+                    for sweeps in self._groups(run)
+                    # Its own data set is not foreign to it.
+                    if parted(claim.metric)[1] != f"{OOD}/{sweeps[0].manifest.dataset}"
+                ]
+                if not groups:
+                    continue
+                printed = beside.describe_print(self.table, run, groups[0][0].rungs, claim)
+                is_mean = claim.over == "mean" and len(groups) > 1
+                if is_mean:
+                    where = f"mean of {len(groups)} data sets and networks"
+                    found.append(Judged(run, where, judge_mean(groups, claim), False, printed))
+                for sweeps in groups:
+                    folder = " ".join(sweep.out.name for sweep in sweeps)
+                    verdict = judge(sweeps, claim)
+                    found.append(Judged(folder, _where(sweeps), verdict, is_mean, printed))
+        return found
 
     def _groups(self, run: str) -> list[list[Sweep]]:
         """Group the sweeps of a run; those of frozen networks of one data set count together."""
@@ -77,7 +88,8 @@ def _where(sweeps: Sequence[Sweep]) -> str:
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Made:
     """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
-    named = [*table.metrics, *(claim.metric for claim in table.claims)]
+    compared = (one for claim in table.claims for one in claim.comparisons)
+    named = [*table.metrics, *(one.metric for one in compared)]
     loaded = [(run, with_quantities(load(out / folder), named)) for folder, run in runs.items()]
     return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
 

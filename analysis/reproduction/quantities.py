@@ -94,6 +94,26 @@ def _angles(results: LadderResults) -> "pd.Series[float]":
     )
 
 
+def _settling(results: LadderResults) -> "pd.Series[float]":
+    """Return how much less q moves an epoch in the last third of the epochs than in the first."""
+    rows = results.sweep.recorded("q").astype({"spec_hash": str}).sort_values("epoch")
+
+    def change(values: "pd.Series[float]") -> float:
+        steps = values.diff().abs().iloc[1:]
+        third = max(1, len(steps) // 3)
+        return float(steps.iloc[-third:].mean() - steps.iloc[:third].mean())
+
+    found: pd.Series[float] = rows.groupby("spec_hash")["value"].agg(change)
+    return found.dropna()
+
+
+def _confidence(results: LadderResults) -> "pd.Series[float]":
+    """Return the mean confidence on test: accuracy and what it exceeds it by."""
+    trials = results.sweep.trials.set_index("spec_hash")
+    found: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
+    return found.dropna()
+
+
 _CURVES = {"q": "share of weights kept q", "tau": "largest step τ of q"}
 _SHARES = {
     "over": "over-confident (gate +1, %)",
@@ -130,6 +150,8 @@ QUANTITIES = {
         for name, title in _CORRELATIONS.items()
         for end, when in _ENDS.items()
     },
+    "q_settling": Quantity("change of q an epoch, last third less first", _settling),
+    "confidence": Quantity("mean confidence (%)", _confidence, 100, 2),
     "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
     **{name: Quantity(title, _cost(name), digits=1) for name, title in _SECONDS.items()},
     "total_s": Quantity("summed (s)", _cost("total_s"), digits=1, printed="train_seconds_a40"),
@@ -138,6 +160,10 @@ QUANTITIES = {
     ),
 }
 """By name: shares as the loss saw the samples of train, correlations on select."""
+
+
+RANK = Quantity("rank", lambda results: pd.Series(dtype=float), digits=2)
+"""How a difference of ranks is printed; it is of no trial."""
 
 
 def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:

@@ -186,7 +186,7 @@ def significance(
     else:
         found = collect(folders, published, metric, split)
         table = rank(found.frame, metric, notes=found.notes)
-        matched = over_columns(table, found.withheld)
+        matched = over_columns(table)
     verdict = judge(matched, test, baseline)
     if figure is not None:
         style.apply()

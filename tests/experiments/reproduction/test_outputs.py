@@ -21,7 +21,10 @@ TABLE = Reproduction(
     title="Invented",
     entries={"ladder": Run(ladder="mac_cal")},
     metrics=("accuracy", "ece"),
-    claims=(Claim("it helps", "+ two", ("vanilla",)), Claim("it hurts", "vanilla", ("+ two",))),
+    claims=(
+        Claim("+ two", ("vanilla",), text="it helps"),
+        Claim("vanilla", ("+ two",), text="it hurts"),
+    ),
     scales={},
     published="maccal/table5",
 )
@@ -122,7 +125,7 @@ def test_a_mean_over_foreign_sets_differs_from_the_print_where_they_are_the_same
 
 def test_a_data_set_is_not_foreign_to_itself(tmp_path):
     claims = tuple(
-        Claim(name, "+ two", ("vanilla",), f"ood/{name}/auroc") for name in ("digits", "svhn")
+        Claim("+ two", ("vanilla",), f"ood/{name}/auroc", text=name) for name in ("digits", "svhn")
     )
     metrics = ("ood/digits/auroc", "ood/svhn/auroc")
     fake_results.write(tmp_path / "a")

@@ -101,14 +101,16 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
     }
     for claim in table.claims:
         for name in [claim.run] if claim.run else labels:
-            assert {claim.rung, *claim.than} <= labels[name]
-        assert claim.rung not in claim.than
-        metric, _ = parted(claim.metric)
-        assert metric in METRICS or metric in QUANTITIES
-        has_best = metric in METRICS and METRICS[metric].direction
-        assert has_best or claim.kind in ("sign", "close")
-        assert bool(claim.least) == (claim.kind in ("size", "close"))
-        assert not (claim.than and claim.number)
+            for one in claim.comparisons:
+                assert {one.rung, *one.than} <= labels[name]
+        for one in claim.comparisons:
+            assert one.rung not in one.than
+            metric, _ = parted(one.metric)
+            assert metric in METRICS or metric in QUANTITIES
+            has_best = metric in METRICS and METRICS[metric].direction
+            assert has_best or one.kind in ("sign", "close", "trend")
+            assert bool(one.least) == (one.kind in ("size", "close", "ratio"))
+            assert not (one.than and one.number)
     for metric in table.metrics:
         assert parted(metric)[0] in METRICS or metric in QUANTITIES
     for name, run in table.entries.items():

@@ -23,7 +23,7 @@ TABLE = Reproduction(
     title="Invented",
     entries={"ladder": Run(ladder="mac_cal")},
     metrics=("cost_ratio", "total_s", "q_last", "ece"),
-    claims=(Claim("it falls", "+ one", (), "over_change", kind="sign"),),
+    claims=(Claim("+ one", (), "over_change", kind="sign", text="it falls"),),
     scales={},
     published="maccal/table4",
     figures=("sparsity", "ood"),
