@@ -1,6 +1,6 @@
 """Ship the results of the papers' tables and the page made of them: ``python -m docs.results OUT``.
 
-OUT is that of ``tune-calib reproduce``. What is shipped is what the page is computed from: the
+OUT is that of ``tune-calib reproduce``; without it the pages alone are made again. What is shipped is what the page is computed from: the
 tables of trials joined, draws of the metrics that a table claims something of, no
 classifiers, and no curves and records of samples but where the table is of them.
 """
@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made, is_given
-from analysis.reproduction.overview import LOCK, PAGE, TABLES_PAGE, Stored, describe_tables, overview, read_all
+from analysis.reproduction.overview import (
+    LOCK,
+    PAGE,
+    TABLES_PAGE,
+    Stored,
+    describe_tables,
+    overview,
+    read_all,
+)
 from analysis.tidy import parted
 from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
