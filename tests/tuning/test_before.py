@@ -29,7 +29,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.extra import ExtraEvaluations
-from tune_calib.tuning.ray.rows import Circumstances, TrialResult, trial_row
+from tune_calib.tuning.ray.rows import Provenance, TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
 COMMANDS = {
@@ -81,10 +81,10 @@ def test_what_a_run_would_refuse_its_dry_run_refuses(tmp_path, monkeypatch, word
 def finished(job) -> None:
     """Write rows of all trials of a job, as if they had been run."""
     planned = job.planned()
-    circumstances = Circumstances(out=str(job.site.out), store=str(job.site.store))
+    provenance = Provenance(out=str(job.site.out), store=str(job.site.store))
     measured = {"wall_s": 1.0, "population": 1, "actor_resets": 0, "deterministic": True}
     rows = [
-        {**trial_row(trial, TrialResult("done", 1, []), circumstances, measured),
+        {**trial_row(trial, TrialResult("done", 1, []), provenance, measured),
          "test/accuracy": 0.5, "test/ece": 0.1}
         for trial in planned
     ]  # fmt: skip

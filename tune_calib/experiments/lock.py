@@ -78,7 +78,7 @@ def write_lock(out: AnyPath, folders: list[AnyPath], command: str, asked: dict[s
 
 def _circumstances(folder: AnyPath) -> list[dict[str, Any]]:
     """Each kind of circumstances under which trials ran, and how many did."""
-    rows = read_table(folder, "trials", keep=set(_OF_TRIALS).__contains__).to_pylist()
+    rows = read_table(folder, "trials", columns=_OF_TRIALS).to_pylist()
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         own = {name: row.get(name) for name in _OF_TRIALS}

@@ -20,7 +20,7 @@ from tune_calib.spec.slots.data import DataSlot
 
 # Torch and Ray, which nobody needs to see that nothing is left to do.
 if TYPE_CHECKING:
-    from tune_calib.tuning.ray.look import Look
+    from tune_calib.tuning.ray.extra import ExtraTrial
 
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
 
@@ -50,17 +50,17 @@ class ExtraEvaluations:
 
 def find_extra_trials(
     extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
-) -> "list[Look]":
+) -> "list[ExtraTrial]":
     """Find the extra evaluations, on shift sets by name, that finished trials of a folder lack.
 
     A trial that was evaluated on a shift set with fewer draws, or with none, is evaluated again.
     """
     if not sets and not extra.bootstrap:
         return []
-    from tune_calib.tuning.ray.look import in_looks
+    from tune_calib.tuning.ray.extra import group_extra_trials
 
     names = {"spec_hash", "status", *_TEST_COLUMNS}
-    rows: list[dict[str, Any]] = read_table(out, "trials", keep=names.__contains__).to_pylist()
+    rows: list[dict[str, Any]] = read_table(out, "trials", columns=names).to_pylist()
     finished: dict[str, Mapping[str, float]] = {
         row["spec_hash"]: {name: row[name] for name in _TEST_COLUMNS}
         for row in rows
@@ -69,19 +69,19 @@ def find_extra_trials(
     trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
     found = []
     if sets:
-        table = read_table(out, "shifts", keep={"spec_hash", "set", "resamples"}.__contains__)
+        table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
         is_drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), extra.bootstrap)
         pairs = table.filter(is_drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
         # A set may have parts, such as the severities of a corruption.
         evaluated = {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
         for name in sets:
             left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
-            found += in_looks(left, name, extra.bootstrap)
+            found += group_extra_trials(left, name, extra.bootstrap)
     if extra.bootstrap:
-        table = read_table(out, "intervals", keep={"spec_hash", "resamples"}.__contains__)
+        table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
         drawn = table.filter(pc.equal(table["resamples"], extra.bootstrap))["spec_hash"]
         hashes = set(drawn.to_pylist())
         left = [each for each in trials if each[0].spec.hash not in hashes]
-        found += in_looks(left, None, extra.bootstrap)
+        found += group_extra_trials(left, None, extra.bootstrap)
     # One network after the other: a Ray actor keeps open what they share.
     return sorted(found, key=lambda each: each.trials[0][0].spec.network_id)

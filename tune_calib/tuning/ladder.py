@@ -9,7 +9,7 @@ from tune_calib.paths import AnyPath
 from tune_calib.errors import UserError
 from tune_calib.engine.store import Store
 from tune_calib.results import contents
-from tune_calib.results.folders import sweep_of
+from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -17,7 +17,7 @@ from tune_calib.results.manifests import (
     RungRecord,
     SweepManifest,
 )
-from tune_calib.results.plugin_folders import joined, records
+from tune_calib.results.plugin_folders import merge_records, to_records
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
@@ -44,9 +44,9 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.executor import Executor, Resources
 from tune_calib.tuning.ray.feed import execute, resources_of
-from tune_calib.tuning.ray.look import Look, execute_looks
+from tune_calib.tuning.ray.extra import ExtraTrial, execute_extra
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.run import Left, Run
@@ -169,11 +169,11 @@ class LadderRun(Run[LadderState, list[str]]):
         if recipe := recipe_record(self.resolved):
             further["recipe"] = recipe
         if self.plugins:
-            further["plugins"] = records(self.plugins)
+            further["plugins"] = to_records(self.plugins)
         data, network = planned[0].spec.data, planned[0].spec.network
         # Where files beside the command decide what is planned, the program does not tell it.
         if data.imported is None and data.found is None and network.weights is None:
-            further["program"] = contents.of_program()
+            further["program"] = contents.digest_program()
         return manifest.model_copy(update=further)
 
     def find_left(self) -> Left:
@@ -186,7 +186,7 @@ class LadderRun(Run[LadderState, list[str]]):
         is_nothing = not plan.networks and not extra
         return Left(plan, [*resources_of(plan, gpus), *own], extra, is_nothing)
 
-    def _find_extra_trials(self) -> list[Look]:
+    def _find_extra_trials(self) -> list[ExtraTrial]:
         return find_extra_trials(
             self.extra, self.shift_sets, self.known_trials, self.location.out
         )
@@ -210,14 +210,14 @@ class LadderRun(Run[LadderState, list[str]]):
             state.left = self.find_left()
 
     def execute(
-        self, state: LadderState, executor: Executor, circumstances: Circumstances
+        self, state: LadderState, executor: Executor, provenance: Provenance
     ) -> None:
         """Execute the plan, and then the extra evaluations, for which no trial waits."""
         plan, extra, gpus = state.left.plan, state.left.extra, self.location.gpus
-        state.crashed += execute("networks and heads", plan, executor, circumstances, gpus)
+        state.crashed += execute("networks and heads", plan, executor, provenance, gpus)
         if plan.networks:
             extra = self._find_extra_trials()
-        state.crashed += execute_looks(extra, executor, circumstances, gpus)
+        state.crashed += execute_extra(extra, executor, provenance, gpus)
 
     def finish(self, state: LadderState) -> list[str]:
         """Return a line for each Ray trial that crashed."""
@@ -242,7 +242,7 @@ def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
     """
-    old = sweep_of(out)
+    old = find_sweep_manifest(out)
     if old is None:
         refuse_foreign(out, SWEEP_MANIFEST)
         return new
@@ -259,7 +259,7 @@ def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
         "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
         "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
         "titles": {**old.titles, **new.titles},
-        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
+        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=both).over(old)
 

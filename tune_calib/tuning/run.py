@@ -13,7 +13,7 @@ from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
 from tune_calib.results.manifests import SearchManifest, SweepManifest
-from tune_calib.results.plugin_folders import keep, require_loaded
+from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
@@ -22,11 +22,10 @@ from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executing import executing
-from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
-from tune_calib.tuning.ray.look import Look
+from tune_calib.tuning.ray.executor import Executor, Resources, open_executor, refuse_here
+from tune_calib.tuning.ray.extra import ExtraTrial
 from tune_calib.tuning.ray.plan import Plan
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Left:
 
     plan: Plan
     needs: Sequence[Resources]
-    extra: Sequence[Look] = ()
+    extra: Sequence[ExtraTrial] = ()
     is_nothing: bool = False
 
     @property
@@ -122,7 +121,7 @@ class Run(ABC, Generic[State, Result]):
         """Copy rows that other folders hold."""
 
     @abstractmethod
-    def execute(self, state: State, executor: Executor, circumstances: Circumstances) -> None:
+    def execute(self, state: State, executor: Executor, provenance: Provenance) -> None:
         """Execute what is left, extra evaluations at the end."""
 
     @abstractmethod
@@ -157,7 +156,7 @@ def execute_run(
         # Before the first trial, so that a killed run knows what it planned; and behind what
         # refuses, so that a run that cannot go on keeps the manifest that it has.
         manifest.write(out)
-        keep(out, run.plugins)
+        store_sources(out, run.plugins)
         with followed(out, run.identity):
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
@@ -167,7 +166,7 @@ def execute_run(
                 run.copy_rows(state, copies)
             if not state.is_over:
                 # Workers stand in folders of their own: paths are absolute there.
-                circumstances = Circumstances(
+                provenance = Provenance(
                     out=str(out.resolve()),
                     store=str(location.store.resolve()),
                     data_root=str(location.data_root.resolve()) if location.data_root else None,
@@ -181,6 +180,6 @@ def execute_run(
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests=copies.digests,
                 )
-                with executing(location, state.needs, everywhere) as executor:
-                    run.execute(state, executor, circumstances)
+                with open_executor(location, state.needs, everywhere) as executor:
+                    run.execute(state, executor, provenance)
         return run.finish(state)

@@ -8,7 +8,7 @@ from tune_calib.experiments.run import planned_works, search_job
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.driver import open_ledger
 from tune_calib.tuning.search.heads import search_heads
@@ -110,7 +110,7 @@ def searched(out, question, asked) -> Untrained:
     if ledger.candidates.kind == "head":
         search_heads(ledger, Queue(), planned, POPULATION, LAG, 8)
         return ledger
-    feed = StudySearcher(ledger, planned, Circumstances("out", "store", git_revision=None))
+    feed = StudySearcher(ledger, planned, Provenance("out", "store", git_revision=None))
     name = 0
     while feed.suggest(str(name)) != OVER:
         feed.on_trial_complete(str(name))

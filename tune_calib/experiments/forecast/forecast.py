@@ -14,7 +14,7 @@ from tune_calib.experiments.forecast.rates import Rate, Rates, kind_of
 from tune_calib.experiments.forecast.timed import bytes_of_head, bytes_of_network, made
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ray.look import Look
+from tune_calib.tuning.ray.extra import ExtraTrial
 
 STARTS, NETWORKS, HEADS = "starts of Ray", "networks", "heads"
 EVALUATION, LOOKS, REPORT = "evaluation", "closer looks", "report"
@@ -169,7 +169,7 @@ class Forecast:
                 self.heads[shape] = bytes_of_head(spec, spec.head)
             self.head_bytes += self.heads[shape]
 
-    def _add_look(self, look: Look, needs: Needs, rates: Rates) -> None:
+    def _add_look(self, look: ExtraTrial, needs: Needs, rates: Rates) -> None:
         spec, samples = look.trials[0][0].spec, rates.sizes(look.trials[0][0].spec.data).test
         if look.shift is not None and not look.shift.startswith("ood/"):
             samples *= len(SEVERITIES)

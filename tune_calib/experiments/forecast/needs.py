@@ -17,7 +17,7 @@ from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.extra import lacking_looks
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ray.executor import PART
-from tune_calib.tuning.ray.look import Look, in_looks
+from tune_calib.tuning.ray.extra import ExtraTrial, group_extra_trials
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.driver import refuse_asked, study_so_far
@@ -65,7 +65,7 @@ class Needs:
     like: TrialSpec | None = None
     populations: list[tuple[TrialSpec, list[HeadSlot]]] = field(default_factory=list)
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)
+    looks: list[ExtraTrial] = field(default_factory=list)
     ray_trials: int = 0
     uses_ray: bool = True
     hours: float | None = None
@@ -159,7 +159,7 @@ def _looks(
     planned: Sequence[PlannedTrial],
     left: Sequence[PlannedTrial],
     taken: Mapping[str, AnyPath],
-) -> list[Look] | None:
+) -> list[ExtraTrial] | None:
     """Closer looks at trials that are done, here or elsewhere, and at those that are left.
 
     Returns:
@@ -174,8 +174,10 @@ def _looks(
         there = [trial for trial in planned if taken.get(trial.spec.hash) == folder]
         looks += lacking_looks(job.look, sets, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
-    looks += [look for name in sets for look in in_looks(later, name)]
-    return looks + (in_looks(later, None, job.look.bootstrap) if job.look.bootstrap else [])
+    looks += [look for name in sets for look in group_extra_trials(later, name)]
+    return looks + (
+        group_extra_trials(later, None, job.look.bootstrap) if job.look.bootstrap else []
+    )
 
 
 def _of_search(job: SearchJob, hours: float | None) -> Needs:

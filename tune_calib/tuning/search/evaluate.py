@@ -10,16 +10,16 @@ from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import sweep_of
-from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.folders import find_sweep_manifest
+from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
     BASELINE,
     CHOSEN,
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
-    of_reads,
-    of_test,
+    describe_reads,
+    describe_no_gain_on_test,
 )
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.spec.ladder import Ladder, Rung
@@ -50,7 +50,7 @@ class Evaluation:
 
     folder: AnyPath
     metrics: tuple[str, ...]
-    reads: Sequence[Look]
+    reads: Sequence[ReadRecord]
     on_select: Mapping[str, Sequence[Row]]
     crashed: list[str]
 
@@ -82,7 +82,7 @@ def evaluate_choice(
         # The rows of the search stand next to what is evaluated now.
         store = Store(search.location.store)
         Copies.read([data], search.location.data_root, store).refuse_other(out, [])
-        choice = add_read(out, _find_choice(state), Look(seeds=seeds, command=command), extend)
+        choice = add_read(out, _find_choice(state), ReadRecord(seeds=seeds, command=command), extend)
         # Before it is read.
         choice.write(out)
         crashed = execute_run(_build_run(search, choice, command, extra), begin)
@@ -106,7 +106,7 @@ def plan_evaluation(
     """Build the ladder that ``evaluate_choice`` would run, and write nothing."""
     search = load_search(out, study_storage)
     choice = _find_choice(open_state(search, is_read_only=True))
-    choice = add_read(out, choice, Look(seeds=seeds, command=command), extend)
+    choice = add_read(out, choice, ReadRecord(seeds=seeds, command=command), extend)
     return _build_run(search, choice, command, extra)
 
 
@@ -128,7 +128,7 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     )
 
 
-def add_read(out: AnyPath, choice: SearchEvaluated, read: Look, extend: bool) -> SearchEvaluated:
+def add_read(out: AnyPath, choice: SearchEvaluated, read: ReadRecord, extend: bool) -> SearchEvaluated:
     """Add a test read to the record of all of them.
 
     The same read may be repeated, e.g. after a kill. Another choice comes too late.
@@ -147,12 +147,12 @@ def add_read(out: AnyPath, choice: SearchEvaluated, read: Look, extend: bool) ->
         )
     reads = old.reads
     # An earlier version wrote no seeds; its results tell them.
-    if not reads and (manifest := sweep_of(out / EVALUATION)) is not None:
-        reads = [Look(seeds=len(manifest.network_seeds), command=manifest.command)]
+    if not reads and (manifest := find_sweep_manifest(out / EVALUATION)) is not None:
+        reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
     last = reads[-1].seeds if reads else read.seeds
     if read.seeds < last or (read.seeds > last and not extend):
         raise UserError(
-            f"{out}: {of_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
+            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
             "`extend` more seeds are added, and the page says that test was read again"
         )
     if not reads or read.seeds > last:
@@ -175,7 +175,7 @@ def _build_run(
             known.add(spec_hash)
             rungs.insert(0, candidates.rung(each, label))
     rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
-    title = f"Search of {candidates.method}; {of_reads(choice.reads)}"
+    title = f"Search of {candidates.method}; {describe_reads(choice.reads)}"
     return LadderRun(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
@@ -189,7 +189,7 @@ def compare_splits(evaluation: Evaluation) -> Text:
     rows = read_table(evaluation.folder, "trials").to_pylist()
     table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
     flags = legend(row.get("flags") for row in rows)
-    reads = f"{of_reads(evaluation.reads)}."
+    reads = f"{describe_reads(evaluation.reads)}."
     notes = [OPTIMISM, reads, *_list_losses(evaluation.metrics, rows), *flags]
     text = "\n".join([body(table), "", *notes])
     atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
@@ -204,4 +204,4 @@ def _list_losses(metrics: Sequence[str], rows: Sequence[Row]) -> list[str]:
         if not own:
             return []
         means.append({m: fmean(row[column("test", m)] for row in own) for m in metrics})
-    return of_test(metrics, *means)
+    return describe_no_gain_on_test(metrics, *means)

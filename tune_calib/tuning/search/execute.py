@@ -16,10 +16,10 @@ from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray import titles
 from tune_calib.tuning.ray.executor import OVER, Executor, Halving, Pool, configuration
 from tune_calib.tuning.ray.plan import RayTrial, make_plan
-from tune_calib.tuning.ray.rows import Circumstances, TrialResult, curve_rows, trial_row
+from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
 
@@ -37,7 +37,7 @@ def execute_heads(state: SearchState, pool: Pool, largest: int) -> None:
         batch = state.study.suggestions(numbers, known)
         left = state.start(suggestion for suggestion in batch if not suggestion.is_finished)
         for trial in make_plan(left, set(), largest).populations:
-            pool.submit(replace(trial, told=called.suggestions(trial.trials)))
+            pool.submit(replace(trial, title=titles.suggestions(trial.trials)))
         open_batches.append(batch)
     while open_batches:
         _finish(open_batches.popleft(), state, pool)
@@ -52,7 +52,7 @@ def _finish(batch: Sequence[Suggestion], state: SearchState, pool: Pool) -> None
 
 
 def execute_networks(
-    state: SearchState, executor: Executor, circumstances: Circumstances, gpus: float, at_once: int
+    state: SearchState, executor: Executor, provenance: Provenance, gpus: float, at_once: int
 ) -> None:
     """Execute a Ray trial for each spec, ``at_once`` side by side, until all have ended.
 
@@ -64,8 +64,8 @@ def execute_networks(
     if state.definition.scheduler == "asha":
         epochs = first[0].spec.network.epochs
         halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
-    feed = StudyFeed(state, circumstances)
-    executor.run(feed, feed.planned * len(first), circumstances, gpus, at_once, halving)
+    feed = StudyFeed(state, provenance)
+    executor.run(feed, feed.planned * len(first), provenance, gpus, at_once, halving)
 
 
 class StudyFeed:
@@ -74,10 +74,10 @@ class StudyFeed:
     A new feed on the same folder goes on where another was killed.
     """
 
-    def __init__(self, state: SearchState, circumstances: Circumstances) -> None:
+    def __init__(self, state: SearchState, provenance: Provenance) -> None:
         self.state = state
         self.planned = state.planned
-        self.circumstances = circumstances
+        self.provenance = provenance
         self.suggested = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
@@ -90,7 +90,7 @@ class StudyFeed:
                 return OVER
             self._queue_suggestion()
         self.running[trial_id] = self.queue.popleft()
-        return configuration(self.circumstances, self.running[trial_id].config())
+        return configuration(self.provenance, self.running[trial_id].config())
 
     def _queue_suggestion(self) -> None:
         suggestion = self.state.study.suggestion(self.suggested)
@@ -101,7 +101,7 @@ class StudyFeed:
         left = self.state.start([suggestion])
         # Of its own name: suggestions of a post-hoc method share their network.
         self.queue.extend(
-            RayTrial(f"network-{t.spec.hash}", (t,), told=called.suggestions([t])) for t in left
+            RayTrial(f"network-{t.spec.hash}", (t,), title=titles.suggestions([t])) for t in left
         )
         self.open.append(suggestion)
         self._settle()
@@ -119,7 +119,7 @@ class StudyFeed:
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
-        store = Store(parse_path(self.circumstances.store))
+        store = Store(parse_path(self.provenance.store))
         folder = store.folder("checkpoints", planned.spec.network_id)
         try:
             history = artifact_manifest(folder)["history"]
@@ -134,7 +134,7 @@ class StudyFeed:
         measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
         measured["threads"] = planned.spec.network.threads
         tables: dict[TableName, list[dict[str, Any]]] = {
-            "trials": [trial_row(planned, stopped, self.circumstances, measured)],
+            "trials": [trial_row(planned, stopped, self.provenance, measured)],
             "curves": curve_rows(planned, stopped),
         }
         write_results(self.state.out, trial.name, tables)

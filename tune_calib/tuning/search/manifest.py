@@ -4,7 +4,7 @@ import contextlib
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import identity_of_rows
+from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import (
     CommandRecord,
     QuestionRecord,
@@ -12,7 +12,7 @@ from tune_calib.results.manifests import (
     SearchOutcome,
     SeedsRecord,
 )
-from tune_calib.results.plugin_folders import joined
+from tune_calib.results.plugin_folders import merge_records
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import mask_url
@@ -37,7 +37,7 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
         "command": old.command,  # that began it, since the page tells how the search came about
         "commands": _merge_commands(old, new),
         "trials": max(old.trials, new.trials),
-        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
+        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=further).over(old)
 
@@ -95,7 +95,7 @@ def _merge_commands(old: SearchManifest, new: SearchManifest) -> list[CommandRec
 
 def _restore_length(new: SearchManifest, out: AnyPath) -> int:
     """Return the number of suggestions of a new search, or of one that lost its manifest."""
-    before = identity_of_rows(out)
+    before = read_identity(out)
     if before is None:
         refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
         return new.trials

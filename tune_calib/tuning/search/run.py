@@ -12,9 +12,9 @@ from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import foreign_search, identity_of_rows, search_of
+from tune_calib.results.folders import foreign_search, read_identity, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest, SearchOutcome
-from tune_calib.results.plugin_folders import records, require_loaded
+from tune_calib.results.plugin_folders import require_loaded, to_records
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
@@ -29,8 +29,8 @@ from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.executor import Executor, Resources
 from tune_calib.tuning.ray.feed import execute, resources_of
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
-from tune_calib.tuning.ray.progress import carried_out
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.progress import show_phase
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
 from tune_calib.tuning.search.definition import SearchDefinition
@@ -182,7 +182,7 @@ class SearchRun(Run[SearchState, SearchResult]):
         )
         further: dict[str, Any] = {}
         if needs := self.plugins:
-            further["plugins"] = records(needs)
+            further["plugins"] = to_records(needs)
         if recipe := recipe_record(self.resolved):
             further["recipe"] = recipe
         return manifest.model_copy(update=further)
@@ -219,28 +219,28 @@ class SearchRun(Run[SearchState, SearchResult]):
         return state
 
     def execute(
-        self, state: SearchState, executor: Executor, circumstances: Circumstances
+        self, state: SearchState, executor: Executor, provenance: Provenance
     ) -> None:
         """Execute the baseline, and then the suggestions."""
         definition, gpus = self.definition, self.location.gpus
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
-        execute("baseline", plan, executor, circumstances, gpus)
+        execute("baseline", plan, executor, provenance, gpus)
         state.read_rows()
         _ = state.baseline  # refused here, before anything is suggested
         planned, pairs = state.planned, len(self.resolved.seeds.pairs())
         is_head = definition.candidates.kind == "head"
         kinds = {"heads" if is_head else "networks": (planned - state.study.finished()) * pairs}
-        board = circumstances.board
-        with carried_out(self.name, planned, "suggestions", kinds, executor, board):
+        board = provenance.board
+        with show_phase(self.name, planned, "suggestions", kinds, executor, board):
             if is_head:
-                pool = executor.pool(self.at_once, Resources(HEAD_THREADS, gpus), circumstances)
+                pool = executor.pool(self.at_once, Resources(HEAD_THREADS, gpus), provenance)
                 # Few enough for every actor to get a share of a batch, where that leaves
                 # populations that are worth it; the numbers of a head do not depend on its
                 # population.
                 share = ceil(definition.population * pairs / self.at_once)
                 execute_heads(state, pool, min(MAX_POPULATION, max(MIN_SHARE, share)))
             else:
-                execute_networks(state, executor, circumstances, gpus, self.at_once)
+                execute_networks(state, executor, provenance, gpus, self.at_once)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
@@ -283,14 +283,14 @@ def adopt_lag(run: SearchRun) -> SearchRun:
         return replace(run, definition=replace(run.definition, lag=old.question.lag))
     # The manifest may be lost; the rows keep the identity of the whole definition.
     slow = replace(run, definition=replace(run.definition, lag=1))
-    before = identity_of_rows(run.out)
+    before = read_identity(run.out)
     return slow if before is not None and slow.identity == before else run
 
 
 def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
     """Load the search of a folder."""
     require_loaded(out)
-    manifest = search_of(out)
+    manifest = read_search_manifest(out)
     if not manifest.can_go_on:
         raise foreign_search(out, manifest)
     try:

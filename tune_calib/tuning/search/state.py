@@ -7,7 +7,7 @@ from statistics import fmean
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
+from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
@@ -21,7 +21,8 @@ from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective, Row, SuggestionResult
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
 
-COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags")
+# Only these columns of ``trials``: all of them fill gigabytes.
+COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
 
 
 class MismatchError(UserError):
@@ -79,7 +80,7 @@ class SearchState:
 
     def read_rows(self, name: str = "*") -> list[str]:
         """Read the rows of one Ray trial, or all; returns their spec hashes."""
-        table = read_table(self.out, "trials", name, _is_read)
+        table = read_table(self.out, "trials", name, columns=COLUMNS)
         hashes: list[str] = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
         return hashes
@@ -171,7 +172,7 @@ class SearchState:
             return lines
         values = dict(zip(metrics, self.results[number].values, strict=True))
         means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
-        return [*lines, *of_choice(metrics, means, values)]
+        return [*lines, *describe_no_gain(metrics, means, values)]
 
     def find_choice(self) -> Point | None:
         """Return the settings of the choice, or None if no suggestion is within the guard."""
@@ -206,7 +207,7 @@ class SearchState:
         suggestions = self.study.suggestions(closed)
         expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
         expected |= {trial.spec.hash for trial in self.candidates.baseline()}
-        hashes = read_table(self.out, "trials", keep=_is_read)["spec_hash"].to_pylist()
+        hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
         crashed = [s for s in suggestions if self.results[s.number].status == "crashed"]
         absent = expected - set(hashes) - {h for s in crashed for h in self.hashes(s)}
         counts = Counter(states)
@@ -229,8 +230,3 @@ class SearchState:
         if planned < self.length:
             line += f"; {self.length} were asked for, and there are no more points"
         return line
-
-
-def _is_read(name: str) -> bool:
-    """Return whether the driver needs a column of ``trials``; all of them fill gigabytes."""
-    return name in COLUMNS or name.startswith("select/")
