@@ -3,7 +3,7 @@
 from tune_calib.spec.space import SPACES, Space, choice, log_uniform, uniform
 
 # From far below the published .1: the readings of one method are at their best at rates between
-# .001 and .01 (ablations/RESULTS.md).
+# .001 and .01 (docs/pages/results.md).
 _LR = log_uniform(1e-4, 0.3)
 _WEIGHT_DECAY = log_uniform(1e-6, 1e-2)
 _BOTTLENECK = ("bottleneck",)

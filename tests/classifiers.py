@@ -33,10 +33,10 @@ def spec_of(told=None, posthoc=None, seed=0, **head) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
-def run_trials(kind, specs, store, out, name="a", **circumstances):
+def run_trials(kind, specs, store, out, name="a", **provenance):
     trials = tuple(PlannedTrial(spec, number, "x") for number, spec in enumerate(specs))
     work = RayTrial(name, trials, trials).config()
-    config = {"work": work, "run": {**run_of(out, store), **circumstances}}
+    config = {"work": work, "run": {**run_of(out, store), **provenance}}
     return drive(kind(config))
 
 

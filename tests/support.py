@@ -28,8 +28,8 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import ablate
 from tune_calib.tuning.ablate import LadderJob
-from tune_calib.tuning.ray import executing as chosen
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray import executor as chosen
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search import driver as search_driver
 from tune_calib.tuning.site import Site
 
@@ -117,11 +117,11 @@ def on_ray(uses_ray: bool):
 
 
 @contextlib.contextmanager
-def executing(site, *further):
-    """In the place of the drivers' own ``executing``."""
+def open_executor(site, *further):
+    """In the place of the drivers' own ``open_executor``."""
     if site.address is None and not _on_ray[-1]:
         site = replace(site, address=IN_PROCESS)
-    with chosen.executing(site, *further) as found:
+    with chosen.open_executor(site, *further) as found:
         yield found
 
 
@@ -129,8 +129,8 @@ def executing(site, *further):
 def choosing_executors():
     """Let the drivers of this process heed ``on_ray`` within the block."""
     with (
-        mock.patch.object(ablate, "executing", executing),
-        mock.patch.object(search_driver, "executing", executing),
+        mock.patch.object(ablate, "open_executor", open_executor),
+        mock.patch.object(search_driver, "open_executor", open_executor),
     ):
         yield
 
@@ -164,14 +164,14 @@ def here(*arguments) -> subprocess.CompletedProcess:
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:
-    """Result rows but for their circumstances, and for further columns, in one order."""
+    """Result rows but for their provenance, and for further columns, in one order."""
     found = read_table(out, table)
     dropped = [name for name in (*CIRCUMSTANCES, *without) if name in found.column_names]
     return sorted(found.drop_columns(dropped).to_pylist(), key=repr)
 
 
 def run_of(out: Path, store) -> dict:
-    return Circumstances(out=str(out), store=str(store.root), git_revision=None).plain()
+    return Provenance(out=str(out), store=str(store.root), git_revision=None).plain()
 
 
 def drive(actor) -> dict:

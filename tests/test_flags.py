@@ -27,7 +27,7 @@ from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.results.tables import read_table, write_file
 from tune_calib.spec.names import CHANCE, FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.objective import Objective
 
@@ -141,7 +141,7 @@ def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc
 
 def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_path):
     slots = small_spec(method="mac_cal", lr=1e-9, epochs=1).model_dump(mode="json")
-    run = Circumstances(out=str(tmp_path), store=str(trained.root), git_revision=None)
+    run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None)
     told = trainable("mac_cal")({**slots, "run": run.plain()}).step()
     assert told["status"] == "done"
     assert told["flags"] == CHANCE

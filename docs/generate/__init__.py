@@ -1,7 +1,12 @@
-"""Pages, and parts of pages, that are made from the program itself."""
+"""Pages, and parts of pages, that are generated from the program.
 
+``python -m docs.generate`` writes them into ``docs/pages``; ``tests/docs`` compares them.
+"""
+
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 
 from docs.generate import (
     commands,
@@ -16,6 +21,9 @@ from docs.generate import (
     tables,
 )
 from docs.generate.page import Page
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "docs/pages"
 
 INSERTED: dict[str, Callable[[], str]] = {
     "commands": commands.every_command,
@@ -32,16 +40,33 @@ INSERTED: dict[str, Callable[[], str]] = {
     "sweep-file-keys": sweep_files.every_key,
     "tables": tables.every_column,
 }
-"""What a written page may ask for by ``<!-- made: NAME -->``."""
+"""The parts of written pages, each between ``<!-- made: NAME -->`` and ``<!-- end -->``."""
+
+_PART = re.compile(r"^(<!-- (made|example|recording): (\S+) -->\n).*?^<!-- end -->$", re.M | re.S)
 
 
 @cache
 def pages() -> tuple[Page, ...]:
-    """Every made page."""
-    return tuple(_pages())
+    """Return the pages that exist only on the built site."""
+    return (*reference.pages(), *included.pages())
 
 
-def _pages() -> Iterator[Page]:
-    yield from methods.pages()
-    yield from reference.pages()
-    yield from included.pages()
+def generate() -> Iterator[tuple[Path, str]]:
+    """Yield each Markdown file with generated text, and the text of the whole file."""
+    for page in methods.pages():
+        yield PAGES / page.path, page.text
+    for path in sorted([*PAGES.glob("*.md"), PAGES / "methods/index.md"]):
+        text = path.read_text("utf-8")
+        if _PART.search(text):
+            yield path, _PART.sub(lambda part: _fill(*part.groups()), text)
+
+
+def _fill(mark: str, kind: str, name: str) -> str:
+    if kind == "made":
+        content = INSERTED[name]()
+    else:
+        path = ROOT / "docs" / f"{kind}s" / name
+        language = {".py": "python", ".yaml": "yaml"}.get(path.suffix, "text")
+        title = f' title="{path.relative_to(ROOT)}"' if kind == "example" else ""
+        content = f"```{language}{title}\n{path.read_text('utf-8')}```"
+    return f"{mark}\n{content.strip()}\n\n<!-- end -->"

@@ -8,7 +8,6 @@ from docs.generate.page import Page
 
 ROOT = Path(__file__).parents[2]
 _FILES = {
-    "results.md": ("What was measured", "ablations/RESULTS.md"),
     "contributing.md": ("Contributing", "CONTRIBUTING.md"),
     "changelog.md": ("Changelog", "CHANGELOG.md"),
 }

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from docs.generate.formulas import drawn
+from docs.generate.formulas import fenced
 from docs.generate.page import Page, table
 from tune_calib.spec.describe import describe_method
 from tune_calib.spec.methods import METHODS, MethodInfo
@@ -35,7 +35,7 @@ def pages() -> Iterator[Page]:
 def _text(method: MethodInfo) -> str:
     """The description, its formula drawn, and what it names as links."""
     notation = "Letters are explained on the [page of all methods](index.md#notation)."
-    formula = f"{drawn(method.formula)}\n\n{notation}"
+    formula = f"{fenced(method.formula)}\n\n{notation}"
     text = re.sub(r"```latex\n.*?```", lambda _: formula, describe_method(method), flags=re.S)
     text = re.sub(r"^`(\w+)`(?= \()", r"[`\1`](../recipes.md#\1)", text, flags=re.M)
     return linked(text)

@@ -1,17 +1,17 @@
-"""A made page, and how its parts are written as Markdown."""
+"""A generated page, and tables in Markdown."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 
 class Page(NamedTuple):
-    """A page.
+    """A generated page.
 
     Attributes:
-        path: below the folder of the pages.
-        title: in the navigation.
+        path: relative to ``docs/pages``.
+        title: its entry in the navigation.
         text: Markdown.
-        section: of the navigation where it is listed; None if the navigation names it itself.
+        section: the section of the navigation that lists it; None if ``mkdocs.yml`` names it.
     """
 
     path: str
@@ -21,7 +21,7 @@ class Page(NamedTuple):
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table; a pipe in a cell is escaped, a line break becomes a space."""
+    """Format a Markdown table, with pipes escaped and line breaks replaced by spaces."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
 

@@ -15,10 +15,10 @@ Columns = Mapping[str, Mapping[str, Mapping[str, object]]]
 
 def every_recipe() -> str:
     """The quick setting of each data set, and each published recipe."""
-    parts = [f"## `{QUICK}` {{ #{QUICK} }}", *_quick()]
+    parts = [f"## `{QUICK}`", *_quick()]
     for name in RECIPES:
         if name != QUICK:
-            parts += [f"## `{name}` {{ #{name} }}", *_published(RECIPES[name])]
+            parts += [f"## `{name}`", *_published(RECIPES[name])]
     return "\n\n".join(parts)
 
 

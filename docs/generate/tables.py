@@ -35,7 +35,7 @@ def every_column() -> str:
     parts = []
     for name, columns in COLUMNS.items():
         rows = [(code(key), code(column.type), column.meaning) for key, column in columns.items()]
-        parts += [f"### `{name}` {{ #{name} }}", table(("column", "type", "what it holds"), rows)]
+        parts += [f"### `{name}`", table(("column", "type", "what it holds"), rows)]
     return "\n\n".join(parts)
 
 
@@ -62,7 +62,7 @@ def manifests() -> str:
 
 def _summary(model: type[BaseModel]) -> str:
     text = re.sub(r"^``[^`]*``: ", "", (model.__doc__ or "").split("\n")[0])
-    text = re.sub(r"``(tuning[\w.]+)``", r"[`\1`][tune_calib.\1]", text).replace("``", "`")
+    text = text.replace("``", "`")
     return text[:1].upper() + text[1:]
 
 

@@ -17,7 +17,7 @@ from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.launch import RayExecutor, ray_session
 from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.ray.pool import Pool
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import PlanTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
@@ -37,14 +37,14 @@ def planned_heads(count: int) -> list[PlannedTrial]:
     return expand(ladder, ResolvedRequest(given, seeds).with_recipe())
 
 
-def circumstances(out: Path, store: Path) -> Circumstances:
-    return Circumstances(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
+def provenance(out: Path, store: Path) -> Provenance:
+    return Provenance(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
 
 
 def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: bool) -> float:
     """An ordinary Ray Tune run, as many trials at once as there are cores."""
     space = {
-        "run": circumstances(out, store).plain(),
+        "run": provenance(out, store).plain(),
         "epochs_per_step": ALL_EPOCHS,
         "work": tune.grid_search([population.config() for population in populations]),
     }
@@ -63,7 +63,7 @@ def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: boo
 def as_pool(out: Path, store: Path, populations: Sequence[RayTrial]) -> float:
     """The driver of ``tune-calib search``, without its sampler."""
     with ray_session(None):
-        pool = Pool(CORES, Resources(HEAD_THREADS), circumstances(out, store))
+        pool = Pool(CORES, Resources(HEAD_THREADS), provenance(out, store))
         for population in populations:
             pool.submit(population)
         errors = [error for _, error in (pool.wait() for _ in populations) if error]
@@ -104,7 +104,7 @@ def main() -> None:
                 "network and bank",
                 Plan(plan.networks, ones[:1]),
                 RayExecutor(),
-                circumstances(root / "bank", store),
+                provenance(root / "bank", store),
                 0.0,
             )
         if errors:

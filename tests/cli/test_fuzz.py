@@ -180,8 +180,8 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
     for name, path in {"OUT": "out", "DIR": "dir", "FILE": "file.yaml", "LOOP": "loop"}.items():
         words = [word.replace(name, path) for word in words]
     monkeypatch.chdir(home)
-    monkeypatch.setattr(ablate, "executing", no_ray)
-    monkeypatch.setattr(search, "executing", no_ray)
+    monkeypatch.setattr(ablate, "open_executor", no_ray)
+    monkeypatch.setattr(search, "open_executor", no_ray)
     return words, *carried_out(words, chance, monkeypatch)
 
 

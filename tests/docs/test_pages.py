@@ -8,9 +8,10 @@ from pathlib import Path
 import yaml
 from typer.testing import CliRunner
 
-from docs.generate import INSERTED
-from docs.generate import pages as made_pages
+from docs.generate import INSERTED, generate
+from docs.generate import pages as built_pages
 from docs.generate.commands import commands as known_commands
+from docs.generate.formulas import draw_block, drawn
 from tests.support import each
 from tune_calib.cli import app
 from tune_calib.spec.ladder import LADDERS
@@ -20,7 +21,7 @@ from tune_calib.spec.metrics import METRICS
 KNOWN = known_commands()
 ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in
-         [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "ablations/RESULTS.md",
+         [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
           *sorted((ROOT / "docs/pages").rglob("*.md"))]}  # fmt: skip
 SOURCES = sorted(
     path
@@ -35,7 +36,8 @@ def page(name: str) -> str:
 
 
 def blocks(text: str, language: str = "") -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.S | re.M)
+    found = re.findall(r"^```(\w*)[^\n]*\n(.*?)^```$", text, re.S | re.M)
+    return [content for own, content in found if own == language]
 
 
 def commands() -> list[tuple[str, str]]:
@@ -73,10 +75,11 @@ def test_every_picture_is_there_and_shown():
     assert shown == {path for path in images if path.is_file()}
 
 
-@each("name", ["README.md", "CONTRIBUTING.md"])
-def test_links_of_files_outside_the_pages_lead_somewhere(name):
-    for link in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", PAGES[name]):
-        assert (ROOT / link).exists(), link
+@each("name", PAGES)
+def test_links_lead_to_files(name):
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", PAGES[name], flags=re.S | re.M)
+    for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)[^)]*\)", text):
+        assert (ROOT / name).parent.joinpath(link).exists(), link
 
 
 @each("path", SOURCES)
@@ -102,16 +105,33 @@ def test_the_table_of_methods_names_every_method_by_its_page():
     assert f"{len(list(METHODS))} methods" in PAGES["README.md"]
 
 
+def test_generated_parts_are_up_to_date():
+    for path, text in generate():
+        name = path.relative_to(ROOT)
+        assert path.is_file(), f"run python -m docs.generate, which writes {name}"
+        assert path.read_text("utf-8") == text, f"run python -m docs.generate, which updates {name}"
+
+
 @each("name", INSERTED)
-def test_whatever_a_written_page_asks_for_can_be_made(name):
-    assert INSERTED[name]().strip()
+def test_a_generated_part_is_on_a_page(name):
     assert any(f"<!-- made: {name} -->" in text for text in PAGES.values())
 
 
-def test_every_made_page_has_a_text_and_a_path_of_its_own():
-    made = made_pages()
-    assert len({made_page.path for made_page in made}) == len(made) > len(list(METHODS))
-    assert all(made_page.text.strip() for made_page in made)
+def test_every_page_of_a_method_is_of_one_that_there_is():
+    folder = ROOT / "docs/pages/methods"
+    assert {path.stem for path in folder.glob("*.md")} == {"index", *METHODS}
+
+
+def test_a_page_of_the_built_site_has_a_text_and_a_path_of_its_own():
+    built = built_pages()
+    assert len({page.path for page in built}) == len(built) > 10
+    assert all(page.text.strip() for page in built)
+
+
+def test_a_formula_is_drawn_from_the_block_of_its_page():
+    for name in METHODS:
+        (block,) = blocks(page(f"methods/{name}"), "math")
+        assert draw_block(block) == drawn(METHODS[name].formula)
 
 
 def test_tables_of_columns_and_metrics_are_whole():
@@ -120,7 +140,7 @@ def test_tables_of_columns_and_metrics_are_whole():
 
     text = tables.every_column()
     for table, schema in SCHEMAS.items():
-        assert f"### `{table}`" in text
+        assert f"### `{table}`\n" in text
         for field in schema:
             assert f"| `{field.name}` | `{field.type}` |" in text
     assert all(f"`{name}`</span>" in tables.metrics() for name in METRICS)

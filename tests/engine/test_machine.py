@@ -25,7 +25,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resumed import tell_other_machine
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
@@ -34,7 +34,7 @@ NEW = ("processor", "instruction_set", "gpu")
 
 def network_row(store: Store, out) -> dict:
     spec = small_spec().model_dump(mode="json")
-    run = Circumstances(out=str(out), store=str(store.root), git_revision=None).plain()
+    run = Provenance(out=str(out), store=str(store.root), git_revision=None).plain()
     drive(NetworkTrainable({**spec, "run": run}))
     return read_table(out, "trials").to_pylist()[0]
 
@@ -128,7 +128,7 @@ def test_portable_trials_are_not_mixed_with_others():
 @each("kind", [NetworkTrainable, HeadTrainable])
 def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(kind, trained, tmp_path):
     head = {"head": {"method": "retrain", "epochs": 1}} if kind is HeadTrainable else {}
-    run = Circumstances(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
+    run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     with pytest.raises(UserError, match="ATEN_CPU_CAPABILITY=avx2"):
         kind({**PORTABLE_SPEC, **head, "run": run})
     require_environment(small_spec())

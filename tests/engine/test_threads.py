@@ -18,7 +18,7 @@ from tune_calib.tuning.ray.feed import resources_of
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import HEAD_THREADS, make_plan
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 
 
 @each("seeds", [1, 2, 5])
@@ -49,7 +49,7 @@ def test_methods_beside_each_other_may_have_threads_of_their_own():
 def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, head, tmp_path):
     network = {**small_spec().network.model_dump(mode="json"), "threads": threads}
     slots = {"head": {"method": "retrain", "epochs": 1, "augment": "none"}} if head else {}
-    run = Circumstances(
+    run = Provenance(
         out=str(tmp_path / "out"), store=str(tmp_path / "store"), git_revision=None
     ).plain()
     torch.set_num_threads(3)

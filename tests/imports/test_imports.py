@@ -393,8 +393,8 @@ def asked_of(name, store, **given):
     return resolve_files(asked, None, store.root)
 
 
-def run(folder, trials, store, **circumstances):
-    plan, given = make_plan(trials, set()), {**run_of(folder, store), **circumstances}
+def run(folder, trials, store, **provenance):
+    plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     assert lacking(plan, store, is_search=False) == []
     for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for work in works:

@@ -22,7 +22,7 @@ from tune_calib.spec.methods import METHODS, Params
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
 UNSTABLE = ["wall_s", "own_s", "bank_s", "peak_memory_bytes", "actor_resets"]
@@ -266,7 +266,7 @@ def check_reset(name, trained, tmp_path):
                 slots["head"] = own
             case _:
                 slots["posthoc"] = {"method": name}
-        run = Circumstances(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
+        run = Provenance(out=str(tmp_path / out), store=str(trained.root), git_revision=None)
         return {**slots, "run": run.plain()}
 
     actor = trainable(name)(config(10, "first"))

@@ -21,7 +21,7 @@ from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.reuse import copy_rows
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
@@ -159,7 +159,7 @@ def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(own, copies, 
 
 
 def test_a_worker_refuses_another_copy_than_that_of_the_driver(roots, copies, tmp_path):
-    run = Circumstances(
+    run = Provenance(
         str(tmp_path / "out"), str(tmp_path / "store"), str(roots["other"]), git_revision=None,
         digests=copies["first"].digests,
     )  # fmt: skip

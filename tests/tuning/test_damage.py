@@ -150,7 +150,7 @@ def no_ray(*_, **__):
 def begun(monkeypatch):
     """Begin a sweep or a search, up to where Ray would start; whether it came so far."""
     for module in (ablate, search):
-        monkeypatch.setattr(module, "executing", no_ray)
+        monkeypatch.setattr(module, "open_executor", no_ray)
 
     def begin(*words) -> bool:
         with pytest.raises((WouldBegin, SystemExit)) as ended:

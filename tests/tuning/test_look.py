@@ -24,7 +24,7 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.extra import ExtraEvaluations, lacking_looks
-from tune_calib.tuning.ray.look import LookTrainable
+from tune_calib.tuning.ray.extra import ExtraTrainable
 
 TRIALS = planned(
     {},
@@ -103,7 +103,7 @@ def _calibrated(trial, split):
 
 def carry_out(looks, out, store):
     for look in looks:
-        actor = LookTrainable({"work": look.config(), "run": run_of(out, store)})
+        actor = ExtraTrainable({"work": look.config(), "run": run_of(out, store)})
         drive(actor)
 
 

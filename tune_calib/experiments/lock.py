@@ -71,7 +71,7 @@ def write_lock(
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
     """Return each provenance of the trials of a folder, with the number of its trials."""
-    rows = read_table(folder, "trials", keep=set(_OF_TRIALS).__contains__).to_pylist()
+    rows = read_table(folder, "trials", columns=_OF_TRIALS).to_pylist()
     kinds: dict[str, dict[str, Any]] = {}
     for row in rows:
         own = {name: row.get(name) for name in _OF_TRIALS}

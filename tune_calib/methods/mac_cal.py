@@ -2,7 +2,7 @@
 
 There is no published code; the options name each reading of equations 8 to 13, and what is no
 option stands in docs/pages/readings.md#mac-cal. The default was chosen on ``select`` over several
-over-confident networks (``ablations/RESULTS.md``): masks zero the stored weights in place, and the
+over-confident networks (``docs/pages/results.md``): masks zero the stored weights in place, and the
 stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
 ``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static). In the
 formula U and V are the two layers, a the activation, M the masks, eta the learning rate.
@@ -35,7 +35,7 @@ from tune_calib.spec.slots.head import HeadSlot
 class MacCalParams(Params):
     """Hyper-parameters; which reading of the paper an option is, and what is known of it.
 
-    The numbers are of the record in ``ablations/RESULTS.md``: ECE on ``select``, mean over six
+    The numbers are of the record in ``docs/pages/results.md``: ECE on ``select``, mean over six
     over-confident networks on CIFAR-10, each reading at its best of five learning rates and
     five gammas.
     """

@@ -45,10 +45,9 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executing import executing
-from tune_calib.tuning.ray.executor import Resources, refuse_here
+from tune_calib.tuning.ray.executor import Resources, open_executor, refuse_here
+from tune_calib.tuning.ray.extra import ExtraTrial, execute_extra
 from tune_calib.tuning.ray.feed import execute, resources_of
-from tune_calib.tuning.ray.look import Look, execute_looks
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
 from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.site import Site
@@ -85,7 +84,7 @@ class Left:
     """
 
     plan: Plan
-    looks: list[Look]
+    looks: list[ExtraTrial]
 
     @property
     def trials(self) -> list[PlannedTrial]:
@@ -157,16 +156,16 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = lambda job: None
                 left = find_left()
             if left.is_nothing:
                 return []
-            with executing(site, needs, everywhere) as executor:
-                circumstances = site.circumstances(
+            with open_executor(site, needs, everywhere) as executor:
+                provenance = site.provenance(
                     manifest.sweep, job.ladder.name, job.asked.recipe_label, used,
                     digests=copies.digests,
                 )  # fmt: skip
                 title = "networks and heads"
-                crashed = execute(title, left.plan, executor, circumstances, site.gpus)
+                crashed = execute(title, left.plan, executor, provenance, site.gpus)
                 # Behind them: what is looked at is finished, and a trial never waits for a look.
                 looks = lacking_looks(look, sets, planned, site.out)
-                return crashed + execute_looks(looks, executor, circumstances, site.gpus)
+                return crashed + execute_extra(looks, executor, provenance, site.gpus)
 
 
 def _plugins(job: LadderJob, planned: list[PlannedTrial]) -> tuple[Plugin, ...]:

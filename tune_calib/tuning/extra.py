@@ -20,7 +20,7 @@ from tune_calib.spec.slots.data import DataSlot
 
 # Torch and Ray, which nobody needs to see that nothing is left to do.
 if TYPE_CHECKING:
-    from tune_calib.tuning.ray.look import Look
+    from tune_calib.tuning.ray.extra import ExtraTrial
 
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
 
@@ -50,7 +50,7 @@ class ExtraEvaluations:
 
 def lacking_looks(
     extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
-) -> "list[Look]":
+) -> "list[ExtraTrial]":
     """Return the extra evaluations that finished trials of a folder lack.
 
     A trial that was evaluated on a shift set with fewer draws, or with none, is evaluated again.
@@ -63,7 +63,7 @@ def lacking_looks(
     """
     if not sets and not extra.bootstrap:
         return []
-    from tune_calib.tuning.ray.look import in_looks
+    from tune_calib.tuning.ray.extra import group_extra_trials
 
     names = {"spec_hash", "status", *_TEST_COLUMNS}
     rows: list[dict[str, Any]] = read_table(out, "trials", keep=names.__contains__).to_pylist()
@@ -77,13 +77,13 @@ def lacking_looks(
     looks = []
     for name in sets:
         left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
-        looks += in_looks(left, name, extra.bootstrap)
+        looks += group_extra_trials(left, name, extra.bootstrap)
     if extra.bootstrap:
         table = read_table(out, "intervals", keep={"spec_hash", "resamples"}.__contains__)
         drawn = table.filter(pc.equal(table["resamples"], extra.bootstrap))["spec_hash"]
         hashes = set(drawn.to_pylist())
         left = [each for each in trials if each[0].spec.hash not in hashes]
-        looks += in_looks(left, None, extra.bootstrap)
+        looks += group_extra_trials(left, None, extra.bootstrap)
     # One network after the other: a Ray actor keeps open what they share.
     return sorted(looks, key=lambda look: look.trials[0][0].spec.network_id)
 

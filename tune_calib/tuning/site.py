@@ -10,7 +10,7 @@ from types import MappingProxyType
 from tune_calib.paths import AnyPath
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.plugins import Plugin
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Site:
         """Return how many trials run side by side on this machine; one without Ray."""
         return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
 
-    def circumstances(
+    def provenance(
         self,
         sweep: str,
         ladder: str,
@@ -55,10 +55,10 @@ class Site:
         used: Iterable[Plugin] = (),
         is_search: bool = False,
         digests: Mapping[str, str] = MappingProxyType({}),
-    ) -> Circumstances:
+    ) -> Provenance:
         """Build what every row of the run says about where and how it was computed."""
         # Workers stand in folders of their own: paths are absolute there.
-        return Circumstances(
+        return Provenance(
             out=str(self.out.resolve()),
             store=str(self.store.resolve()),
             data_root=str(self.data_root.resolve()) if self.data_root else None,

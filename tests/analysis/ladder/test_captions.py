@@ -18,7 +18,7 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import FLAGS, HEAD_BELOW
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 
 RIVALS = ("base", "variant", "variant", "variant")
 
@@ -114,7 +114,7 @@ def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_th
 
 
 def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
-    run = Circumstances(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
+    run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     slots = small_spec().model_dump(mode="json", exclude_none=True)
 
     def work(name, *specs):

@@ -22,7 +22,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 GOOD = """
@@ -316,7 +316,7 @@ def test_two_versions_never_share_images_in_the_cache(tmp_path):
 
 def test_a_worker_serves_one_version_after_the_other(tmp_path, trained):
     """The same process, reset, as Ray reuses its actors; and none after them."""
-    base = Circumstances(**run_of(tmp_path / "out", trained)).plain()
+    base = Provenance(**run_of(tmp_path / "out", trained)).plain()
     actor = None
     for index, plugin in enumerate([*two_versions(tmp_path), None]):
         plugins.use([plugin] if plugin else [])

@@ -13,7 +13,7 @@ from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.feed import PlanFeed
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.pool import MAX_FAILURES, Job
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
 
@@ -25,7 +25,7 @@ def feed(trained, tmp_path):
     planned = expand(LADDERS["mac_cal"], ResolvedRequest(given, Seeds((0, 1), (0,), False)))
     plan = make_plan(planned, set())
     assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
-    run = Circumstances(
+    run = Provenance(
         out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l"
     )
     return plan, PlanFeed(plan, run)
@@ -75,7 +75,7 @@ def test_a_trial_writes_no_row_into_a_folder_that_is_not_its_own(trained, tmp_pa
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "mine"}')
-    run = Circumstances(str(out), str(trained.root), sweep="mine", git_revision=None)
+    run = Provenance(str(out), str(trained.root), sweep="mine", git_revision=None)
     actor = trainable("mac_cal")({**slots, "run": run.plain()})
     out.rename(tmp_path / "moved")
     if now != "nothing":

@@ -16,7 +16,7 @@ from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import board, launch
 from tune_calib.tuning.ray.executor import OVER, Resources
 from tune_calib.tuning.ray.launch import fit, placement
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -58,7 +58,7 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
     scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
     feed = Numbers(there)
     kind = tune.with_resources(Counted, placement(Resources(1)))
-    errors = fit(asked, kind, Circumstances(str(tmp_path), "store"), feed, scheduler=scheduler)
+    errors = fit(asked, kind, Provenance(str(tmp_path), "store"), feed, scheduler=scheduler)
     assert sorted(feed.ended) == [False] * (there - 1) + [True]
     assert ["the second one" in str(error) for error in errors] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
@@ -86,7 +86,7 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = Circumstances(str(out), str(out / "store"), sweep="s")
+    run = Provenance(str(out), str(out / "store"), sweep="s")
     launch._Watcher(run).on_step_begin(0, [])
     out.rename(tmp_path / "moved")
     with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
@@ -119,7 +119,7 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_p
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = Circumstances(str(out), str(out / "store"), sweep="s")
+    run = Provenance(str(out), str(out / "store"), sweep="s")
     with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
         fit(1, tune.with_resources(Endless, placement(Resources(1))), run, Moved(out))
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]

@@ -28,9 +28,9 @@ def planned(*slots):
     return [PlannedTrial(spec, rung, f"rung {rung}") for rung, spec in enumerate(specs)]
 
 
-def run(folder, trials, store, **circumstances):
+def run(folder, trials, store, **provenance):
     """Carry some trials out, networks first."""
-    plan, given = make_plan(trials, set()), {**run_of(folder, store), **circumstances}
+    plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     for kind, work in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for each in work:
             actor = kind({"work": each.config(), "run": given})

@@ -20,7 +20,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
@@ -225,7 +225,7 @@ class ProcessPool:
     """In the place of Ray's actors: the same Trainable in this process, ended in any order."""
 
     def __init__(
-        self, run: Circumstances, chance: random.Random, dies_after: float = float("inf")
+        self, run: Provenance, chance: random.Random, dies_after: float = float("inf")
     ) -> None:
         self.run, self.chance, self.left = run, chance, dies_after
         self.jobs = []
@@ -249,7 +249,7 @@ def store(tmp_path_factory):
 
 
 def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given=GIVEN, order=0):
-    run = Circumstances(str(out), str(store.root), git_revision=None, is_search=True)
+    run = Provenance(str(out), str(store.root), git_revision=None, is_search=True)
     candidates = Candidates("mac_cal", ResolvedRequest(given))
     ledger = Ledger(out, candidates, ECE, study_in(out, given=given))
     ledger.read()
@@ -278,7 +278,7 @@ def test_a_search_reads_no_test_split(whole, store):
     assert not hasattr(bank, "test")
     assert set(bank.evaluated()) == {"select", "calib"}
     actor = NetworkTrainable.__new__(NetworkTrainable)
-    actor.circumstances = Circumstances("out", "store", is_search=True)
+    actor.provenance = Provenance("out", "store", is_search=True)
     with pytest.raises(ValueError, match="test split"):
         actor.test_split()
 

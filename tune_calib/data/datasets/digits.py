@@ -71,7 +71,7 @@ DATASETS.register(
                     "augment": "none",
                     "weight_decay": 1e-4,
                 },
-                # Chosen on select (ablations/RESULTS.md).
+                # Chosen on select (docs/pages/results.md).
                 "head": {"augment": "none", "batch_size": 16, "lr": 0.05},
             },
         ),

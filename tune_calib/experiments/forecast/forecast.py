@@ -14,7 +14,7 @@ from tune_calib.experiments.forecast.needs import Needs
 from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.look import Look
+from tune_calib.tuning.ray.extra import ExtraTrial
 
 STARTS, NETWORKS, HEADS = "starts of Ray", "networks", "heads"
 EVALUATION, LOOKS, REPORT = "evaluation", "closer looks", "report"
@@ -133,7 +133,7 @@ class Forecast:
         if spec.head is not None and not needs.is_search:
             self.head_bytes += rates.head_bytes(spec, spec.head)
 
-    def _add_look(self, look: Look, needs: Needs, rates: Rates) -> None:
+    def _add_look(self, look: ExtraTrial, needs: Needs, rates: Rates) -> None:
         spec, samples = look.trials[0][0].spec, rates.sizes(look.trials[0][0].spec.data).test
         if look.shift is not None and not look.shift.startswith("ood/"):
             samples *= len(SEVERITIES)

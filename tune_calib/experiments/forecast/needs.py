@@ -15,7 +15,7 @@ from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.extra import lacking_looks
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ray.executor import PART
-from tune_calib.tuning.ray.look import Look, in_looks
+from tune_calib.tuning.ray.extra import ExtraTrial, group_extra_trials
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.driver import refuse_asked, study_so_far
@@ -40,7 +40,9 @@ class Needs:
     populations: list[tuple[TrialSpec, list[HeadSlot]]] = field(default_factory=list)
     # Trials that are evaluated, and how many there are like each.
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
-    looks: list[Look] = field(default_factory=list)  # also at trials that are still to be done
+    looks: list[ExtraTrial] = field(
+        default_factory=list
+    )  # also at trials that are still to be done
     ray_trials: int = 0  # of networks, heads and post-hoc methods
     hours: float | None = None  # left of a budget in hours
     unseen: bool = False  # no look is counted: the files of its shift sets are not here
@@ -116,7 +118,7 @@ def _looks(
     planned: Sequence[PlannedTrial],
     left: Sequence[PlannedTrial],
     reused: Mapping[str, AnyPath],
-) -> list[Look] | None:
+) -> list[ExtraTrial] | None:
     """Return extra evaluations of trials that are done or left; None without the files."""
     try:
         sets = job.look.list_sets(planned[0].spec.data, job.site.data_root)
@@ -127,8 +129,10 @@ def _looks(
         there = [trial for trial in planned if reused.get(trial.spec.hash) == folder]
         looks += lacking_looks(job.look, sets, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
-    looks += [look for name in sets for look in in_looks(later, name)]
-    return looks + (in_looks(later, None, job.look.bootstrap) if job.look.bootstrap else [])
+    looks += [look for name in sets for look in group_extra_trials(later, name)]
+    return looks + (
+        group_extra_trials(later, None, job.look.bootstrap) if job.look.bootstrap else []
+    )
 
 
 def _of_search(job: SearchJob, hours: float | None) -> Needs:

@@ -213,7 +213,7 @@ class Rates:
         names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
         names += ["gpu", "device"]
         folders = sorted({path.parent for path in self.out.glob("*/trials")} | {self.out})
-        tables = [read_table(folder, "trials", keep=names.__contains__) for folder in folders]
+        tables = [read_table(folder, "trials", columns=names) for folder in folders]
         return [row for table in tables for row in table.to_pylist() if row["head"]]
 
     def evaluation_s(self, spec: TrialSpec, samples: int) -> float:

@@ -184,9 +184,7 @@ def _to_do(needs: Needs, trained: int | None) -> str:
 
 
 def _time(sums: Forecast) -> str:
-    parts = " + ".join(
-        f"{name} {format_duration(seconds)}" for name, seconds in sums.parts.items()
-    )
+    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in sums.parts.items())
     return f"about {format_duration(sums.whole)} = {parts}"
 
 

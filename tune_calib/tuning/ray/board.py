@@ -58,7 +58,7 @@ def tell(board: str, name: str) -> None:
     """From now on, let the driver know what this worker does.
 
     Args:
-        board: of the driver, as ``rows.Circumstances`` names it; empty where nobody looks.
+        board: of the driver, as ``rows.Provenance`` names it; empty where nobody looks.
         name: of the Ray trial.
     """
     if board:

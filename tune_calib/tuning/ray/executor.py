@@ -7,7 +7,7 @@ which executor it has, and does not import Ray.
 import contextlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -17,14 +17,16 @@ import torch
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.paths import environment, parse_path
 from tune_calib.progress import ProgressEvent
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.request import check_share
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.ray.plan import RayTrial
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.site import Site
 
 OVER = "FINISHED"
 """What a feed says at its end, as Ray's searchers do."""
@@ -121,7 +123,7 @@ class Executor(Protocol):
         self,
         feed: Feed,
         total: int,
-        circumstances: Circumstances,
+        provenance: Provenance,
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
@@ -131,7 +133,7 @@ class Executor(Protocol):
         Args:
             feed: gives the trials.
             total: how many, at most.
-            circumstances: what their rows say of where they are from.
+            provenance: what their rows say of where they are from.
             gpus: of each.
             at_once: side by side, at most; as many as there is room for unless given.
             halving: when a network is stopped.
@@ -143,7 +145,7 @@ class Executor(Protocol):
             RefusedError: one of them did, for all, or the folder was moved.
         """
 
-    def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> Pool:
+    def pool(self, size: int, resources: Resources, provenance: Provenance) -> Pool:
         """Return a pool of at most so many workers with some resources each."""
 
     def told(self, board: str, names: Sequence[str], /) -> Mapping[str, ProgressEvent]:
@@ -151,6 +153,26 @@ class Executor(Protocol):
 
     def forget(self, board: str, /) -> None:
         """Leave nothing behind of what trials said."""
+
+
+@contextlib.contextmanager
+def open_executor(
+    site: Site, needs: Sequence[Resources], everywhere: Mapping[str, str]
+) -> Iterator[Executor]:
+    """Start the executor of a run, with variables for all of its trials, while the block runs."""
+    if not site.uses_ray:
+        from tune_calib.tuning.ray.in_process import in_process
+
+        with in_process(everywhere) as executor:
+            tell_other_machine(site.out, site.address)
+            yield executor
+        return
+
+    from tune_calib.tuning.ray.launch import RayExecutor, ray_session
+
+    with ray_session(site.address, environment(site.out, site.store), needs, everywhere):
+        tell_other_machine(site.out, site.address)
+        yield RayExecutor()
 
 
 def refuse_here(
@@ -219,9 +241,9 @@ def refuse_unreachable(address: str) -> None:
         raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
 
 
-def configuration(circumstances: Circumstances, work: Mapping[str, Any]) -> dict[str, Any]:
+def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, Any]:
     """What a worker is given of a trial."""
-    return {"run": circumstances.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
+    return {"run": provenance.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
 
 
 def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:

@@ -9,8 +9,8 @@ from tune_calib.paths import parse_path
 from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import OVER, Executor, Resources, configuration, last_line
 from tune_calib.tuning.ray.plan import Plan, RayTrial
-from tune_calib.tuning.ray.progress import carried_out
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.progress import show_phase
+from tune_calib.tuning.ray.rows import Provenance
 
 
 class PlanFeed:
@@ -18,12 +18,12 @@ class PlanFeed:
 
     Args:
         plan: what to do.
-        circumstances: what its rows say of where they are from.
+        provenance: what its rows say of where they are from.
     """
 
-    def __init__(self, plan: Plan, circumstances: Circumstances) -> None:
-        self.circumstances = circumstances
-        self.store = Store(parse_path(circumstances.store))
+    def __init__(self, plan: Plan, provenance: Provenance) -> None:
+        self.provenance = provenance
+        self.store = Store(parse_path(provenance.store))
         self.ready = deque(plan.networks)
         self.waiting: dict[str, list[RayTrial]] = {}
         for population in plan.populations:
@@ -36,7 +36,7 @@ class PlanFeed:
             is_last = not any(trial.kind == "network" for trial in self.running.values())
             return OVER if is_last else None
         trial = self.running[trial_id] = self.ready.popleft()
-        return configuration(self.circumstances, trial.config())
+        return configuration(self.provenance, trial.config())
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -54,7 +54,7 @@ def resources_of(plan: Plan, gpus: float) -> list[Resources]:
 
 
 def execute(
-    title: str, plan: Plan, executor: Executor, circumstances: Circumstances, gpus: float
+    title: str, plan: Plan, executor: Executor, provenance: Provenance, gpus: float
 ) -> list[str]:
     """Run what a plan holds to its end.
 
@@ -62,7 +62,7 @@ def execute(
         title: shown with the progress.
         plan: what to do.
         executor: carries it out.
-        circumstances: what its rows say of where they are from.
+        provenance: what its rows say of where they are from.
         gpus: of each trial.
 
     Returns:
@@ -74,7 +74,7 @@ def execute(
     total = sum(len(each.trials) for each in ray_trials)
     heads = sum(len(population.trials) for population in plan.populations)
     kinds = {"networks": len(plan.networks), "heads": heads}
-    with carried_out(title, total, TRIALS, kinds, executor, circumstances.board):
-        feed = PlanFeed(plan, circumstances)
-        errors = executor.run(feed, len(ray_trials), circumstances, gpus)
+    with show_phase(title, total, TRIALS, kinds, executor, provenance.board):
+        feed = PlanFeed(plan, provenance)
+        errors = executor.run(feed, len(ray_trials), provenance, gpus)
     return [last_line(error) for error in errors]

@@ -69,12 +69,12 @@ class HeadTrainable(SpecTrainable):
 
     def _bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
-        wanted = (self.circumstances.store, self.circumstances.is_search, key)
+        wanted = (self.provenance.store, self.provenance.is_search, key)
         if getattr(self, "opened", None) == wanted:
             return self.bank  # its checksums were read once
         if not has_network(self.spec, self.store):
             self._train_network()
-        if self.circumstances.is_search:
+        if self.provenance.is_search:
             bank = ensure_development_bank(
                 self.spec, key, self.store, self.development, self.device
             )

@@ -31,7 +31,7 @@ from tune_calib.tuning.ray.executor import (
 )
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.progress import begun, crashed, ended, statuses_of
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.worker import Worker
 
@@ -51,7 +51,7 @@ class InProcess:
         self,
         feed: Feed,
         total: int,
-        circumstances: Circumstances,
+        provenance: Provenance,
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
@@ -67,12 +67,12 @@ class InProcess:
             result, error = self.carry_out(config)
             feed.on_trial_complete(number, result, error is not None)
             errors += [error] if error is not None else []
-        keep_tracebacks(errors, circumstances.out)
+        keep_tracebacks(errors, provenance.out)
         return errors
 
-    def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> "Queue":
+    def pool(self, size: int, resources: Resources, provenance: Provenance) -> "Queue":
         """As ``Executor.pool``; it has one worker, whatever its size."""
-        return Queue(self, circumstances)
+        return Queue(self, provenance)
 
     def told(self, board: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """What the trial that runs does."""
@@ -138,11 +138,11 @@ class Queue:
 
     Args:
         executor: carries them out.
-        circumstances: what their rows say of where they are from.
+        provenance: what their rows say of where they are from.
     """
 
-    def __init__(self, executor: InProcess, circumstances: Circumstances) -> None:
-        self._executor, self._circumstances = executor, circumstances
+    def __init__(self, executor: InProcess, provenance: Provenance) -> None:
+        self._executor, self._provenance = executor, provenance
         self._waiting: deque[RayTrial] = deque()
         self._errors: list[Exception] = []
 
@@ -153,11 +153,11 @@ class Queue:
     def wait(self) -> tuple[RayTrial, str | None]:
         """Carry out the next trial; also returns what it crashed of."""
         trial = self._waiting.popleft()
-        _, error = self._executor.carry_out(configuration(self._circumstances, trial.config()))
+        _, error = self._executor.carry_out(configuration(self._provenance, trial.config()))
         if error is None:
             return trial, None
         self._errors.append(error)
-        keep_tracebacks(self._errors, self._circumstances.out)
+        keep_tracebacks(self._errors, self._provenance.out)
         return trial, last_line(error)
 
 

@@ -37,7 +37,7 @@ from tune_calib.tuning.ray.executor import (
 )
 from tune_calib.tuning.ray.pool import MAX_FAILURES, Pool, raise_refused
 from tune_calib.tuning.ray.progress import begun, crashed, ended, statuses_of
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.stop import STOP_SIGNALS
 from tune_calib.tuning.ray.trainables import PlanTrainable
 
@@ -265,7 +265,7 @@ class _Fed(Searcher):
 class _Watcher(tune.Callback):
     """Tells screen and loggers what happens, and ends a run whose folder was moved."""
 
-    def __init__(self, run: Circumstances) -> None:
+    def __init__(self, run: Provenance) -> None:
         self.run, self._last = run, -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,7 +273,7 @@ class _Watcher(tune.Callback):
         return {}
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
-        """Look at the folder once a second: Ray steps more often."""
+        """ExtraTrial at the folder once a second: Ray steps more often."""
         if time.monotonic() - self._last >= 1:
             refuse_moved(parse_path(self.run.out), self.run.sweep)
             self._last = time.monotonic()
@@ -304,7 +304,7 @@ class RayExecutor:
         self,
         feed: Feed,
         total: int,
-        circumstances: Circumstances,
+        provenance: Provenance,
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
@@ -316,13 +316,13 @@ class RayExecutor:
         )
         scheduler = None if halving is None else _asha(halving)
         return fit(
-            total, kind, circumstances, feed, scheduler=scheduler, max_concurrent_trials=at_once
+            total, kind, provenance, feed, scheduler=scheduler, max_concurrent_trials=at_once
         )
 
-    def pool(self, size: int, resources: Resources, circumstances: Circumstances) -> Pool:
+    def pool(self, size: int, resources: Resources, provenance: Provenance) -> Pool:
         """As ``Executor.pool``."""
         report_progress("starting workers")
-        return Pool(size, resources, circumstances)
+        return Pool(size, resources, provenance)
 
     def told(self, board_name: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """As ``Executor.told``."""
@@ -345,7 +345,7 @@ def _asha(halving: Halving) -> ASHAScheduler:
     )
 
 
-def fit(total: int, kind: Any, run: Circumstances, feed: Feed, **tuning: Any) -> list[Exception]:
+def fit(total: int, kind: Any, run: Provenance, feed: Feed, **tuning: Any) -> list[Exception]:
     """Run Ray trials with reused actors.
 
     Args:
@@ -375,7 +375,7 @@ def fit(total: int, kind: Any, run: Circumstances, feed: Feed, **tuning: Any) ->
     return errors
 
 
-def _tuned(kind: Any, run: Circumstances, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
+def _tuned(kind: Any, run: Provenance, search_alg: Searcher, **tuning: Any) -> tune.ResultGrid:
     with tempfile.TemporaryDirectory() as scratch:
         tuner = tune.Tuner(
             kind,

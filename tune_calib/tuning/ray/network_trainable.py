@@ -65,14 +65,14 @@ class NetworkTrainable(SpecTrainable):
 
     def _epoch(self) -> dict[str, float] | None:
         run = self.network_run
-        if not self.circumstances.profile or len(run.history) != profiled_epoch(
+        if not self.provenance.profile or len(run.history) != profiled_epoch(
             self.spec.network.epochs
         ):
             return run.step()
         watch = Stopwatch()
         report = run.step(watch)
         if report is not None:
-            out = parse_path(self.circumstances.out)
+            out = parse_path(self.provenance.out)
             write_profile(out, self.spec, len(self.splits.train), watch.seconds)
         return report
 
@@ -134,7 +134,7 @@ class NetworkTrainable(SpecTrainable):
             return bank_logits(self._clean_bank(), self.device), regime_of_train(about)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
-        test = None if self.circumstances.is_search else self.test_split().to(self.device)
+        test = None if self.provenance.is_search else self.test_split().to(self.device)
         logits = network_logits(trained, info, self.splits, test)
         return logits, regime_of_train(about) or regime_of_images(trained, info, self.splits)
 
@@ -143,7 +143,7 @@ class NetworkTrainable(SpecTrainable):
         # Those of heads wait for this Ray trial, and would make the bank again.
         keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
         needs = (self.spec, key, self.store)
-        if self.circumstances.is_search:
+        if self.provenance.is_search:
             return ensure_development_bank(*needs, lambda: self.splits, self.device, key in keys)
         splits = lambda: (self.splits, self.test_split())  # noqa: E731
         return ensure_bank(*needs, splits, self.device, key in keys)

@@ -15,7 +15,7 @@ from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.network import Precision
-from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray import titles
 
 MAX_POPULATION = 32
 
@@ -28,13 +28,13 @@ class RayTrial:
         name: of its result files; made of the spec hashes, so equal work has an equal name.
         trials: what it carries out. A network trial may have none to evaluate.
         dependents: trials that need the network; told when it diverges.
-        told: its name, for people (``called``).
+        title: what people read (``titles``).
     """
 
     name: str
     trials: tuple[PlannedTrial, ...]
     dependents: tuple[PlannedTrial, ...] = ()
-    told: str = ""
+    title: str = ""
 
     @property
     def kind(self) -> str:
@@ -68,7 +68,7 @@ class RayTrial:
         """What travels to the worker, as plain JSON values."""
         return {
             "name": self.name,
-            "told": self.told or self.name,
+            "title": self.title or self.name,
             "kind": self.kind,
             "threads": self.threads,
             "trials": [plain(trial) for trial in self.trials],
@@ -110,11 +110,11 @@ def make_plan(
     before = [0, *itertools.accumulate(map(len, populations))]
     return Plan(
         networks=tuple(
-            _network_trial(key, trials, called.network(trials, number, len(networks)))
+            _network_trial(key, trials, titles.network(trials, number, len(networks)))
             for number, (key, trials) in enumerate(networks.items(), start=1)
         ),
         populations=tuple(
-            _population(trials, called.heads(trials, first, before[-1]))
+            _population(trials, titles.heads(trials, first, before[-1]))
             for trials, first in zip(populations, before, strict=False)
         ),
     )
@@ -152,15 +152,15 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
     return absent
 
 
-def _network_trial(network_id: str, trials: list[PlannedTrial], told: str) -> RayTrial:
+def _network_trial(network_id: str, trials: list[PlannedTrial], title: str) -> RayTrial:
     own = tuple(trial for trial in trials if trial.spec.head is None)
     # A network that only heads need has no spec of its own among the planned; it is trained
     # for the first of its dependents and leaves no row.
-    return RayTrial(f"network-{network_id}", own, tuple(trials), told)
+    return RayTrial(f"network-{network_id}", own, tuple(trials), title)
 
 
-def _population(trials: list[PlannedTrial], told: str) -> RayTrial:
-    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials), told=told)
+def _population(trials: list[PlannedTrial], title: str) -> RayTrial:
+    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials), title=title)
 
 
 def plain(trial: PlannedTrial) -> dict[str, Any]:

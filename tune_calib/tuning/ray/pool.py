@@ -14,7 +14,7 @@ from tune_calib.tuning.ray import board
 from tune_calib.tuning.ray.executor import Resources, configuration, keep_tracebacks, last_line
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.progress import begun, ended
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.worker import Worker
 
@@ -63,12 +63,12 @@ class Pool:
     Args:
         size: number of actors, >= 1; fewer where the cluster has no room.
         resources: of each.
-        circumstances: what its rows say of where they are from.
+        provenance: what its rows say of where they are from.
     """
 
-    def __init__(self, size: int, resources: Resources, circumstances: Circumstances) -> None:
+    def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
-        self._run = circumstances
+        self._run = provenance
         self._idle = [self._actor.remote() for _ in range(min(size, slots(resources)))]
         self._waiting: deque[Job] = deque()
         self._errors: list[Exception] = []

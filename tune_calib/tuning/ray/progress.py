@@ -10,7 +10,7 @@ from tune_calib.tuning.ray.executor import Executor
 
 
 @contextlib.contextmanager
-def carried_out(
+def show_phase(
     title: str, total: int, unit: str, kinds: Mapping[str, int], executor: Executor, board: str
 ) -> Iterator[None]:
     """Show Ray trials while the block carries them out.
@@ -42,7 +42,7 @@ def begun(work: Mapping[str, Any]) -> None:
     if (shown := current_tracker()) is not None:
         kind = str(work["kind"])
         weight = 1 if kind == "network" else len(work["trials"])
-        shown.start(work["name"], work["told"], f"{kind}s", weight)
+        shown.start(work["name"], work["title"], f"{kind}s", weight)
 
 
 def ended(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:

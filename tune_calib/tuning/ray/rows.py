@@ -48,7 +48,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 @dataclass(frozen=True)
-class Circumstances:
+class Provenance:
     """Where and how the trials of a sweep are carried out; changes no number but by ``device``.
 
     Attributes:
@@ -119,7 +119,7 @@ class TrialResult:
 def trial_row(
     trial: PlannedTrial,
     result: TrialResult,
-    circumstances: Circumstances,
+    provenance: Provenance,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The row of a trial in the ``trials`` table.
@@ -127,7 +127,7 @@ def trial_row(
     Args:
         trial: the planned trial.
         result: how it ended.
-        circumstances: what its rows say of where they are from.
+        provenance: what its rows say of where they are from.
         measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
             network was trained elsewhere, also that.
     """
@@ -136,8 +136,8 @@ def trial_row(
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
         "network_id": spec.network_id,
-        "sweep": circumstances.sweep,
-        "ladder": circumstances.ladder,
+        "sweep": provenance.sweep,
+        "ladder": provenance.ladder,
         "rung": trial.rung,
         "rung_label": trial.label,
         "data": data,
@@ -155,16 +155,16 @@ def trial_row(
         "message": result.message,
         "flags": result.flags,
         "epoch": result.epoch,
-        "peak_memory_bytes": _peak_memory(circumstances.device),
-        "device": circumstances.device,
+        "peak_memory_bytes": _peak_memory(provenance.device),
+        "device": provenance.device,
         "threads": torch.get_num_threads(),
         **machine(),
-        "versions": circumstances.versions,
-        "git_revision": circumstances.git_revision,
+        "versions": provenance.versions,
+        "git_revision": provenance.git_revision,
         "own_s": result.own_s,
-        "recipe": circumstances.recipe,
+        "recipe": provenance.recipe,
         "plugins": plugins_of(spec),
-        "data_digest": circumstances.digests.get(data),
+        "data_digest": provenance.digests.get(data),
         "numbers": NUMBERS,
         **measured,
         **(result.evaluation.metrics if result.evaluation else {}),

@@ -33,7 +33,7 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ray.rows import Circumstances, TrialResult, bin_rows, curve_rows, trial_row
+from tune_calib.tuning.ray.rows import Provenance, TrialResult, bin_rows, curve_rows, trial_row
 from tune_calib.tuning.resolve import resolve_files
 
 DONE = "done"
@@ -48,7 +48,7 @@ class SpecTrainable:
     Configuration of the harness: ``work`` (``plan.RayTrial.config`` and its name) and ``run``.
     Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
     its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
-    ``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Circumstances``).
+    ``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Provenance``).
 
     Args:
         config: of the first trial.
@@ -70,13 +70,13 @@ class SpecTrainable:
     def setup(self, config: dict[str, Any]) -> None:
         """Read the configuration; everything of an earlier trial is replaced."""
         self.started = time.monotonic()
-        self.circumstances = Circumstances(**config["run"])
+        self.provenance = Provenance(**config["run"])
         # Before anything is looked up; the process may have served a run with others.
-        plugins.use([*self.plugins, *(Plugin(**own) for own in self.circumstances.plugins)])
+        plugins.use([*self.plugins, *(Plugin(**own) for own in self.provenance.plugins)])
         work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
         self.name: str = work["name"]
-        self.device = torch.device(self.circumstances.device)
-        self.store = Store(parse_path(self.circumstances.store))
+        self.device = torch.device(self.provenance.device)
+        self.store = Store(parse_path(self.provenance.store))
         self.trials = [_trial(plain) for plain in work["trials"]]
         self.dependents = [_trial(plain) for plain in work.get("dependents", [])]
         require_environment(self.spec)
@@ -139,7 +139,7 @@ class SpecTrainable:
         """
         data = self.spec.data
         development = load_development(data, self._data_root(), self._cache())
-        of_driver = self.circumstances.digests.get(canonical_json(data), development.digest)
+        of_driver = self.provenance.digests.get(canonical_json(data), development.digest)
         if development.digest != of_driver:
             raise RefusedError(
                 f"{data.dataset}: `data_root` {self._data_root()} of this node "
@@ -150,12 +150,12 @@ class SpecTrainable:
 
     def test_split(self) -> Split:
         """The test split, for the evaluation at the end; a search may not open it."""
-        if self.circumstances.is_search:
+        if self.provenance.is_search:
             raise ValueError("a search tried to read the test split")
         return load_test(self.spec.data, self._data_root(), self._cache())
 
     def _data_root(self) -> Path | None:
-        return Path(self.circumstances.data_root) if self.circumstances.data_root else None
+        return Path(self.provenance.data_root) if self.provenance.data_root else None
 
     def _cache(self) -> Path:
         return self.store.images
@@ -164,7 +164,7 @@ class SpecTrainable:
         self, trial: PlannedTrial, result: TrialResult, trainer: PopulationTrainer | None, k: int
     ) -> None:
         """Keep the classifier of a trial that is done; a search has too many of them."""
-        if result.evaluation is not None and not self.circumstances.is_search:
+        if result.evaluation is not None and not self.provenance.is_search:
             tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
             keep(self.store, trial.spec, tensors, result.evaluation.metrics)
 
@@ -183,12 +183,12 @@ class SpecTrainable:
             **measured_otherwise,
         }
         tables: dict[TableName, list[dict[str, Any]]] = {
-            "trials": [trial_row(t, o, self.circumstances, measured) for t, o in results],
+            "trials": [trial_row(t, o, self.provenance, measured) for t, o in results],
             "curves": [row for t, o in results for row in curve_rows(t, o)],
             "bins": [row for t, o in results for row in bin_rows(t, o)],
         }
-        refuse_moved(parse_path(self.circumstances.out), self.circumstances.sweep)
-        write_results(parse_path(self.circumstances.out), self.name, tables, samples)
+        refuse_moved(parse_path(self.provenance.out), self.provenance.sweep)
+        write_results(parse_path(self.provenance.out), self.name, tables, samples)
 
 
 def _trial(plain: Mapping[str, Any]) -> PlannedTrial:

@@ -2,15 +2,15 @@
 
 from typing import Any
 
+from tune_calib.tuning.ray.extra import ExtraTrainable
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.look import LookTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.spec_trainable import SpecTrainable
 
 KINDS: dict[str, type[SpecTrainable]] = {
     "network": NetworkTrainable,
     "head": HeadTrainable,
-    "look": LookTrainable,
+    "look": ExtraTrainable,
 }
 """By the ``kind`` that a configuration's ``work`` asks for."""
 

@@ -18,12 +18,11 @@ from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executing import executing
-from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
+from tune_calib.tuning.ray.executor import Executor, Resources, open_executor, refuse_here
 from tune_calib.tuning.ray.feed import execute
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
-from tune_calib.tuning.ray.progress import carried_out
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.progress import show_phase
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.heads import search_heads
 from tune_calib.tuning.search.job import SearchJob, command_of_choice, job_of
@@ -112,7 +111,7 @@ def search(
             if ledger.study.finished() < planned:
                 refuse_here(job.site.address, needs, everywhere)
                 begin(job)
-                with executing(job.site, needs, everywhere) as executor:
+                with open_executor(job.site, needs, everywhere) as executor:
                     _run(job, ledger, planned, executor, manifest.search, copies)
                 planned = ledger.study.planned(asked)  # fewer where the space was at its end
             else:
@@ -180,7 +179,7 @@ def _run(
 ) -> None:
     question, baseline, gpus = job.question, ledger.candidates.baseline(), job.site.gpus
     name, used = f"search {question.method}", job.plugins()
-    circumstances = job.site.circumstances(
+    provenance = job.site.provenance(
         identity,
         name,
         question.asked.recipe_label,
@@ -189,21 +188,21 @@ def _run(
         digests=copies.digests,
     )
     plan = make_plan(baseline, set(ledger.rows))
-    execute("baseline", plan, executor, circumstances, gpus)
+    execute("baseline", plan, executor, provenance, gpus)
     ledger.read()
     _ = ledger.baseline  # refused here, before anything is asked
     left = (planned - ledger.study.finished()) * len(question.asked.seeds.pairs())
     kinds = {f"{'head' if ledger.candidates.kind == 'head' else 'network'}s": left}
-    with carried_out(name, planned, "suggestions", kinds, executor, circumstances.board):
-        _carry_out(job, ledger, planned, executor, circumstances)
+    with show_phase(name, planned, "suggestions", kinds, executor, provenance.board):
+        _carry_out(job, ledger, planned, executor, provenance)
 
 
 def _carry_out(
-    job: SearchJob, ledger: Ledger, planned: int, executor: Executor, circumstances: Circumstances
+    job: SearchJob, ledger: Ledger, planned: int, executor: Executor, provenance: Provenance
 ) -> None:
     question, gpus = job.question, job.site.gpus
     if ledger.candidates.kind == "head":
-        pool = executor.pool(job.at_once, Resources(HEAD_THREADS, gpus), circumstances)
+        pool = executor.pool(job.at_once, Resources(HEAD_THREADS, gpus), provenance)
         heads = question.population * len(question.asked.seeds.pairs())
         # Few enough for every actor to get a share of a batch, where that leaves populations
         # that are worth it; the numbers of a head do not depend on its population.
@@ -211,7 +210,7 @@ def _carry_out(
         search_heads(ledger, pool, planned, question.population, question.lag, largest)
     else:
         is_asha = question.scheduler == "asha"
-        search_networks(ledger, planned, executor, circumstances, gpus, job.at_once, is_asha)
+        search_networks(ledger, planned, executor, provenance, gpus, job.at_once, is_asha)
 
 
 def refuse_asked(job: SearchJob) -> None:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray import titles
 from tune_calib.tuning.ray.executor import Pool
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.ledger import Ledger
@@ -45,7 +45,7 @@ def search_heads(
 def _submit(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool, largest: int) -> None:
     left = ledger.to_start(s for s in batch if not s.is_finished)
     for population in make_plan(left, set(), largest).populations:
-        pool.submit(replace(population, told=called.suggestions(population.trials)))
+        pool.submit(replace(population, title=titles.suggestions(population.trials)))
 
 
 def _finish(batch: Sequence[Suggestion], ledger: Ledger, pool: Pool) -> None:

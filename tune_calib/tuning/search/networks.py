@@ -9,10 +9,10 @@ from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray import titles
 from tune_calib.tuning.ray.executor import OVER, Executor, Halving, configuration
 from tune_calib.tuning.ray.plan import RayTrial
-from tune_calib.tuning.ray.rows import Circumstances, TrialResult, curve_rows, trial_row
+from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.ledger import Ledger
 from tune_calib.tuning.search.study import Suggestion
 
@@ -25,13 +25,13 @@ class StudySearcher:
     Args:
         ledger: of the search.
         planned: number of suggestions.
-        circumstances: what its rows say of where they are from.
+        provenance: what its rows say of where they are from.
     """
 
-    def __init__(self, ledger: Ledger, planned: int, circumstances: Circumstances) -> None:
+    def __init__(self, ledger: Ledger, planned: int, provenance: Provenance) -> None:
         self.ledger = ledger
         self.planned = planned
-        self.circumstances = circumstances
+        self.provenance = provenance
         self.asked = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
@@ -44,7 +44,7 @@ class StudySearcher:
                 return OVER
             self._ask()
         self.running[trial_id] = self.queue.popleft()
-        return configuration(self.circumstances, self.running[trial_id].config())
+        return configuration(self.provenance, self.running[trial_id].config())
 
     def _ask(self) -> None:
         suggestion = self.ledger.study.suggestion(self.asked)
@@ -55,7 +55,7 @@ class StudySearcher:
         left = self.ledger.to_start([suggestion])
         # Of its own name: suggestions of a post-hoc method share their network.
         self.queue.extend(
-            RayTrial(f"network-{t.spec.hash}", (t,), told=called.suggestions([t])) for t in left
+            RayTrial(f"network-{t.spec.hash}", (t,), title=titles.suggestions([t])) for t in left
         )
         self.open.append(suggestion)
         self._settle()
@@ -73,7 +73,7 @@ class StudySearcher:
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
-        folder = Store(parse_path(self.circumstances.store)).folder(
+        folder = Store(parse_path(self.provenance.store)).folder(
             "checkpoints", planned.spec.network_id
         )
         try:
@@ -88,7 +88,7 @@ class StudySearcher:
         # Not of the driver, which did not train it.
         measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
         measured["threads"] = planned.spec.network.threads
-        rows = [trial_row(planned, stopped, self.circumstances, measured)]
+        rows = [trial_row(planned, stopped, self.provenance, measured)]
         tables: dict[TableName, list[dict[str, Any]]] = {
             "trials": rows,
             "curves": curve_rows(planned, stopped),
@@ -109,7 +109,7 @@ def search_networks(
     ledger: Ledger,
     planned: int,
     executor: Executor,
-    circumstances: Circumstances,
+    provenance: Provenance,
     gpus: float,
     at_once: int,
     asha: bool,
@@ -120,17 +120,17 @@ def search_networks(
         ledger: of the search.
         planned: number of suggestions.
         executor: carries them out.
-        circumstances: what its rows say of where they are from.
+        provenance: what its rows say of where they are from.
         gpus: of each trial.
         at_once: trials side by side; only one at a time repeats to the last digit.
         asha: stop trials that are behind at the same epoch.
     """
-    searcher = StudySearcher(ledger, planned, circumstances)
+    searcher = StudySearcher(ledger, planned, provenance)
     first = ledger.candidates.trials({}, 0)
     metric = ledger.objective.metrics[0]
     halving = Halving(
         column("select", metric), METRICS[metric].direction, first[0].spec.network.epochs
     )
     executor.run(
-        searcher, planned * len(first), circumstances, gpus, at_once, halving if asha else None
+        searcher, planned * len(first), provenance, gpus, at_once, halving if asha else None
     )

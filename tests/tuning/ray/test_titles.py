@@ -7,7 +7,7 @@ import pytest
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray import called
+from tune_calib.tuning.ray import titles
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.candidates import Candidates
 
@@ -21,23 +21,23 @@ SEEDS = {
 def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
     seeds, told = SEEDS[kind]
     plan = make_plan(expand(LADDERS["mac_cal"], ResolvedRequest(seeds=seeds).with_recipe()), set())
-    assert [network.told for network in plan.networks] == [
+    assert [network.title for network in plan.networks] == [
         "network 1 of 2: vanilla, seed 0", "network 2 of 2: vanilla, seed 1",
     ]  # fmt: skip
     total = sum(len(population.trials) for population in plan.populations)
     last = plan.populations[-1]
     first = total - len(last.trials) + 1
     numbers = str(total) if first == total else f"{first}-{total}"
-    assert last.told.startswith(f"head{'s' * (first < total)} {numbers} of {total}: + ")
-    assert last.told.endswith(told)
-    assert last.config()["told"] == last.told
+    assert last.title.startswith(f"head{'s' * (first < total)} {numbers} of {total}: + ")
+    assert last.title.endswith(told)
+    assert last.config()["title"] == last.title
 
 
 def test_a_network_that_heads_alone_need_is_called_by_its_method():
     planned = expand(build_comparison(["mac_cal"]), ResolvedRequest().with_recipe())
     heads = [trial for trial in planned if trial.spec.head is not None]
     (network,) = make_plan(heads, set()).networks
-    assert network.told == "network 1 of 1: ce, seed 0"
+    assert network.title == "network 1 of 1: ce, seed 0"
 
 
 @pytest.mark.parametrize(
@@ -53,4 +53,4 @@ def test_trials_of_a_search_are_called_by_their_suggestions(numbers, seeds, told
         "mac_cal", replace(ResolvedRequest(), seeds=Seeds.count(seeds, None, None))
     )
     trials = [trial for number in numbers for trial in candidates.trials({}, number)]
-    assert called.suggestions(trials) == told
+    assert titles.suggestions(trials) == told

@@ -21,12 +21,12 @@ from tune_calib.results.tables import write_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.progress.tracker import TRIALS
-from tune_calib.tuning.ray.called import rungs
 from tune_calib.tuning.ray.executor import OVER, Executor, configuration, last_line
 from tune_calib.tuning.ray.plan import plain
-from tune_calib.tuning.ray.progress import carried_out
-from tune_calib.tuning.ray.rows import Circumstances
+from tune_calib.tuning.ray.progress import show_phase
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable
+from tune_calib.tuning.ray.titles import rungs
 
 TOGETHER = 64
 """Trials of one Ray trial, at most: those of one network are looked at side by side too."""
@@ -35,7 +35,7 @@ Told = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Look:
+class ExtraTrial:
     """What one Ray trial does.
 
     Attributes:
@@ -75,7 +75,7 @@ class Look:
         return {
             "name": self.name,
             "kind": "look",
-            "told": f"{self.what}: {rungs([trial for trial, _ in self.trials])}",
+            "title": f"{self.what}: {rungs([trial for trial, _ in self.trials])}",
             "threads": self.threads,
             "trials": [plain(trial) for trial, _ in self.trials],
             "rows": [dict(told) for _, told in self.trials],
@@ -84,28 +84,28 @@ class Look:
         }
 
 
-def in_looks(
+def group_extra_trials(
     trials: Iterable[tuple[PlannedTrial, Told]], shift: str | None, resamples: int = 0
-) -> list[Look]:
+) -> list[ExtraTrial]:
     """Group trials by the features that they are looked at with."""
     groups: dict[str, list[tuple[PlannedTrial, Told]]] = {}
     for trial in trials:
         groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
     return [
-        Look(tuple(group[start : start + TOGETHER]), shift, resamples)
+        ExtraTrial(tuple(group[start : start + TOGETHER]), shift, resamples)
         for group in groups.values()
         for start in range(0, len(group), TOGETHER)
     ]
 
 
-class LookTrainable(SpecTrainable):
+class ExtraTrainable(SpecTrainable):
     """Carries out a look; the next one of the same network finds open what it needs."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Take up the network of the trials."""
         super().setup(config)
         self.work = config["work"]
-        key = (self.circumstances.store, shifted_bank_key(self.spec))
+        key = (self.provenance.store, shifted_bank_key(self.spec))
         if getattr(self, "looks_at", None) != key:
             self.looker = Looker(self.spec, self.store, self._data_root(), self.device)
             self.looks_at = key
@@ -114,7 +114,7 @@ class LookTrainable(SpecTrainable):
         return self.spec.network.threads
 
     def step(self) -> dict[str, Any]:
-        """Look at every trial, and write what is found."""
+        """ExtraTrial at every trial, and write what is found."""
         rows = []
         for number, (trial, told) in enumerate(zip(self.trials, self.work["rows"], strict=True)):
             report_progress("looking at it", number, len(self.trials))
@@ -125,24 +125,24 @@ class LookTrainable(SpecTrainable):
                 rows += self.looker.rows_on(self.work["shift"], trial.spec, self.work["resamples"])
         table: TableName = "intervals" if self.work["shift"] is None else "shifts"
         if rows:
-            out = parse_path(self.circumstances.out)
-            refuse_moved(out, self.circumstances.sweep)
+            out = parse_path(self.provenance.out)
+            refuse_moved(out, self.provenance.sweep)
             write_table(out, table, self.name, pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}
 
 
-class LookFeed:
+class ExtraFeed:
     """Hands out looks in their order: those of one network follow each other."""
 
-    def __init__(self, looks: Sequence[Look], circumstances: Circumstances) -> None:
+    def __init__(self, looks: Sequence[ExtraTrial], provenance: Provenance) -> None:
         self.left = deque(looks)
-        self.circumstances = circumstances
+        self.provenance = provenance
 
     def suggest(self, trial_id: str) -> Any:
         """The next look."""
         if not self.left:
             return OVER
-        return configuration(self.circumstances, self.left.popleft().config())
+        return configuration(self.provenance, self.left.popleft().config())
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -150,15 +150,15 @@ class LookFeed:
         """No look waits for another."""
 
 
-def execute_looks(
-    looks: Sequence[Look], executor: Executor, circumstances: Circumstances, gpus: float
+def execute_extra(
+    looks: Sequence[ExtraTrial], executor: Executor, provenance: Provenance, gpus: float
 ) -> list[str]:
     """Carry looks out.
 
     Args:
         looks: what to do.
         executor: carries them out.
-        circumstances: of the run.
+        provenance: of the run.
         gpus: of each trial.
 
     Returns:
@@ -166,9 +166,9 @@ def execute_looks(
     """
     if not looks:
         return []
-    feed = LookFeed(looks, circumstances)
+    feed = ExtraFeed(looks, provenance)
     total = sum(len(look.trials) for look in looks)
     kinds = {"looks": total}
-    with carried_out("closer look", total, TRIALS, kinds, executor, circumstances.board):
-        errors = executor.run(feed, len(looks), circumstances, gpus)
+    with show_phase("closer look", total, TRIALS, kinds, executor, provenance.board):
+        errors = executor.run(feed, len(looks), provenance, gpus)
     return [last_line(error) for error in errors]
