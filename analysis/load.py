@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import pandas as pd
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from analysis.shifts import Floats, read_draws, read_shifts
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import no_sweep, sweep_of
+from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import BASE, column
@@ -23,11 +23,9 @@ _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
     "posthoc_method",
+    "*train/accuracy", "*test/accuracy", "*test/confidence_gap", "*test/confidence_gap_se",
 }  # fmt: skip
 _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions")
-_OF_REGIME = (
-    "train/accuracy", "test/accuracy", "test/confidence_gap", "test/confidence_gap_se",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +77,8 @@ class Sweep:
 
         Columns lower, upper, se, resamples. Of a trial with several the one of most draws counts.
         """
-        found = read_table(self.out, "intervals", keep=lambda name: name != "draws")
+        names = ["spec_hash", "split", "metric", "lower", "upper", "se", "resamples"]
+        found = read_table(self.out, "intervals", columns=names)
         rows: pd.DataFrame = found.to_pandas()
         rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")
         key = ["spec_hash", "metric"]
@@ -196,12 +195,10 @@ def load(out: AnyPath, metric: str | None = None) -> Sweep:
         UserError: the folder holds no sweep, or a file of it is damaged; damaged curves or bins
             raise when they are first read.
     """
-    manifest = sweep_of(out)
-    if manifest is None:
-        raise no_sweep(out)
-    keep = None if metric is None else partial(_is_needed, metric)
+    manifest = read_sweep_manifest(out)
+    columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
     # The long texts as categories: what repeats is held once, and copies of rows share it.
-    found = read_table(out, "trials", keep=keep, encoded=_LONG_TEXTS)
+    found = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS)
     # The manifest decides what the sweep is: other rows of the folder enter no mean.
     planned = pa.array([entry.spec_hash for entry in manifest.planned], pa.string())
     found = found.filter(pc.is_in(found["spec_hash"], planned))
@@ -240,11 +237,6 @@ def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
     is_head = trials.reindex(columns=["head_method"])["head_method"].notna()
     is_below: pd.Series[bool] = is_head & (lost > BELOW) & (lost > noise)
     return is_below
-
-
-def _is_needed(metric: str, name: str) -> bool:
-    is_of_regime = name.removeprefix(f"{BASE}/") in _OF_REGIME
-    return name in _LEAST or is_of_regime or name.endswith(f"/{metric}")
 
 
 def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:

@@ -48,7 +48,7 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
     Raises:
         DamagedFileError: a file is half-written or foreign.
     """
-    long: pd.DataFrame = read_table(out, "shifts", keep=_KEPT.__contains__).to_pandas()
+    long: pd.DataFrame = read_table(out, "shifts", columns=_KEPT).to_pandas()
     if metric is not None:
         long = long[long["metric"] == metric]
     if long.empty:

@@ -15,7 +15,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import files, parse_path
+from tune_calib.paths import fetch_files, parse_path
 from tune_calib.results.tables import read_table, write_results
 
 ROW = {"schema_version": 1, "spec_hash": "a", "status": "done"}
@@ -77,7 +77,7 @@ def test_a_remote_folder_is_listed_and_matched(folder):
 def test_results_come_back_and_are_fetched_once(folder):
     write_results(folder, "one", {"trials": [ROW]})
     assert read_table(folder, "trials").num_rows == 1
-    ((_, copy),) = files(folder / "trials", "*.parquet")
+    ((_, copy),) = fetch_files(folder / "trials", "*.parquet")
     before = copy.stat().st_mtime_ns
     assert read_table(folder, "trials", "one").num_rows == 1
     assert copy.stat().st_mtime_ns == before

@@ -259,7 +259,7 @@ def is_writable(folder: Path) -> bool:
     return all(os.access(path, os.W_OK | os.X_OK) for path in (there, *inside))
 
 
-def files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
+def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
     """Return matching files of a folder by name, each with its local path."""
     if isinstance(folder, RemotePath):
         return list(folder.fetched(pattern))

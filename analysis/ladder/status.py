@@ -6,7 +6,7 @@ from analysis.tables.table import Table
 from analysis.text import Cell, cell
 from tune_calib.console import Text
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import LOST, no_sweep, sweep_of
+from tune_calib.results.folders import LOST, read_sweep_manifest
 from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import STATUSES
@@ -21,16 +21,14 @@ def sweep_status(out: AnyPath) -> str:
     Raises:
         UserError: the folder holds no sweep, or a file of it is damaged.
     """
-    manifest = sweep_of(out)
-    if manifest is None:
-        raise no_sweep(out)
+    manifest = read_sweep_manifest(out)
     lost = [LOST] if manifest.is_lost else []
     return Text([status_table(out, manifest), *lost, f"continue with: {manifest.command}"])
 
 
 def status_table(out: AnyPath, manifest: SweepManifest) -> Table:
     """Count the planned trials of each rung by status; the caption has the totals."""
-    rows = read_table(out, "trials", keep=lambda name: name in ("spec_hash", "status"))
+    rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}
     for key, status in zip(rows["spec_hash"].to_pylist(), rows["status"].to_pylist(), strict=True):
         # A trial that was run again has two rows.

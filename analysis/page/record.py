@@ -22,10 +22,10 @@ def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
     same report again does not need.
     """
     # Before anything is read: what is added meanwhile is then new to the next report.
-    results, program = contents.of_folder(out), contents.of_program()
+    results, program = contents.digest_folder(out), contents.digest_program()
     made_of = None
     if results is not None and program is not None:
-        made_of = contents.of_texts(
+        made_of = contents.digest_texts(
             program, json.dumps([sorted(results.items()), *options, str(out)])
         )
     with folder_to_fill(out) as folder:
@@ -34,7 +34,7 @@ def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
             return text
         text, files = write(folder)
         if made_of is not None and files:
-            whole = {name: contents.of_file(folder / name) for name in files}
+            whole = {name: contents.digest_file(folder / name) for name in files}
             record = ReportRecord(
                 version=VERSION, made_of=made_of, text=to_plain(text), files=whole
             )
@@ -50,5 +50,7 @@ def _read_text(folder: Path, made_of: str | None) -> Text | None:
         return None
     if record.made_of != made_of:
         return None
-    is_whole = all(own and contents.of_file(folder / n) == own for n, own in record.files.items())
+    is_whole = all(
+        own and contents.digest_file(folder / n) == own for n, own in record.files.items()
+    )
     return from_plain(record.text) if is_whole else None

@@ -34,7 +34,7 @@ from tune_calib.results.selection import (
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
-    of_reads,
+    describe_reads,
 )
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import format_setting
@@ -156,7 +156,7 @@ def _troubles(search: SearchResults) -> list[str]:
     if search.reads is None:
         lines.append(f"{SEARCH_EVALUATED} is damaged: how often test was read is not known")
     elif search.reads:
-        lines.append(of_reads(search.reads))
+        lines.append(describe_reads(search.reads))
     return [*lines, *search.remarks()]
 
 
@@ -167,7 +167,7 @@ def _evaluation(search: SearchResults) -> Section:
         DamagedFileError: a file of it is half-written or foreign.
     """
     sweep = load(search.out / EVALUATION)
-    texts = [f"{capital(of_reads(search.reads))}."] if search.reads else []
+    texts = [f"{capital(describe_reads(search.reads))}."] if search.reads else []
     trials = search.trials
     specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
     believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}

@@ -12,9 +12,9 @@ from analysis.search.sensitivity import trials_of
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import search_of
-from tune_calib.results.manifests import Look, SearchEvaluated, SearchManifest, SearchOutcome
-from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
+from tune_calib.results.folders import read_search_manifest
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest, SearchOutcome
+from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
 from tune_calib.text import nearest
@@ -69,7 +69,7 @@ class SearchResults:
         return [one.command for one in told]
 
     @property
-    def reads(self) -> list[Look] | None:
+    def reads(self) -> list[ReadRecord] | None:
         """Each look at the test split with its number of seeds; versions before told of none.
 
         None if the file that tells of them is damaged.
@@ -91,7 +91,7 @@ class SearchResults:
             return lines
         means = (self.table(metric).set_index("number")["mean"] for metric in self.metrics)
         choice = {m: mean[self.chosen] for m, mean in zip(self.metrics, means, strict=True)}
-        return [*lines, *of_choice(self.metrics, self.outcome.baseline, choice)]
+        return [*lines, *describe_no_gain(self.metrics, self.outcome.baseline, choice)]
 
     @property
     def settings(self) -> list[str]:
@@ -258,7 +258,7 @@ def is_complete(out: AnyPath) -> bool:
     Raises:
         UserError: the folder holds no search, or its manifest is damaged.
     """
-    asked = search_of(out).trials
+    asked = read_search_manifest(out).trials
     try:
         outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
@@ -276,7 +276,7 @@ def load_search(out: AnyPath) -> SearchResults:
     Raises:
         UserError: the folder holds no search or no result, or a file of it is damaged.
     """
-    manifest = search_of(out)
+    manifest = read_search_manifest(out)
     if not (out / SEARCH_OUTCOME).exists():
         raise UserError(f"{out} holds no {SEARCH_OUTCOME}; first: tune-calib report {out}")
     try:

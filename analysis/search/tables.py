@@ -23,7 +23,7 @@ from analysis.text import (
     significant_cell,
     unit_cell,
 )
-from tune_calib.results.selection import Row, seen
+from tune_calib.results.selection import Row, measure_optimism
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
 
@@ -191,7 +191,7 @@ def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
         metrics: that were searched for.
     """
     rows = []
-    for each in seen(trials, believed, metrics):
+    for each in measure_optimism(trials, believed, metrics):
         own = [row for row in trials if row["rung_label"] == each.label]
         flags = [row.get("flags") for row in [*believed[each.label], *own]]
         spread = stdev(each.test) if len(each.test) > 1 else nan
@@ -201,7 +201,7 @@ def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
             unit_cell(each.metric, each.searched),
             unit_cell(each.metric, each.fresh),
             unit_cell(each.metric, fmean(each.test), spread),
-            unit_cell(each.metric, each.optimism),
+            unit_cell(each.metric, each.value),
         ])  # fmt: skip
     heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     return table_of(heads, rows)

@@ -8,7 +8,7 @@ import pytest
 from tests import fake_results
 from tests.support import each, job_in
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
 from tune_calib.results.tables import write_results
 from tune_calib.spec.ladder import LADDERS, expand
@@ -139,7 +139,7 @@ def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, t
     question = Question(method, ResolvedRequest(), Objective(("ece",), 0.01))
     job = SearchJob(question, 4, Site(tmp_path, tmp_path / "store"))
     choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any")
-    asked = _job(job, choice, [Look(seeds=2, command="again")], "again", None)
+    asked = _job(job, choice, [ReadRecord(seeds=2, command="again")], "again", None)
     planned = asked.planned()
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)

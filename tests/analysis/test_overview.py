@@ -10,7 +10,7 @@ from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from tests import fake_results
 from tests.support import Reader
-from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE, CHOSEN, DEFAULTS, EVALUATION
 from tune_calib.results.tables import read_table, write_results
 
@@ -78,7 +78,7 @@ def evaluated(folder, chosen):
         select = {"select/ece": 0.05, "select/accuracy": 0.9}
         row = {**row, **select, "rung_label": label, "test/ece": 0.09, "test/accuracy": 0.9}
         write_results(folder / EVALUATION, path.stem, {"trials": [row]})
-    told = {"trial": chosen, "settings": {}, "rule": "least ECE", "reads": [Look(seeds=2)]}
+    told = {"trial": chosen, "settings": {}, "rule": "least ECE", "reads": [ReadRecord(seeds=2)]}
     SearchEvaluated(version=VERSION, **told).write(folder)
 
 

@@ -74,7 +74,7 @@ def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
     assert [set(read[name].to_pylist()) for name in NEW] == [
         {None, value} if mixed else {None} for value in machine().values()
     ]
-    assert read_table(tmp_path, "trials", keep=lambda name: name == "gpu").column_names == ["gpu"]
+    assert read_table(tmp_path, "trials", columns=["gpu"]).column_names == ["gpu"]
     tell_other_machine(tmp_path, None)
 
 

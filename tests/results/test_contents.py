@@ -9,7 +9,7 @@ from tune_calib.results import contents
 
 def test_the_digest_of_the_program_is_of_all_its_sources(monkeypatch):
     read = []
-    monkeypatch.setattr(contents, "of_file", lambda path: read.append(path) or "x")
+    monkeypatch.setattr(contents, "digest_file", lambda path: read.append(path) or "x")
     contents._of_sources.__wrapped__()
     for package, file in ((tune_calib, "results/contents.py"), (analysis, "style.py")):
         assert Path(package.__file__).parent / file in read

@@ -9,10 +9,10 @@ import pytest
 from tests import fake_results
 from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.results.folders import sweep_of
+from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import (
     ForeignFileError,
-    Look,
+    ReadRecord,
     SearchEvaluated,
     SearchManifest,
     SearchOutcome,
@@ -34,7 +34,7 @@ def out(tmp_path):
     """A folder with each of the files."""
     fake_results.write(tmp_path)
     fake_results.write_search(tmp_path, [fake_results.DEFAULTS], [0.07])
-    looks = [Look(seeds=2, command="it")]
+    looks = [ReadRecord(seeds=2, command="it")]
     SearchEvaluated(version=1, trial=0, settings={}, rule="best", reads=looks).write(tmp_path)
     return tmp_path
 
@@ -94,7 +94,7 @@ def test_what_the_rows_tell_is_never_written_as_if_it_was_lost(out):
     (out / SearchManifest.file_name).unlink()
     (out / SearchOutcome.file_name).unlink()
     (out / "trials" / "all.parquet").unlink()  # of the search
-    found = sweep_of(out)
+    found = find_sweep_manifest(out)
     assert found.is_lost
     found.write(out)
     assert "is_lost" not in content(SweepManifest, out)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.common import result, run, start, wait_until
 from tests.support import cli
-from tune_calib.paths import files, parse_path
+from tune_calib.paths import fetch_files, parse_path
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 
@@ -47,7 +47,7 @@ def refused(*arguments):
 
 def versions(out):
     """Result files; a copy is named after the version of its file."""
-    return {path.url: copy.name for path, copy in files(out / "trials", "*.parquet")}
+    return {path.url: copy.name for path, copy in fetch_files(out / "trials", "*.parquet")}
 
 
 def in_the_middle_of_a_network(out, store):
@@ -55,7 +55,7 @@ def in_the_middle_of_a_network(out, store):
 
 
 def between_heads(out, store):
-    return bool(files(out / "trials", "heads-*.parquet"))
+    return bool(fetch_files(out / "trials", "heads-*.parquet"))
 
 
 @pytest.mark.parametrize("moment", [in_the_middle_of_a_network, between_heads])

@@ -13,7 +13,7 @@ from tests.support import DAMAGE, damaged, each
 from tune_calib.cli import main
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
-from tune_calib.results.folders import sweep_of
+from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
@@ -357,4 +357,4 @@ def test_a_lost_sweep_manifest_tells_paired_seeds_from_crossed_ones(seeds, is_pa
         name = f"{network}{head}"
         own = {"spec_hash": name * 8, "network_seed": network, "head_seed": head}
         write_results(tmp_path, name, {"trials": [{**row, **own}]})
-    assert sweep_of(tmp_path).paired_seeds is is_paired
+    assert find_sweep_manifest(tmp_path).paired_seeds is is_paired

@@ -26,8 +26,8 @@ from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import entries, is_search
-from tune_calib.results.plugin_folders import describe_unloaded, records_of
+from tune_calib.results.folders import find_entries, is_search
+from tune_calib.results.plugin_folders import describe_unloaded, read_records
 from tune_calib.spec import plugins
 from tune_calib.spec.resolved import ResolvedRequest
 
@@ -347,7 +347,7 @@ def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | 
     Raises:
         UserError: it holds no results.
     """
-    if below := entries(out):
+    if below := find_entries(out):
         found: dict[str, Any] = {each.name: opened(each, study_storage) for each in below}
         return OpenSweepFile(out, found)
     if is_search(out):
@@ -360,7 +360,7 @@ def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | 
 def _known(out: AnyPath) -> Iterator[None]:
     """Load the plug-ins behind a folder that this process ran before; warn of the others."""
     with plugins.restored():
-        plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in records_of(out))])
+        plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in read_records(out))])
         if note := describe_unloaded(out):
             warnings.warn(f"{note} (in Python: tune_calib.plugins.load)", stacklevel=4)
         yield

@@ -12,7 +12,7 @@ from tune_calib.cli.request import complete, option_of
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError, as_option
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import entries, refuse_empty
+from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import CRASHES
@@ -131,7 +131,7 @@ def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
         UserError: The folder holds no results, or one of its plug-ins has changed.
     """
     folder = parse_path(out)
-    if not entries(folder):
+    if not find_entries(folder):
         refuse_empty(folder)
     if runs_plugins:
         require_loaded(folder)
@@ -160,7 +160,7 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
             return as_option(shown(describe(one)))
 
     with damage_in_one_line(str(folder)):
-        below = entries(folder)
+        below = find_entries(folder)
     if not below:
         echo(described(folder))
     refused = 0
@@ -180,7 +180,7 @@ def write_overview(folder: AnyPath) -> list[str]:
     Returns:
         The line that says where the page is.
     """
-    below = entries(folder)
+    below = find_entries(folder)
     if not below:
         return []
 

@@ -27,7 +27,7 @@ from tune_calib.console import echo
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import entries, is_search, search_of
+from tune_calib.results.folders import find_entries, is_search, read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import metrics_of_trials, rankable_metrics
 
@@ -149,7 +149,7 @@ def as_trials_ran(
     from tune_calib.results.tables import read_table
     from tune_calib.tuning.progress.screen import screen
 
-    slots = read_table(folder, "trials", keep=lambda name: name == "network")["network"].to_pylist()
+    slots = read_table(folder, "trials", columns=["network"])["network"].to_pylist()
     if is_portable_process() or not any(json.loads(each).get("portable") for each in slots if each):
         return False
     typed = {"--store": store, "--data-root": data_root, **options}
@@ -221,7 +221,7 @@ def export(
         tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
     """
     folder = open_folder(out, runs_plugins=True)
-    if below := entries(folder):
+    if below := find_entries(folder):
         raise UserError(f"{out} holds {len(below)} entries; name one of them, e.g. {below[0]}")
     command = ["export", out, file, *(["--onnx"] if onnx else [])]
     if as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best}):
@@ -230,7 +230,7 @@ def export(
     from tune_calib.library.export import Wanted
     from tune_calib.library.export import export as write
 
-    named = search_of(folder).store if is_search(folder) and store is None else store
+    named = read_search_manifest(folder).store if is_search(folder) and store is None else store
     artifacts = parse_path(named) if named else folder / "store"
     echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
 

@@ -17,7 +17,7 @@ from tune_calib.cli.request import with_request
 from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import search_of
+from tune_calib.results.folders import read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.request import EvaluateRequest, ResumeRequest, SearchRequest, format_command
 from tune_calib.spec.resolve import resolve_search
@@ -100,7 +100,7 @@ def resume_command(request: EvaluateRequest) -> str:
 def _open_search(out: str) -> AnyPath:
     """Return the folder of a search; another one is refused before slow imports."""
     folder = parse_path(out)
-    search_of(folder)
+    read_search_manifest(folder)
     return folder
 
 

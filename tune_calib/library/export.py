@@ -22,7 +22,7 @@ from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
 from tune_calib.library.files import files_of, refuse_there
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import is_search, sweep_of
+from tune_calib.results.folders import find_sweep_manifest, is_search
 from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
@@ -218,7 +218,7 @@ def _of_search(out: AnyPath) -> Row:
 
 def _evaluated(evaluation: AnyPath) -> Row | None:
     """The choice of a search as it was evaluated; None where it is not, or not yet."""
-    manifest = sweep_of(evaluation)
+    manifest = find_sweep_manifest(evaluation)
     if manifest is None:
         return None
     # By what was asked and not by what is done: of an evaluation that was broken off, the baseline

@@ -24,7 +24,7 @@ _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
 _NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES, JOURNAL}
 
 
-def of_folder(folder: AnyPath) -> dict[str, str] | None:
+def digest_folder(folder: AnyPath) -> dict[str, str] | None:
     """SHA-256 of every file of results below a folder, by relative name.
 
     Returns:
@@ -39,11 +39,11 @@ def of_folder(folder: AnyPath) -> dict[str, str] | None:
         if any((Path(parent) / name).is_symlink() for name in folders):
             return None
         paths = [Path(parent) / name for name in sorted(names) if _is_told(name, _NOT_FILES)]
-        found |= {path.relative_to(folder).as_posix(): of_file(path) for path in paths}
+        found |= {path.relative_to(folder).as_posix(): digest_file(path) for path in paths}
     return found
 
 
-def of_file(path: Path) -> str:
+def digest_file(path: Path) -> str:
     """SHA-256 of a file; empty where it cannot be read."""
     try:
         if not path.is_file():  # a pipe or a device might have no end
@@ -54,7 +54,7 @@ def of_file(path: Path) -> str:
         return ""
 
 
-def of_texts(*texts: str) -> str:
+def digest_texts(*texts: str) -> str:
     """SHA-256 of some texts, each told from the next."""
     digest = hashlib.sha256()
     for text in texts:
@@ -62,7 +62,7 @@ def of_texts(*texts: str) -> str:
     return digest.hexdigest()
 
 
-def of_program() -> str | None:
+def digest_program() -> str | None:
     """SHA-256 of all that turns results into numbers: the program, libraries, plug-ins in use.
 
     Returns:
@@ -75,7 +75,7 @@ def of_program() -> str | None:
     sites = [Path(place) for place in sys.path if place.endswith("-packages")]
     libraries = {path.name for site in sites for path in site.glob("*.dist-info")}
     used = sorted(plugin.content for plugin in plugins.in_use())
-    return of_texts(sys.version, _of_sources(), *sorted(libraries), *used)
+    return digest_texts(sys.version, _of_sources(), *sorted(libraries), *used)
 
 
 def are_sources_current() -> bool:
@@ -89,8 +89,10 @@ def _is_told(name: str, others: set[str]) -> bool:
 
 @cache
 def _of_sources() -> str:
-    texts = [text for path in _sources() for text in (str(path.relative_to(_ROOT)), of_file(path))]
-    return of_texts(*texts)
+    texts = [
+        text for path in _sources() for text in (str(path.relative_to(_ROOT)), digest_file(path))
+    ]
+    return digest_texts(*texts)
 
 
 _ROOT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from tune_calib.text import mask_urls
 LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
 
 
-def sweep_of(out: AnyPath) -> SweepManifest | None:
+def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
     """What ``sweep.json`` says of a folder, or where it is lost, what the rows say of it.
 
     Returns:
@@ -67,14 +67,21 @@ def is_finished(out: AnyPath, command: str) -> bool:
         return False
     if not manifest.program or manifest.command != mask_urls(command):
         return False
-    if manifest.program != contents.of_program():
+    if manifest.program != contents.digest_program():
         return False
-    rows = read_table(out, "trials", keep={"spec_hash"}.__contains__)
+    rows = read_table(out, "trials", columns=["spec_hash"])
     return {trial.spec_hash for trial in manifest.planned} <= set(rows["spec_hash"].to_pylist())
 
 
-def no_sweep(out: AnyPath) -> UserError:
-    """The error of a folder of which ``sweep_of`` knows nothing."""
+def read_sweep_manifest(out: AnyPath) -> SweepManifest:
+    """Do as ``find_sweep_manifest``, and refuse a folder of which that knows nothing."""
+    manifest = find_sweep_manifest(out)
+    if manifest is None:
+        raise _refuse_without_sweep(out)
+    return manifest
+
+
+def _refuse_without_sweep(out: AnyPath) -> UserError:
     path = out / SWEEP_MANIFEST
     if path.exists():
         return UserError(
@@ -90,7 +97,7 @@ def refuse_empty(out: AnyPath) -> None:
         UserError: it does not.
     """
     if not is_search(out) and not (out / SWEEP_MANIFEST).exists() and not _has_rows(out):
-        raise no_sweep(out)
+        raise _refuse_without_sweep(out)
 
 
 def _has_rows(out: AnyPath) -> bool:
@@ -98,7 +105,7 @@ def _has_rows(out: AnyPath) -> bool:
     return next(iter(out.glob("trials/*.parquet")), None) is not None
 
 
-def search_of(out: AnyPath) -> SearchManifest:
+def read_search_manifest(out: AnyPath) -> SearchManifest:
     """What ``search.json`` says of a folder.
 
     Raises:
@@ -139,7 +146,7 @@ def is_search(out: AnyPath) -> bool:
     return _has_rows(out) and _is_of_search(read_table(out, "trials"))
 
 
-def entries(folder: AnyPath) -> list[AnyPath]:
+def find_entries(folder: AnyPath) -> list[AnyPath]:
     """The ladders and searches below the folder that a sweep file names as ``out``, by name.
 
     Returns:
@@ -173,7 +180,7 @@ def _is_of_search(rows: pa.Table) -> bool:
     return rows.num_rows > 0 and bool(pc.any(pc.less(rows["rung"], 0)).as_py())
 
 
-def identity_of_rows(out: AnyPath) -> str | None:
+def read_identity(out: AnyPath) -> str | None:
     """What was asked where the rows are from, as every row keeps it; None if there is no row.
 
     Raises:
@@ -189,7 +196,7 @@ def _of_rows(out: AnyPath, rows: pa.Table) -> SweepManifest:
     """``sweep.json`` as far as the rows of its trials know it."""
     if _is_of_search(rows):
         raise UserError(f"{out} holds a search and no sweep; see tune-calib report {out}")
-    identity = identity_of_rows(out) or ""
+    identity = read_identity(out) or ""
     name = next(iter(_texts(rows, "ladder")), "")
     datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
     keys = ["spec_hash", "rung", "network_seed", "head_seed"]

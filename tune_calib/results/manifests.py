@@ -392,7 +392,7 @@ class SearchOutcome(_Manifest):
     command: str | None = None
 
 
-class Look(_Record):
+class ReadRecord(_Record):
     """A look at the test split.
 
     Attributes:
@@ -420,7 +420,7 @@ class SearchEvaluated(_Manifest):
     trial: int
     settings: dict[str, Any]
     rule: str
-    reads: list[Look] = []
+    reads: list[ReadRecord] = []
 
 
 class ReportRecord(_Manifest):

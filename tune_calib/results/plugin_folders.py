@@ -22,17 +22,17 @@ FOLDER = "plugins"
 _NAMED = TypeAdapter(dict[str, str])  # content by name, as rows have it
 
 
-def records(used: Iterable[Plugin]) -> list[PluginRecord]:
+def to_records(used: Iterable[Plugin]) -> list[PluginRecord]:
     """Plug-ins as a manifest names them."""
     return [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
 
 
-def joined(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
+def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
     """Those of a folder and those of what is added to it."""
     return list({record.name: record for record in [*old, *new]}.values())
 
 
-def keep(out: AnyPath, used: Iterable[Plugin]) -> None:
+def store_sources(out: AnyPath, used: Iterable[Plugin]) -> None:
     """Write the text of the plug-ins into a folder of results."""
     for plugin in used:
         copy = _copy(out, plugin.name, plugin.content)
@@ -78,7 +78,7 @@ def describe_unloaded(out: AnyPath) -> str:
 def _find_unloaded(out: AnyPath) -> list[PluginRecord]:
     loaded = {plugin.name: plugin for plugin in plugins.in_use()}
     contents = {plugin.content for plugin in loaded.values()}
-    missing = [record for record in records_of(out) if record.content not in contents]
+    missing = [record for record in read_records(out) if record.content not in contents]
     for record in missing:
         if (other := loaded.get(record.name)) is not None:
             raise UserError(
@@ -115,12 +115,12 @@ def _find_text(out: AnyPath, record: PluginRecord) -> str:
     return str(named)
 
 
-def records_of(out: AnyPath) -> list[PluginRecord]:
+def read_records(out: AnyPath) -> list[PluginRecord]:
     """The plug-ins that a folder names; where its manifest is lost, its rows do."""
     for manifest in (SweepManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)
-    texts = read_table(out, "trials", keep=lambda name: name == "plugins")["plugins"].to_pylist()
+    texts = read_table(out, "trials", columns=["plugins"])["plugins"].to_pylist()
     try:
         named = {pair for text in texts if text for pair in _NAMED.validate_json(text).items()}
     except ValidationError:

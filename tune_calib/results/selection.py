@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from tune_calib.results.manifests import Look
+from tune_calib.results.manifests import ReadRecord
 from tune_calib.spec.metrics import METRICS, column, format_value
 
 BASELINE_AT_CHANCE = (
@@ -27,7 +27,7 @@ OPTIMISM = (
 Row = Mapping[str, Any]
 
 
-def of_choice(
+def describe_no_gain(
     metrics: Sequence[str], baseline: Mapping[str, float], choice: Mapping[str, float]
 ) -> list[str]:
     """Where the choice of a search is no better than its baseline on ``select``, in words.
@@ -53,10 +53,10 @@ def of_choice(
     return lines
 
 
-def of_test(
+def describe_no_gain_on_test(
     metrics: Sequence[str], baseline: Mapping[str, float], choice: Mapping[str, float]
 ) -> list[str]:
-    """As ``of_choice``, of the look at the test split."""
+    """As ``describe_no_gain``, of the look at the test split."""
     return [
         f"on test the choice is no better than the baseline in {METRICS[metric].title}: "
         f"{format_value(metric, choice[metric])} against {format_value(metric, baseline[metric])}"
@@ -64,7 +64,7 @@ def of_test(
     ]
 
 
-def of_reads(reads: Sequence[Look]) -> str:
+def describe_reads(reads: Sequence[ReadRecord]) -> str:
     """How often, and in what order, the test split was read.
 
     Args:
@@ -79,7 +79,7 @@ def of_reads(reads: Sequence[Look]) -> str:
     )
 
 
-def _seeds(read: Look) -> str:
+def _seeds(read: ReadRecord) -> str:
     return f"{read.seeds} fresh seed" + "s" * (read.seeds > 1)
 
 
@@ -91,7 +91,7 @@ def _no_better(
 
 
 @dataclass(frozen=True)
-class Seen:
+class Optimism:
     """One metric of one rung, as the search saw it and as it is.
 
     Attributes:
@@ -110,15 +110,15 @@ class Seen:
     test: tuple[float, ...]
 
     @property
-    def optimism(self) -> float:
+    def value(self) -> float:
         """What ``OPTIMISM`` says."""
         sign = 1 if METRICS[self.metric].is_less_better else -1
         return sign * (fmean(self.test) - self.searched)
 
 
-def seen(
+def measure_optimism(
     rows: Sequence[Row], believed: Mapping[str, Sequence[Row]], metrics: Sequence[str]
-) -> list[Seen]:
+) -> list[Optimism]:
     """Every metric of every rung that has numbers on both sides; accuracy is always among them.
 
     Args:
@@ -132,7 +132,7 @@ def seen(
         before = [row for row in own if row["status"] == "done"]
         for name in dict.fromkeys([*metrics, "accuracy"]) if fresh and before else ():
             found.append(
-                Seen(
+                Optimism(
                     label,
                     name,
                     fmean(row[column("select", name)] for row in before),

@@ -15,13 +15,14 @@ The ``trials`` file is written last: a trial is done when its row is on disk.
 """
 
 import contextlib
+import fnmatch
 import hashlib
 import itertools
 import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tune_calib.errors import DamagedFileError, UserError, describe_os_error, way_out
-from tune_calib.paths import AnyPath, RemotePath, files
+from tune_calib.paths import AnyPath, RemotePath, fetch_files
 from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
 
@@ -45,6 +46,7 @@ _KEY = b"tune_calib"
 # into one of before there were checksums.
 _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
+_ALL = re.compile(".*")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 SCHEMAS: dict[TableName, pa.Schema] = {
@@ -169,7 +171,7 @@ def read_table(
     out: AnyPath,
     table: TableName,
     name: str = "*",
-    keep: Callable[[str], bool] | None = None,
+    columns: Collection[str] = ("*",),
     encoded: Collection[str] = (),
 ) -> pa.Table:
     """Read one table of a sweep.
@@ -178,7 +180,7 @@ def read_table(
         out: folder of the sweep.
         table: which table.
         name: file name without suffix, to read one Ray trial alone.
-        keep: which columns to read; all unless given.
+        columns: names of columns to read, or patterns such as ``select/*``.
         encoded: columns of text that are given as dictionaries, which hold what repeats once.
 
     Returns:
@@ -188,7 +190,7 @@ def read_table(
         DamagedFileError: a file is half-written, or was not written by this program, or by a
             later version of it; the message names it.
     """
-    found = (_encode(each, encoded) for each in read_files(out, table, name, keep))
+    found = (_encode(each, encoded) for each in read_files(out, table, name, columns))
     parts = []
     # Combined now and then: a column of each of thousands of files takes more than its numbers.
     while batch := list(itertools.islice(found, FILES_AT_ONCE)):
@@ -199,7 +201,7 @@ def read_table(
 
 
 def read_files(
-    out: AnyPath, table: TableName, name: str = "*", keep: Callable[[str], bool] | None = None
+    out: AnyPath, table: TableName, name: str = "*", columns: Collection[str] = ("*",)
 ) -> Iterator[pa.Table]:
     """The files of one table one by one, where all of it need not be in memory at once.
 
@@ -207,18 +209,17 @@ def read_files(
         out: folder of the sweep.
         table: which table.
         name: of the file without its suffix; all of them unless given.
-        keep: which columns to read; all unless given.
+        columns: as of ``read_table``.
 
     Raises:
         DamagedFileError: as ``read_table``.
     """
-    for path, copy in files(out / table, f"{name}.parquet"):
-        yield _read_file(path, copy, table, keep)
+    wanted = re.compile("|".join(map(fnmatch.translate, columns)))
+    for path, copy in fetch_files(out / table, f"{name}.parquet"):
+        yield _read_file(path, copy, table, wanted)
 
 
-def _read_file(
-    path: AnyPath, copy: Path, table: TableName, keep: Callable[[str], bool] | None
-) -> pa.Table:
+def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
     try:
         data = copy.read_bytes()
     except OSError as error:  # it may be whole: nobody is asked to delete it
@@ -230,7 +231,7 @@ def _read_file(
             schema = file.schema_arrow
             _check_mark(path, table, schema, has_checksum)
             _check_types(table, schema)
-            content = file.read(columns=[n for n in schema.names if keep is None or keep(n)])
+            content = file.read(columns=list(filter(wanted.fullmatch, schema.names)))
             content.validate(full=True)
     except UserError:
         raise
@@ -243,7 +244,7 @@ def _read_file(
         ) from None
     # Columns that are younger than the file.
     if table in ("trials", "intervals", "shifts"):
-        content = _with_absent(content, table, keep)
+        content = _with_absent(content, table, wanted)
     return content.replace_schema_metadata(None)
 
 
@@ -254,12 +255,10 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
     return content
 
 
-def _with_absent(
-    content: pa.Table, table: TableName, keep: Callable[[str], bool] | None = None
-) -> pa.Table:
+def _with_absent(content: pa.Table, table: TableName, wanted: re.Pattern[str] = _ALL) -> pa.Table:
     """The content with nulls in the columns of its table that it has not."""
     for field in SCHEMAS[table]:
-        if field.name not in content.schema.names and (keep is None or keep(field.name)):
+        if field.name not in content.schema.names and wanted.fullmatch(field.name):
             content = content.append_column(field, pa.nulls(content.num_rows, field.type))
     return content
 

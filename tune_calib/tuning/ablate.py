@@ -11,7 +11,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, require_writable
 from tune_calib.progress import report_progress
 from tune_calib.results import contents
-from tune_calib.results.folders import sweep_of
+from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -19,7 +19,12 @@ from tune_calib.results.manifests import (
     RungRecord,
     SweepManifest,
 )
-from tune_calib.results.plugin_folders import joined, keep, records, require_loaded
+from tune_calib.results.plugin_folders import (
+    merge_records,
+    require_loaded,
+    store_sources,
+    to_records,
+)
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, Rung, expand, select_rungs
@@ -145,7 +150,7 @@ def ablate(job: LadderJob, begin: Callable[[LadderJob], None] = lambda job: None
         # Before the first trial: a sweep that is killed knows what it planned.
         manifest.write(site.out)
         used = _plugins(job, planned)
-        keep(site.out, used)
+        store_sources(site.out, used)
         with followed(site.out, manifest.sweep):
             if left.is_nothing:
                 echo(f"nothing is left to do in {site.out}", err=True)
@@ -211,7 +216,7 @@ def new_manifest(job: LadderJob, planned: list[PlannedTrial]) -> SweepManifest:
     )
     further = {
         **({"recipe": recipe} if (recipe := recipe_record(job.asked)) else {}),
-        **({"plugins": records(needs)} if needs else {}),
+        **({"plugins": to_records(needs)} if needs else {}),
         **({"program": program} if (program := _program(planned)) else {}),
     }
     return manifest.model_copy(update=further)
@@ -221,7 +226,7 @@ def _program(planned: list[PlannedTrial]) -> str | None:
     """Digest of the program; None where files beside the command decide what is planned."""
     data, network = planned[0].spec.data, planned[0].spec.network
     is_of_files = data.imported is not None or data.found is not None or network.weights is not None
-    return None if is_of_files else contents.of_program()
+    return None if is_of_files else contents.digest_program()
 
 
 def _rung(rung: Rung, index: int) -> RungRecord:
@@ -248,7 +253,7 @@ def extended(new: SweepManifest, out: AnyPath) -> SweepManifest:
 
     Seeds and controls may be added to a sweep; everything else makes another sweep.
     """
-    old = sweep_of(out)
+    old = find_sweep_manifest(out)
     if old is None:
         refuse_foreign(out, SWEEP_MANIFEST)
         return new
@@ -265,7 +270,7 @@ def extended(new: SweepManifest, out: AnyPath) -> SweepManifest:
         "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
         "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
         "titles": {**old.titles, **new.titles},
-        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
+        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=both).over(old)
 

@@ -76,7 +76,7 @@ class Copies:
 
     def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
         """Refuse to add rows to a folder whose rows are of another copy or of another version."""
-        rows = read_table(out, "trials", keep=COLUMNS.__contains__).group_by(list(COLUMNS))
+        rows = read_table(out, "trials", columns=COLUMNS).group_by(list(COLUMNS))
         undated: set[str] = set()
         for row in rows.aggregate([]).to_pylist():
             if (row["numbers"] or 1) != NUMBERS:

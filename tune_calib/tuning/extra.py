@@ -66,7 +66,7 @@ def lacking_looks(
     from tune_calib.tuning.ray.extra import group_extra_trials
 
     names = {"spec_hash", "status", *_TEST_COLUMNS}
-    rows: list[dict[str, Any]] = read_table(out, "trials", keep=names.__contains__).to_pylist()
+    rows: list[dict[str, Any]] = read_table(out, "trials", columns=names).to_pylist()
     finished: dict[str, Mapping[str, float]] = {
         row["spec_hash"]: {name: row[name] for name in _TEST_COLUMNS}
         for row in rows
@@ -79,7 +79,7 @@ def lacking_looks(
         left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
         looks += group_extra_trials(left, name, extra.bootstrap)
     if extra.bootstrap:
-        table = read_table(out, "intervals", keep={"spec_hash", "resamples"}.__contains__)
+        table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
         drawn = table.filter(pc.equal(table["resamples"], extra.bootstrap))["spec_hash"]
         hashes = set(drawn.to_pylist())
         left = [each for each in trials if each[0].spec.hash not in hashes]
@@ -90,7 +90,7 @@ def lacking_looks(
 
 def _evaluated_sets(out: AnyPath, resamples: int) -> set[tuple[str, str]]:
     """Return spec hash and shift set of what was evaluated with so many draws."""
-    table = read_table(out, "shifts", keep={"spec_hash", "set", "resamples"}.__contains__)
+    table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
     drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), resamples)
     pairs = table.filter(drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
     return {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}

@@ -31,13 +31,13 @@ def only_driver(out: AnyPath) -> Iterator[None]:
 
 def done(out: AnyPath) -> set[str]:
     """Return the spec hashes with a result row."""
-    rows = read_table(out, "trials", keep={"spec_hash"}.__contains__)
+    rows = read_table(out, "trials", columns=["spec_hash"])
     return set(rows["spec_hash"].to_pylist())
 
 
 def spent_s(out: AnyPath) -> float:
     """Return the seconds that the Ray trials of a folder took in total."""
-    rows = read_table(out, "trials", keep={"wall_s", "population"}.__contains__).to_pylist()
+    rows = read_table(out, "trials", columns=["wall_s", "population"]).to_pylist()
     # Each row of a population has the seconds of all of it.
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
@@ -49,7 +49,7 @@ def refuse_mended(out: AnyPath) -> None:
     and drew the noise of V-TST and the masks of ``mc`` in another way.
     """
     names = ("head", "rung_label", "processor")
-    for row in read_table(out, "trials", keep=names.__contains__).to_pylist():
+    for row in read_table(out, "trials", columns=names).to_pylist():
         if is_mended(row):
             raise UserError(
                 f"`out` {out} holds heads of {row['rung_label']!r} that an earlier version "

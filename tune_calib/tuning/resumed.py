@@ -15,7 +15,7 @@ READ = ("processor", "instruction_set", "threads", "device", "network", "head_me
 
 def tell_other_machine(out: AnyPath, address: str | None) -> None:
     """Say on stderr if the rows of a folder were computed on another kind of machine."""
-    rows = read_table(out, "trials", keep=lambda name: name in READ).to_pylist()
+    rows = read_table(out, "trials", columns=READ).to_pylist()
     told = [row for row in rows if row["device"] == "cpu" and not _slot(row).get("portable")]
     networks = [row for row in told if row["head_method"] is None and row["threads"] is not None]
     threads = {row["threads"] for row in networks if row["threads"] != _threads(row)}

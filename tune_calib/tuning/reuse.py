@@ -53,7 +53,7 @@ def find_rows(
         if folder.resolve() == out.resolve():
             continue
         try:
-            rows = read_table(folder, "trials", keep=_READ.__contains__).to_pylist()
+            rows = read_table(folder, "trials", columns=_READ).to_pylist()
         except DamagedFileError:
             continue  # commands on that folder report it; here its trials are run again
         for row in rows:

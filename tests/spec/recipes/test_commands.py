@@ -157,7 +157,7 @@ def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     command, tmp_path, refusal, monkeypatch
 ):
     # What is changed below is no source: the program is not known by its files.
-    monkeypatch.setattr(contents, "of_program", lambda: None)
+    monkeypatch.setattr(contents, "digest_program", lambda: None)
     words = [*command, "--epochs", "1", "--out", tmp_path / "out"]
     assert here(*words).returncode == 0
     quick = DATASETS["digits"].quick

@@ -12,7 +12,7 @@ from tests.analysis.search.test_search_report import POINTS
 from tests.support import each
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import SWEEP_MANIFEST, Look, SearchEvaluated, SearchManifest
+from tune_calib.results.manifests import SWEEP_MANIFEST, ReadRecord, SearchEvaluated, SearchManifest
 from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
@@ -148,7 +148,7 @@ CHOICE = {"trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
 def read(out, seeds, extend=False, choice=CHOICE):
-    look = Look(seeds=seeds, command=f"evaluate --seeds {seeds}")
+    look = ReadRecord(seeds=seeds, command=f"evaluate --seeds {seeds}")
     return [one.seeds for one in _record(out, SearchEvaluated(**choice), look, extend)]
 
 
@@ -208,7 +208,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     believed = {
         k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
     }
-    told = optimism(Evaluated(tmp_path, (metric,), [Look(seeds=2)], believed, []))
+    told = optimism(Evaluated(tmp_path, (metric,), [ReadRecord(seeds=2)], believed, []))
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
         assert rows[0].endswith(f" {format_value(metric, gap)}")

@@ -17,9 +17,9 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, files
+from tune_calib.paths import AnyPath, fetch_files
 from tune_calib.progress import report_progress
-from tune_calib.results.folders import identity_of_rows
+from tune_calib.results.folders import read_identity
 from tune_calib.results.tables import atomic_write, is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
@@ -139,7 +139,7 @@ class Follower:
         self._each(lambda target: target.logger.close())
 
     def _send_files(self, name: str | None) -> None:
-        found = files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
+        found = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
         for each in [path.name.removesuffix(".parquet") for path, _ in found]:
             # A file that is named was just written, perhaps again by a retried trial.
             if name is None and each in self._read:
@@ -217,14 +217,14 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
 
     A logger that fails is reported and does no other harm.
     """
-    paths = [copy for _, copy in files(out / "figures", "*.png")]
+    paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
     if not names or not paths:
         return
     digest = hashlib.sha256()
     for path in paths:
         digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
     content = digest.hexdigest()[:16]
-    group = Group(out, identity_of_rows(out) or "")
+    group = Group(out, read_identity(out) or "")
     for name, kind in load_loggers(names).items():
         sent = Sent(out, name)
         if sent.holds("report", content):

@@ -10,7 +10,7 @@ from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, require_writable
-from tune_calib.results.plugin_folders import keep, require_loaded
+from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
 from tune_calib.spec.resolved import refuse_large
@@ -102,7 +102,7 @@ def search(
         ledger = open_ledger(job, candidates)
         # Behind what refuses: a search that cannot go on keeps the manifest that it has.
         manifest.write(job.out)
-        keep(job.out, job.plugins())
+        store_sources(job.out, job.plugins())
         if retry is not None:
             ledger.study.retry(retry)
         planned = ledger.study.planned(asked)

@@ -10,16 +10,16 @@ from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import sweep_of
-from tune_calib.results.manifests import VERSION, Look, SearchEvaluated
+from tune_calib.results.folders import find_sweep_manifest
+from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
     BASELINE,
     CHOSEN,
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
-    of_reads,
-    of_test,
+    describe_no_gain_on_test,
+    describe_reads,
 )
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.spec.ladder import Ladder, Rung
@@ -51,7 +51,7 @@ class Evaluated:
 
     folder: AnyPath
     metrics: tuple[str, ...]
-    reads: Sequence[Look]
+    reads: Sequence[ReadRecord]
     on_select: Mapping[str, Sequence[Row]]
     crashed: list[str]
 
@@ -76,7 +76,7 @@ def evaluate_choice(
         look: what its trials are looked at beside.
         begin: says what is about to be done.
     """
-    job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
+    job, read = job_of(out, study_storage), ReadRecord(seeds=seeds, command=command)
     with only_driver(out), show_driver(out):
         ledger = open_ledger(job, job.question.candidates())
         data = ledger.candidates.baseline()[0].spec.data
@@ -103,7 +103,7 @@ def planned_evaluation(
     look: ExtraEvaluations | None = None,
 ) -> LadderJob:
     """Build the ladder that ``evaluate_choice`` would run, and write nothing."""
-    job, read = job_of(out, study_storage), Look(seeds=seeds, command=command)
+    job, read = job_of(out, study_storage), ReadRecord(seeds=seeds, command=command)
     choice = _choice(open_ledger(job, job.question.candidates(), is_read_only=True))
     return _job(job, choice, _with_read(out, choice, read, extend).reads, command, look)
 
@@ -126,14 +126,18 @@ def _choice(ledger: Ledger) -> SearchEvaluated:
     )
 
 
-def _record(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) -> list[Look]:
+def _record(
+    out: AnyPath, choice: SearchEvaluated, look: ReadRecord, extend: bool
+) -> list[ReadRecord]:
     """Write down that test is read, before it is; gives every look at it, in their order."""
     record = _with_read(out, choice, look, extend)
     record.write(out)
     return record.reads
 
 
-def _with_read(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) -> SearchEvaluated:
+def _with_read(
+    out: AnyPath, choice: SearchEvaluated, look: ReadRecord, extend: bool
+) -> SearchEvaluated:
     """Add a test read to the record of all of them.
 
     The same look may be repeated, e.g. after a kill. Another choice comes too late.
@@ -154,26 +158,26 @@ def _with_read(out: AnyPath, choice: SearchEvaluated, look: Look, extend: bool) 
     last = reads[-1].seeds if reads else look.seeds
     if look.seeds < last or (look.seeds > last and not extend):
         raise UserError(
-            f"{out}: {of_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
-            "`extend` more seeds are added, and the page says that test was read again"
+            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; "
+            "with `extend` more seeds are added, and the page says that test was read again"
         )
     if not reads or look.seeds > last:
         reads = [*reads, look]
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
-def _reads_before(out: AnyPath) -> list[Look]:
+def _reads_before(out: AnyPath) -> list[ReadRecord]:
     """Restore the test read of an earlier version, which wrote no seeds, from its results."""
-    manifest = sweep_of(out / EVALUATION)
+    manifest = find_sweep_manifest(out / EVALUATION)
     if manifest is None:
         return []
-    return [Look(seeds=len(manifest.network_seeds), command=manifest.command)]
+    return [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
 
 
 def _job(
     job: SearchJob,
     choice: SearchEvaluated,
-    reads: Sequence[Look],
+    reads: Sequence[ReadRecord],
     command: str,
     look: ExtraEvaluations | None,
 ) -> LadderJob:
@@ -193,7 +197,7 @@ def _job(
     return LadderJob(
         Ladder(
             f"search {question.method}",
-            f"Search of {question.method}; {of_reads(reads)}",
+            f"Search of {question.method}; {describe_reads(reads)}",
             tuple(rungs),
         ),
         replace(question.asked, seeds=Seeds(fresh, fresh, is_paired=True)),
@@ -215,7 +219,7 @@ def optimism(evaluated: Evaluated) -> Text:
     rows = read_table(evaluated.folder, "trials").to_pylist()
     table = tables.optimism(rows, evaluated.on_select, evaluated.metrics)
     flags = legend(row.get("flags") for row in rows)
-    notes = [OPTIMISM, f"{of_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
+    notes = [OPTIMISM, f"{describe_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
     text = "\n".join([body(table), "", *notes])
     atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
     return Text([table, "", *map(Prose, notes)])
@@ -229,4 +233,4 @@ def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:
         if not own:
             return []
         means.append({m: fmean(row[column("test", m)] for row in own) for m in evaluated.metrics})
-    return of_test(evaluated.metrics, *means)
+    return describe_no_gain_on_test(evaluated.metrics, *means)

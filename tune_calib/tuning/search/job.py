@@ -9,7 +9,7 @@ from typing import Any
 from tune_calib.engine.imports import find_names
 from tune_calib.engine.store import Store
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import foreign_search, search_of
+from tune_calib.results.folders import foreign_search, read_search_manifest
 from tune_calib.results.manifests import QuestionRecord
 from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
@@ -195,7 +195,7 @@ def _text_of(recipe: Recipe | None) -> str:
 def job_of(out: AnyPath, study_storage: str | None) -> SearchJob:
     """Load the search of a folder."""
     require_loaded(out)
-    manifest = search_of(out)
+    manifest = read_search_manifest(out)
     if not manifest.can_go_on:
         raise foreign_search(out, manifest)
     try:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.selection import BASELINE_AT_CHANCE, of_choice
+from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
@@ -19,7 +19,8 @@ from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective, Row, Standing
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
 
-KEPT = ("spec_hash", "status", "epoch", "network_seed", "flags")
+# Only these columns of ``trials``: all of them fill gigabytes.
+KEPT = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
 
 
 class MismatchError(UserError):
@@ -58,7 +59,7 @@ class Ledger:
 
     def read(self, name: str = "*") -> list[str]:
         """Take rows from disk: of one Ray trial, or all; returns their spec hashes."""
-        table = read_table(self.out, "trials", name, _is_read)
+        table = read_table(self.out, "trials", name, columns=KEPT)
         hashes: list[str] = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
         return hashes
@@ -149,7 +150,7 @@ class Ledger:
             return lines
         values = dict(zip(metrics, self.standings[number].values, strict=True))
         means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
-        return [*lines, *of_choice(metrics, means, values)]
+        return [*lines, *describe_no_gain(metrics, means, values)]
 
     def choice(self) -> Point | None:
         """Return the settings of the choice, or None if no suggestion is within the guard."""
@@ -195,7 +196,7 @@ class Ledger:
         suggestions = self.study.suggestions(closed)
         expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
         expected |= {trial.spec.hash for trial in self.candidates.baseline()}
-        hashes = read_table(self.out, "trials", keep=_is_read)["spec_hash"].to_pylist()
+        hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
         absent = sorted(expected - set(hashes) - self._crashed_for_good(suggestions))
         counts = Counter(states)
         line = (
@@ -219,11 +220,6 @@ class Ledger:
     def _crashed_for_good(self, suggestions: list[Suggestion]) -> set[str]:
         crashed = [s for s in suggestions if self.standings[s.number].status == "crashed"]
         return {h for suggestion in crashed for h in self.hashes(suggestion)}
-
-
-def _is_read(name: str) -> bool:
-    """Return whether the driver needs a column of ``trials``; all of them fill gigabytes."""
-    return name in KEPT or name.startswith("select/")
 
 
 def _how_it_ended(row: Row | None) -> str:

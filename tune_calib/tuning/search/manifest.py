@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import identity_of_rows
+from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import (
     VERSION,
     CommandRecord,
@@ -14,7 +14,7 @@ from tune_calib.results.manifests import (
     SearchOutcome,
     SeedsRecord,
 )
-from tune_calib.results.plugin_folders import joined, records
+from tune_calib.results.plugin_folders import merge_records, to_records
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import mask_url
@@ -33,7 +33,7 @@ def as_begun(job: SearchJob) -> SearchJob:
     if old is not None:
         return _with_lag(job, old.question.lag)
     # The manifest may be lost; the rows keep the identity of the whole question.
-    before = identity_of_rows(job.out)
+    before = read_identity(job.out)
     slow = _with_lag(job, 1)
     return slow if slow.question.identity == before else job
 
@@ -55,7 +55,7 @@ def search_manifest(job: SearchJob) -> SearchManifest:
         "command": old.command,
         "commands": _commands(old, new),
         "trials": max(old.trials, new.trials),
-        **({"plugins": needs} if (needs := joined(old.plugins, new.plugins)) else {}),
+        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
     }
     return new.model_copy(update=further).over(old)
 
@@ -81,7 +81,7 @@ def _new_manifest(job: SearchJob) -> SearchManifest:
         titles=titles(candidates.baseline()),
     )
     further = {
-        **({"plugins": records(needs)} if (needs := job.plugins()) else {}),
+        **({"plugins": to_records(needs)} if (needs := job.plugins()) else {}),
         **({"recipe": recipe} if (recipe := recipe_record(question.asked)) else {}),
     }
     return manifest.model_copy(update=further)
@@ -178,7 +178,7 @@ def begun(out: AnyPath) -> SearchManifest | None:
 def _restored(job: SearchJob, identity: str) -> int:
     """Return the number of suggestions of a new search, or of one that lost its manifest."""
     out = job.out
-    before = identity_of_rows(out)
+    before = read_identity(out)
     if before is None:
         refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
         return job.suggestions

@@ -4,7 +4,7 @@ from collections import Counter
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import foreign_search, search_of
+from tune_calib.results.folders import foreign_search, read_search_manifest
 from tune_calib.results.manifests import SearchManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import SEARCH_EVALUATED
@@ -17,10 +17,10 @@ from tune_calib.tuning.search.study import OPEN, SearchStudy
 
 def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     """Describe the progress of a search, without writing; its driver may be running."""
-    rows = read_table(out, "trials", keep=lambda name: name == "status")
+    rows = read_table(out, "trials", columns=["status"])
     counts = Counter(rows["status"].to_pylist())
     told = f"{format_count(counts.total(), 'trial')} with a result ({_told(counts)})"
-    manifest = search_of(out)
+    manifest = read_search_manifest(out)
     asked = manifest.trials
     try:
         with lost_database(study_storage):
