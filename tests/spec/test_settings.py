@@ -13,8 +13,8 @@ from tests import fake_results
 from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import planned_works, question_of
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
@@ -229,11 +229,11 @@ def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tm
 
 
 ENTRIES = {
-    "methods": ("methods: [ce, balcal]", lambda work: work.planned()[-1].spec.network),
-    "ladder": ("ladder: fedlas", lambda work: work.planned()[0].spec.network),
+    "methods": ("methods: [ce, balcal]", lambda work: work.job.planned()[-1].spec.network),
+    "ladder": ("ladder: fedlas", lambda work: work.job.planned()[0].spec.network),
     "search": (
         "methods: [balcal]\n    search: {trials: 3}",
-        lambda work: question_of(work).candidates().trials({}, 0)[0].spec.network,
+        lambda work: work.job.question.candidates().trials({}, 0)[0].spec.network,
     ),
 }
 
@@ -249,9 +249,9 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
     path.write_text("\n".join(lines) + "\n")
     if kind == "ladder" and own:
         with pytest.raises(UserError, match="ladder differ in one ingredient"):
-            planned_works(read_sweep_file(path))
+            plan_jobs(read_experiment_file(path))
         return
-    (work,) = planned_works(read_sweep_file(path))
+    (work,) = plan_jobs(read_experiment_file(path))
     expected = bool(top if own is None else own)
     if kind == "ladder":
         shared, other = NetworkSlot(params={}).loss_reduction, "sum"

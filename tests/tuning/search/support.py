@@ -3,8 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import planned_works, search_job
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
@@ -79,7 +79,7 @@ def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
 def any_job(out):
     """A job in a folder, whose question is still to be put in."""
     read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
-    return moved(search_job(read, planned_works(read)[0], "it"), out=out)
+    return moved(plan_jobs(read, "it")[0].job, out=out)
 
 
 def moved(job, **site):
@@ -125,4 +125,4 @@ def stored(spec_hash, values) -> dict:
 def read_file(folder, text):
     path = folder / "sweep.yaml"
     path.write_text(text)
-    return read_sweep_file(path)
+    return read_experiment_file(path)

@@ -17,8 +17,8 @@ from tests.tuning.search.support import (
     stored,
 )
 from tune_calib.cli import searches as commands
-from tune_calib.experiments.forecast.needs import needs_of
-from tune_calib.experiments.run import planned_works, search_job
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.forecast.needs import find_needs
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SEARCH_MANIFEST
@@ -133,15 +133,14 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
         f"search: {{trials: {asked}, sampler: {sampler}}}}}}}"
     )
     read = read_file(tmp_path, text)
-    (work,) = planned_works(read)
-    job = search_job(read, work, "it")
+    job = plan_jobs(read, "it")[0].job
     job.out.mkdir(parents=True)
     search_manifest(job).write(job.out)
     ledger = searched(job.out, job.question, asked)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in ledger.rows.items()]})
-    left = needs_of(job)
+    left = find_needs(job)
     assert left.planned == left.done == len(points(ledger)) <= asked
-    assert (left.heads, left.searched) == (0, 0)
+    assert (left.heads, left.searched) == (0, [])
     told = search_status(job.out)
     assert f"{left.done} of {left.done} suggestions ended ({left.done} done)" in told
     assert "finished" in told
@@ -163,7 +162,7 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     planned = planned_evaluation(job.out, 3, None, "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
     assert planned.asked.seeds.network == (1, 2, 3)
-    needs = needs_of(planned)
+    needs = find_needs(planned)
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
@@ -182,7 +181,7 @@ def asked_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {work.name: search_job(read, work, "it") for work in planned_works(read)}
+    asked = {each.name: each.job for each in plan_jobs(read, "it")}
     monkeypatch.setattr(commands, "_search", lambda job, retry: asked.update(typed=job))
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import here
 from tune_calib.cli import ladders, searches
-from tune_calib.experiments.forecast.told import before
+from tune_calib.experiments.forecast.summary import describe_job
 from tune_calib.tuning.search.driver import open_study
 from tune_calib.tuning.search.job import command_of_choice
 
@@ -62,7 +62,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", [name for name in FIXED if "cifar10" not in FIXED[name]])
 def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
     job = job_of(searches, "search", *FIXED[name], "--out", tmp_path / "out")
-    line = before(job).partition("\n  set  ")[2].partition("\n  searched")[0]
+    line = describe_job(job).partition("\n  set  ")[2].partition("\n  searched")[0]
     for slot, own in job.question.asked.overrides.items():
         for key in own.keys() - {"dataset"}:
             assert f"{slot}.{key}=" in line
