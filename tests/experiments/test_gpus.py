@@ -136,7 +136,7 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, nam
 def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
     path = file()
     (work,) = plan_jobs(read_experiment_file(path))
-    spec = work.job.planned()[0].spec
+    spec = work.job.known_trials[0].spec
     other = spec.model_copy(update={"network": spec.network.model_copy(update={"seed": 7})})
     folder = tmp_path / "out/store/networks" / other.network_id
     folder.mkdir(parents=True)
@@ -183,7 +183,7 @@ def test_the_shipped_file_is_table_1():
     backbones = {work.request.overrides["network"]["backbone"] for work in works}
     assert backbones == set(PUBLISHED)
     for work in works:
-        trials = work.job.planned()
+        trials = work.job.known_trials
         assert len(trials) == 16
         assert {trial.spec.network.epochs for trial in trials} == {350}
     section = page("sweep-files").split("## A named GPU")[1]

@@ -23,8 +23,7 @@ from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.extra import ExtraEvaluations
-from tune_calib.tuning.search.driver import search
-from tune_calib.tuning.search.manifest import search_manifest
+from tune_calib.tuning.search.run import search
 
 WHOLE = """
 out: OUT
@@ -104,11 +103,11 @@ def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     assert steps.job.ladder is LADDERS["mac_cal"]
     seeds = steps.request.seeds
     assert (len(seeds.network), len(seeds.head), seeds.is_paired) == (1, 5, False)
-    question = works["tuned-ls-digits-small_cnn"].job.question
+    question = works["tuned-ls-digits-small_cnn"].job.definition
     assert question.objective.metrics == ("ece", "nll")
     assert (question.sampler, question.objective.guard) == ("random", 0.02)
-    assert question.asked.seeds.pairs() == [(0, 0), (1, 1)]
-    assert question.asked.recipe.settings == DATASETS["digits"].quick.settings
+    assert question.resolved.seeds.pairs() == [(0, 0), (1, 1)]
+    assert question.resolved.recipe.settings == DATASETS["digits"].quick.settings
 
 
 COUNTS = {"4": 4, "{both: 3}": 3, "{networks: 2, heads: 3}": 6, "{heads: 5}": 5}
@@ -140,7 +139,7 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
     assert len(work.request.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
     assert work.request.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
     if is_search:
-        assert work.job.question.candidates().asked == work.request
+        assert work.job.definition.candidates.resolved == work.request
 
 
 def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
@@ -149,7 +148,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
     old, new = (plan_jobs(file, "it")[0].job for file in (begun, now))
     old.out.mkdir(parents=True)
-    search_manifest(old).write(old.out)
+    old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
         search(new)
     told = str(error.value)
@@ -159,7 +158,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
-    assert search_manifest(plan_jobs(file, "it")[0].job).trials == 9
+    assert plan_jobs(file, "it")[0].job.build_manifest().trials == 9
 
 
 def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
@@ -172,7 +171,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       none: {methods: [ls], shift: []}
       tuned: {methods: [ls], search: {trials: 3}}
     """
-    looks = {work.name.split("-")[0]: work.job.look for work in plan_jobs(read(text))}
+    looks = {work.name.split("-")[0]: work.job.extra for work in plan_jobs(read(text))}
     assert looks == {
         "whole": ExtraEvaluations(("noise", "generated:fog"), 200),
         "own": ExtraEvaluations(("corruptions",), 200),
@@ -394,11 +393,11 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     path = tmp_path / "all.yaml"
     path.write_text("entries: {a: {all: posthoc, set: {posthoc: {bins: 5}}}}")
     (work,) = plan_jobs(read_experiment_file(path))
-    labels = [trial.label for trial in work.job.planned()]
+    labels = [trial.label for trial in work.job.known_trials]
     assert labels[0] == "vanilla"
     assert work.job.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
-    found = {trial.label: trial.spec.posthoc for trial in work.job.planned()}
+    found = {trial.label: trial.spec.posthoc for trial in work.job.known_trials}
     assert found["histogram"].params.bins == 5
 
 

@@ -30,13 +30,13 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.site import Site
 
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
 
@@ -204,36 +204,33 @@ def test_rows_of_the_example_give_the_hashes_that_they_have():
             assert TrialSpec.build(**slots).hash == row["spec_hash"]
 
 
-def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderJob:
+def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderRun:
     asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
-    return LadderJob(build_comparison(names), asked, Site(out, out / "store"))
+    return LadderRun(build_comparison(names), asked, RunLocation(out, out / "store"))
 
 
 def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
     asked = {own: job(tmp_path, own) for own in (False, True)}
-    sweeps = {
-        own: sweep_manifest(one, planned(["ce", "tst"], own_recipes=own)).sweep
-        for own, one in asked.items()
-    }
+    sweeps = {own: one.build_manifest().sweep for own, one in asked.items()}
     assert sweeps[False] == "82669afa07cdd694"
     assert sweeps[True] != sweeps[False]
-    question = Question("tst", ResolvedRequest(), Objective(("ece",), 0.01))
-    assert "own_recipes" not in question.record().plain()
-    own = Question("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
-    assert own.record().plain() == {**question.record().plain(), "own_recipes": True}
+    question = SearchDefinition("tst", ResolvedRequest(), Objective(("ece",), 0.01))
+    assert "own_recipes" not in question.record.plain()
+    own = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
+    assert own.record.plain() == {**question.record.plain(), "own_recipes": True}
     for one in (question, own):
-        again = Question.of(one.record())
+        again = SearchDefinition.from_record(one.record)
         assert again == one
-        lr = {t.spec.head.lr for t in again.candidates().trials({}, 0)}
-        assert lr == {1e-4 if one.asked.own_recipes else 0.01}
+        lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
+        assert lr == {1e-4 if one.resolved.own_recipes else 0.01}
 
 
 ENTRIES = {
-    "methods": ("methods: [ce, balcal]", lambda work: work.job.planned()[-1].spec.network),
-    "ladder": ("ladder: fedlas", lambda work: work.job.planned()[0].spec.network),
+    "methods": ("methods: [ce, balcal]", lambda work: work.job.known_trials[-1].spec.network),
+    "ladder": ("ladder: fedlas", lambda work: work.job.known_trials[0].spec.network),
     "search": (
         "methods: [balcal]\n    search: {trials: 3}",
-        lambda work: work.job.question.candidates().trials({}, 0)[0].spec.network,
+        lambda work: work.job.definition.candidates.trials({}, 0)[0].spec.network,
     ),
 }
 

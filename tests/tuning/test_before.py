@@ -81,20 +81,20 @@ def test_what_a_run_would_refuse_its_dry_run_refuses(tmp_path, monkeypatch, word
 
 def finished(job) -> None:
     """Write rows of all trials of a job, as if they had been run."""
-    planned = job.planned()
-    provenance = Provenance(out=str(job.site.out), store=str(job.site.store))
+    planned = job.known_trials
+    provenance = Provenance(out=str(job.location.out), store=str(job.location.store))
     measured = {"wall_s": 1.0, "population": 1, "actor_resets": 0, "deterministic": True}
     rows = [
         {**trial_row(trial, TrialResult("done", 1, []), provenance, measured),
          "test/accuracy": 0.5, "test/ece": 0.1}
         for trial in planned
     ]  # fmt: skip
-    write_results(job.site.out, "all", {"trials": rows})
+    write_results(job.location.out, "all", {"trials": rows})
 
 
 def job_of(tmp_path, methods, look=None, seeds=1):
     job = job_in(tmp_path / "out", seeds=seeds)
-    return replace(job, ladder=build_comparison(methods), look=look or ExtraEvaluations())
+    return replace(job, ladder=build_comparison(methods), extra=look or ExtraEvaluations())
 
 
 @pytest.mark.parametrize("behind", [1, 3])

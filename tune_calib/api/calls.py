@@ -78,14 +78,14 @@ def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
         asked = resolve_search(request)
 
         from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.tuning.jobs import build_search_job
-        from tune_calib.tuning.search.driver import search as run_search
+        from tune_calib.tuning.run import execute_run
+        from tune_calib.tuning.search.run import build_search_run
         from tune_calib.tuning.search.summary import summarise
 
-        job = build_search_job(request, asked, _command("search", request, log, plugin))
-        found = run_search(job, request.retry, print_settings)
-        told = summarise(found)
-        ran = OpenSearch(job.out, tuple(found.crashed), told, request.study_storage)
+        run = build_search_run(request, asked, _command("search", request, log, plugin))
+        result = execute_run(run, print_settings)
+        crashed = tuple(result.crashed)
+        ran = OpenSearch(run.out, crashed, summarise(result), request.study_storage)
     _warned(ran)
     return ran
 
@@ -103,13 +103,13 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
     with _begun("evaluate", request, log, plugin):
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.extra import ExtraEvaluations
-        from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
+        from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
 
         command = _command("evaluate", request, log, plugin, "extend", "study_storage")
-        look = ExtraEvaluations(request.shift, request.bootstrap)
+        extra = ExtraEvaluations(request.shift, request.bootstrap)
         asked = (parse_path(request.out), request.seeds, request.study_storage)
-        found = evaluate_choice(*asked, command, request.extend, look, begin=print_settings)
-        ran = OpenSweep(found.folder, tuple(found.crashed), optimism(found))
+        found = evaluate_choice(*asked, command, request.extend, extra, begin=print_settings)
+        ran = OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
     _warned(ran)
     return ran
 
@@ -174,12 +174,13 @@ def _run_ladder(
         ladder, asked = resolve_ladder(request)
 
         from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.tuning.ablate import ablate as run_ladder
-        from tune_calib.tuning.jobs import build_ladder_job
+        from tune_calib.tuning.ladder import build_ladder_run
+        from tune_calib.tuning.run import execute_run
 
         command = _command(name, request, log, plugin)
-        job = build_ladder_job(request, ladder, asked, command)
-        ran = OpenSweep(job.site.out, tuple(run_ladder(job, print_settings)))
+        run = build_ladder_run(request, ladder, asked, command)
+        crashed = execute_run(run, print_settings)
+        ran = OpenSweep(run.location.out, tuple(crashed))
     _warned(ran)
     return ran
 

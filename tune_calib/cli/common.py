@@ -113,10 +113,9 @@ def print_plan(job: Any) -> None:
     Raises:
         UserError: The run would be refused.
     """
-    from tune_calib.experiments.forecast.needs import refuse_job
     from tune_calib.experiments.forecast.summary import describe_dry_run
 
-    refuse_job(job)
+    job.check()
     echo(describe_dry_run(job))
 
 

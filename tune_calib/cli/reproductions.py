@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from tune_calib.experiments.reproduced import TableRequest
     from tune_calib.paths import AnyPath
     from tune_calib.spec.reproduction import Reproduction
-    from tune_calib.tuning.ablate import LadderJob
-    from tune_calib.tuning.search.job import SearchJob
+    from tune_calib.tuning.ladder import LadderRun
+    from tune_calib.tuning.search.run import SearchRun
 
 
 @with_request(ReproduceRequest)
@@ -159,7 +159,7 @@ def _run(plan: _Plan) -> list[str]:
     from tune_calib.experiments.reproduced import keep_logits, update_lock
     from tune_calib.experiments.run import run_jobs
 
-    def begin(job: "LadderJob | SearchJob") -> None:
+    def begin(job: "LadderRun | SearchRun") -> None:
         # Before its first trial, so that a stopped run records its scale.
         update_lock(plan.request, plan.out, {}, plan.command)
         print_settings(job)

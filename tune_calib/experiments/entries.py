@@ -14,16 +14,17 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.pipelines import build_rung
 from tune_calib.spec.resolved import ResolvedRequest, Seeds, refuse_large
 from tune_calib.spec.yaml_text import Position
-from tune_calib.tuning.ablate import LadderJob
 from tune_calib.tuning.extra import ExtraEvaluations
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.search.job import Question, SearchJob
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.run import SearchRun
 from tune_calib.tuning.search.storage import journal_file
-from tune_calib.tuning.site import Site
 
-Job = LadderJob | SearchJob
+Job = LadderRun | SearchRun
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class EntryJob:
     @property
     def name(self) -> str:
         """Return the name of its folder."""
-        return self.job.site.out.name
+        return self.job.location.out.name
 
     @property
     def entry(self) -> str:
@@ -53,14 +54,14 @@ class EntryJob:
     @property
     def request(self) -> ResolvedRequest:
         """Return its settings, seeds and recipe."""
-        return self.job.asked if isinstance(self.job, LadderJob) else self.job.question.asked
+        return self.job.resolved
 
     def with_request(self, request: ResolvedRequest) -> "EntryJob":
         """Return the same with another request."""
-        if isinstance(self.job, LadderJob):
-            return replace(self, job=replace(self.job, asked=request))
-        question = replace(self.job.question, asked=request)
-        return replace(self, job=replace(self.job, question=question))
+        if isinstance(self.job, LadderRun):
+            return replace(self, job=replace(self.job, resolved=request))
+        definition = replace(self.job.definition, resolved=request)
+        return replace(self, job=replace(self.job, definition=definition))
 
 
 def plan_jobs(
@@ -78,17 +79,17 @@ def plan_jobs(
     for index, each in enumerate(jobs):
         job = each.job
         with at(file.position_of(each.entry, "resources")):
-            Resources(1, job.site.gpus)
+            Resources(1, job.location.gpus)
         with at(("data_root",)):
             if needs_data:
                 DATASETS[each.request.overrides["data"]["dataset"]].locate(data_root)
         with at(each.position):
             request = resolve_files(each.request, data_root, file.store, is_dry)
         jobs[index] = each.with_request(request)
-        if isinstance(job, LadderJob) and needs_data:
+        if isinstance(job, LadderRun) and needs_data:
             with at(file.position_of(each.entry, "shift")):
-                job.look.list_sets(request.spec().data, data_root)
-        if isinstance(job, SearchJob) and job.study_storage is None:
+                job.extra.list_sets(request.spec().data, data_root)
+        if isinstance(job, SearchRun) and job.study_storage is None:
             with at(("out",)):
                 journal_file(file.out)
     return jobs
@@ -116,7 +117,7 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
         entry.shift if entry.shift is not None else whole.shift or (),
         entry.bootstrap if entry.bootstrap is not None else whole.bootstrap or 0,
     )
-    site = Site(
+    location = RunLocation(
         file.out,
         file.store,
         whole.data_root,
@@ -148,16 +149,16 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
         named = name_settings(dataset, backbone)
         tail = "-".join([dataset, *([backbone] if backbone else [])])
         if ladder is not None:
-            here = replace(site, out=file.out / f"{name}-{tail}")
-            ladder_job = LadderJob(ladder, resolve(_list_rungs(entry), named), here, extra)
+            here = replace(location, out=file.out / f"{name}-{tail}")
+            ladder_job = LadderRun(ladder, resolve(_list_rungs(entry), named), here, extra)
             with file.source.at(position, *sources):
-                ladder_job.planned()
+                _ = ladder_job.known_trials
             yield EntryJob(position, ladder_job)
             continue
         assert entry.search is not None
         for index, method in enumerate(entry.methods or ()):
             at, own = (*position, "methods", index), method.set.by_slot()
-            here = replace(site, out=file.out / f"{name}-{method.method}-{tail}")
+            here = replace(location, out=file.out / f"{name}-{method.method}-{tail}")
             request = resolve(_list_rungs_of([method.method]), named, own)
             with file.source.at(at, (at, own), *sources):
                 search_job = _build_search(method.method, request, entry.search, here)
@@ -166,34 +167,34 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
 
 
 def _build_search(
-    method: str, request: ResolvedRequest, search: SearchOptions, site: Site
-) -> SearchJob:
+    method: str, request: ResolvedRequest, search: SearchOptions, location: RunLocation
+) -> SearchRun:
     """Build a search; of a budget in hours its first batch."""
-    question = Question(
+    definition = SearchDefinition(
         method=method,
-        asked=request,
+        resolved=request,
         objective=Objective(search.metric, search.guard),
         **search.model_dump(include={"sampler", "sampler_seed", "scheduler", "population"}),
     )
     pairs = len(request.seeds.pairs())
     refuse_large((search.trials or 0) * pairs)
     refuse_large(search.heads or 0)
-    candidates = question.candidates()
+    candidates = definition.candidates
     candidates.refuse_empty()
     if search.heads is not None and candidates.kind != "head":
         raise UserError(f"{method} trains no heads; give the budget in trials or hours")
     threads = candidates.trials({}, 0)[0].spec.network.threads
-    at_once = search.at_once or site.at_once(threads)
-    suggestions = search.trials
+    at_once = search.at_once or location.at_once(threads)
+    length = search.trials
     if search.heads is not None:
-        suggestions = max(1, search.heads // pairs)
-    return SearchJob(question, suggestions or count_batch(question, at_once), site, at_once)
+        length = max(1, search.heads // pairs)
+    return SearchRun(definition, length or count_batch(definition, at_once), location, at_once)
 
 
-def count_batch(question: Question, at_once: int) -> int:
+def count_batch(definition: SearchDefinition, at_once: int) -> int:
     """Return the number of suggestions that keep the machine busy once."""
-    is_head = question.candidates().kind == "head"
-    return question.population * at_once if is_head else at_once
+    is_head = definition.candidates.kind == "head"
+    return definition.population * at_once if is_head else at_once
 
 
 def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:

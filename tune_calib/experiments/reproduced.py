@@ -18,8 +18,8 @@ from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.reproduction import Reproduction, Scale, Setting
-from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.folder import refuse_foreign
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
 
 # Stands for weights in a forecast for another GPU, which need not be here.
@@ -127,10 +127,10 @@ def keep_logits(request: TableRequest, job: EntryJob) -> list[str]:
     """
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
-    site = job.job.site
-    device = "cuda" if site.gpus and torch.cuda.is_available() else "cpu"
+    location = job.job.location
+    device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
-        take_pictures(site.out, site.store, site.data_root, device)
+        take_pictures(location.out, location.store, location.data_root, device)
     except UserError as error:
         return [f"{job.name}: {error}"]
     return []
@@ -223,11 +223,11 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]
             f"`out` {request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
             f"{request.scale!r}; name another `out`"
         )
-    if not lock and not any(each.job.site.out.exists() for each in jobs):
+    if not lock and not any(each.job.location.out.exists() for each in jobs):
         refuse_foreign(file.out)
     for each in jobs:
-        assert isinstance(each.job, LadderJob)  # a table has no search
-        sweep_manifest(each.job, each.job.planned())
+        assert isinstance(each.job, LadderRun)  # a table has no search
+        each.job.build_manifest()
 
 
 def update_lock(

@@ -9,15 +9,12 @@ from tune_calib.errors import UserError, as_key, describe_os_error
 from tune_calib.experiments.entries import EntryJob, Job, count_batch
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath
-from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.tuning.ablate import LadderJob, ablate
-from tune_calib.tuning.folder import done, only_driver, spent_s
+from tune_calib.tuning.folder import only_driver, spent_s
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver, show_entry
-from tune_calib.tuning.ray.executor import Resources, refuse_here
-from tune_calib.tuning.ray.feed import resources_of
-from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.search.driver import Found, search, study_so_far
-from tune_calib.tuning.search.job import SearchJob
+from tune_calib.tuning.ray.executor import refuse_here
+from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.search.run import SearchResult, SearchRun, find_study
 
 Begin = Callable[[Job], None]
 
@@ -37,7 +34,7 @@ class Ended:
     name: str
     folder: AnyPath
     failures: list[str]
-    found: Found | None = None
+    found: SearchResult | None = None
     is_refused: bool = False
 
 
@@ -54,11 +51,11 @@ def run_jobs(
     """
     for each in jobs:
         with file.source.at(each.position):
-            refuse_here(file.content.address, _resources(each.job))
+            refuse_here(file.content.address, each.job.find_left().needs)
     with only_driver(file.out), show_driver(file.out):
         for number, each in enumerate(jobs, start=1):
             show_entry(f"{each.name}, {number} of {len(jobs)}")
-            folder = each.job.site.out
+            folder = each.job.location.out
             try:
                 yield run_job(each, retry, begin)
             except UserError as error:
@@ -73,51 +70,38 @@ def run_jobs(
                 yield Ended(each.name, folder, [reason])
 
 
-def _resources(job: Job) -> list[Resources]:
-    """Return the resources of the Ray trials left; a search that is begun finds out itself."""
-    out, gpus = job.site.out, job.site.gpus
-    if isinstance(job, LadderJob):
-        return resources_of(make_plan(job.planned(), done(out)), gpus)
-    if (out / SEARCH_MANIFEST).exists():
-        return []
-    first = job.question.candidates().trials({}, 0)
-    return resources_of(make_plan(first, set()), gpus)
-
-
 def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
     """Do what is left of one ladder or search."""
-    job, folder = each.job, each.job.site.out
-    if isinstance(job, LadderJob):
-        crashed = ablate(job, begin)
+    job, folder = each.job, each.job.location.out
+    if isinstance(job, LadderRun):
+        crashed = execute_run(job, begin)
         return Ended(each.name, folder, [as_key(line) for line in crashed])
-    if each.hours is None:
-        found = search(job, retry, begin)
-    else:
-        found = _search_for(job, each.hours, retry, begin)
+    job = replace(job, retry=retry)
+    found = execute_run(job, begin) if each.hours is None else _search_for(job, each.hours, begin)
     return Ended(each.name, folder, [as_key(line) for line in found.crashed], found)
 
 
-def _search_for(job: SearchJob, hours: float, retry: str | None, begin: Begin) -> Found:
+def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
     """Search until the next batch would not fit into some hours.
 
     The search is made longer step by step, at most to twice its length, by what its trials took
     so far; what earlier sessions spent is read from their rows.
     """
-    batch = count_batch(job.question, job.at_once)
+    batch = count_batch(job.definition, job.at_once)
     before, started = spent_s(job.out) / job.at_once, time.monotonic()
-    study = study_so_far(job.out, job.study_storage)
+    study = find_study(job.out, job.study_storage)
     ended = study.finished() if study else 0
-    found: Found | None = None
+    found: SearchResult | None = None
     while True:
         spent = before + time.monotonic() - started
         more = affordable(ended, spent, 3600 * hours, batch)
         if found is not None and not more:
             return found
-        longer = replace(job, suggestions=max(1, ended + more))
-        found = search(longer, retry, begin if found is None else lambda job: None)
-        if len(found.ledger.standings) <= ended:  # of a grid that is at its end
+        longer = replace(job, length=max(1, ended + more))
+        found = execute_run(longer, begin if found is None else lambda job: None)
+        if len(found.state.results) <= ended:  # of a grid that is at its end
             return found
-        ended = len(found.ledger.standings)
+        ended = len(found.state.results)
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:

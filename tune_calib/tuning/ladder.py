@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from tune_calib.paths import AnyPath
-from tune_calib.errors import UserError
 from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
 from tune_calib.results import contents
 from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import (
@@ -43,9 +43,9 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.feed import execute, resources_of
 from tune_calib.tuning.ray.extra import ExtraTrial, execute_extra
-from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
+from tune_calib.tuning.ray.feed import execute, resources_of
+from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import copy_rows
@@ -90,6 +90,11 @@ class LadderRun(Run[LadderState, list[str]]):
     def identity(self) -> str:
         """Return the hash of ladder and settings; seeds and controls may be added later."""
         return self.new_manifest.sweep
+
+    @property
+    def recipe_label(self) -> str | None:
+        """Return the name of the recipe and the overrides of its settings, for rows."""
+        return self.resolved.recipe_label
 
     @cached_property
     def known_trials(self) -> list[PlannedTrial]:
@@ -187,9 +192,7 @@ class LadderRun(Run[LadderState, list[str]]):
         return Left(plan, [*resources_of(plan, gpus), *own], extra, is_nothing)
 
     def _find_extra_trials(self) -> list[ExtraTrial]:
-        return find_extra_trials(
-            self.extra, self.shift_sets, self.known_trials, self.location.out
-        )
+        return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)
 
     def find_artifacts(self, left: Left) -> list[str]:
         """List the artifacts that Ray trials will write to the store."""
@@ -209,9 +212,7 @@ class LadderRun(Run[LadderState, list[str]]):
         ):
             state.left = self.find_left()
 
-    def execute(
-        self, state: LadderState, executor: Executor, provenance: Provenance
-    ) -> None:
+    def execute(self, state: LadderState, executor: Executor, provenance: Provenance) -> None:
         """Execute the plan, and then the extra evaluations, for which no trial waits."""
         plan, extra, gpus = state.left.plan, state.left.extra, self.location.gpus
         state.crashed += execute("networks and heads", plan, executor, provenance, gpus)

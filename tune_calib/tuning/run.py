@@ -5,7 +5,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
@@ -16,7 +16,6 @@ from tune_calib.results.manifests import SearchManifest, SweepManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
-from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.location import RunLocation
@@ -71,7 +70,6 @@ class Run(ABC, Generic[State, Result]):
 
     is_search: ClassVar[bool]
     location: RunLocation
-    resolved: ResolvedRequest
 
     @property
     @abstractmethod
@@ -85,6 +83,11 @@ class Run(ABC, Generic[State, Result]):
 
     @property
     @abstractmethod
+    def recipe_label(self) -> str | None:
+        """Return the name of its recipe and the overrides of its settings, for rows."""
+
+    @property
+    @abstractmethod
     def plugins(self) -> tuple[Plugin, ...]:
         """List the plug-ins that its trials need."""
 
@@ -92,6 +95,10 @@ class Run(ABC, Generic[State, Result]):
     @abstractmethod
     def known_trials(self) -> Sequence[PlannedTrial]:
         """List the trials that are known before it starts."""
+
+    def as_begun(self) -> Self:
+        """Return it with what its folder fixed when it began."""
+        return self
 
     @abstractmethod
     def check(self) -> None:
@@ -129,14 +136,13 @@ class Run(ABC, Generic[State, Result]):
         """Return what came of it."""
 
 
-def execute_run(
-    run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None
-) -> Result:
+def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None) -> Result:
     """Do what is left of a run; ``begin`` is called before that, unless nothing is left."""
     location = run.location
     out = location.out
     require_loaded(out)
     report_progress("planning trials")
+    run = run.as_begun()
     # What can be refused by reading alone is refused before the folder is made.
     run.check()
     everywhere = environment_of(trial.spec for trial in run.known_trials)
@@ -175,7 +181,7 @@ def execute_run(
                     device="cuda" if location.gpus else "cpu",
                     is_search=run.is_search,
                     profile=location.profile,
-                    recipe=run.resolved.recipe_label,
+                    recipe=run.recipe_label,
                     board=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests=copies.digests,

@@ -75,7 +75,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     own = "entries:\n  own: {all: posthoc, bootstrap: 300, set: {network: {lr: 0.5}}}\n"
     path.write_text(EXAMPLE.read_text().replace("entries:\n", own, 1))
     works = {work.position[1]: work for work in build_jobs(smoke_of(path, scale))}
-    looks = {name: work.job.look.bootstrap for name, work in works.items()}
+    looks = {name: work.job.extra.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
     assert {len(work.request.seeds.pairs()) for work in works.values()} == {seeds}
     networks = {name: work.request.overrides["network"] for name, work in works.items()}
@@ -152,10 +152,10 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     assert file.out == tmp_path / name.replace("/", "-")
     assert file.store == tmp_path / "store"
     for work in works:
-        assert work.job.look.bootstrap
+        assert work.job.extra.bootstrap
         own = {pair[0] for pair in work.request.seeds.pairs()}
         assert len(own) == seeds or seeds is None
-        assert work.job.planned()
+        assert work.job.known_trials
 
 
 @each(("name", "scale"), AT)
@@ -163,7 +163,7 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
     file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in plan_jobs(file, needs_data=False, is_dry=True):
         weights = {}
-        for network in (trial.spec.network for trial in work.job.planned()):
+        for network in (trial.spec.network for trial in work.job.known_trials):
             if network.method in ("mbls", "fedlas_mbls"):
                 weights.setdefault(network.method, set()).add(network.params.alpha)
         if len(weights) == 2:

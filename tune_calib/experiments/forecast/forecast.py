@@ -56,14 +56,14 @@ class Forecast:
 
     def add(self, needs: Needs) -> int:
         """Add what a ladder or search needs; return how many networks it trains."""
-        rates = self.rates["cuda" if needs.job.site.gpus else "cpu"]
+        rates = self.rates["cuda" if needs.job.location.gpus else "cpu"]
         there = {i for i, spec in needs.networks.items() if has_network(spec, self.store)}
         self.in_store |= there
         new = {i: s for i, s in needs.networks.items() if i not in there | self.networks.keys()}
         self.networks |= new
         trained = [*new.values(), *needs.searched]
         if not needs.is_over:
-            if needs.job.site.uses_ray:
+            if needs.job.location.uses_ray:
                 trials = needs.ray_trials + len(needs.looks)
                 starts = RAY_S + TUNER_S * needs.tuners
                 self.seconds[STARTS] += starts + TRIAL_S * trials / needs.heads_at_once

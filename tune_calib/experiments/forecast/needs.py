@@ -7,21 +7,18 @@ from dataclasses import dataclass, field, replace
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Job
 from tune_calib.paths import AnyPath
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ablate import LadderJob, sweep_manifest
-from tune_calib.tuning.extra import lacking_looks
+from tune_calib.tuning.extra import find_extra_trials
 from tune_calib.tuning.folder import done, spent_s
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.executor import PART
 from tune_calib.tuning.ray.extra import ExtraTrial, group_extra_trials
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.reuse import find_rows
-from tune_calib.tuning.search.driver import refuse_asked, study_so_far
-from tune_calib.tuning.search.job import SearchJob
-from tune_calib.tuning.search.manifest import search_manifest
-from tune_calib.tuning.search.study import points_of
+from tune_calib.tuning.search.run import SearchRun, find_study
+from tune_calib.tuning.search.study import list_points
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,7 @@ class Needs:
     @property
     def is_search(self) -> bool:
         """Return whether the job is a search, which never sees the test split."""
-        return isinstance(self.job, SearchJob)
+        return isinstance(self.job, SearchRun)
 
     @property
     def heads(self) -> int:
@@ -71,38 +68,23 @@ class Needs:
 
 def find_needs(job: Job, hours: float | None = None) -> Needs:
     """Find what is left to do; ``hours`` is the budget of a search that has one in hours."""
-    return _of_ladder(job) if isinstance(job, LadderJob) else _of_search(job, hours)
+    return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
 
 
-def refuse_job(job: Job) -> None:
-    """Refuse what can be refused by reading alone, as the job itself would."""
-    if isinstance(job, LadderJob):
-        planned = job.planned()
-        DATASETS[planned[0].spec.data.dataset].locate(job.site.data_root)
-        job.look.list_sets(planned[0].spec.data, job.site.data_root)
-        sweep_manifest(job, planned)
-        return
-    refuse_asked(job)
-    candidates = job.question.candidates()
-    candidates.refuse_empty()
-    DATASETS[candidates.baseline()[0].spec.data.dataset].locate(job.site.data_root)
-    search_manifest(job)
-
-
-def _of_ladder(job: LadderJob) -> Needs:
-    planned, out = job.planned(), job.site.out
-    reused = find_rows(planned, out, job.site.among)
+def _of_ladder(job: LadderRun) -> Needs:
+    planned, out = job.known_trials, job.location.out
+    reused = find_rows(planned, out, job.location.among)
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
     threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     left = [trial for trial in planned if trial.spec.hash not in finished]
-    looks = _looks(job, planned, left, reused)
+    looks = _looks(job, left, reused)
     return Needs(
         job=job,
         planned=len(planned),
         done=len(planned) - len(left),
-        at_once=job.site.at_once(threads),
-        heads_at_once=job.site.at_once(),
+        at_once=job.location.at_once(threads),
+        heads_at_once=job.location.at_once(),
         trials=planned,
         networks=_networks(trial.dependents[0] for trial in plan.networks),
         populations=[_heads(trial.trials) for trial in plan.populations],
@@ -114,31 +96,29 @@ def _of_ladder(job: LadderJob) -> Needs:
 
 
 def _looks(
-    job: LadderJob,
-    planned: Sequence[PlannedTrial],
+    job: LadderRun,
     left: Sequence[PlannedTrial],
     reused: Mapping[str, AnyPath],
 ) -> list[ExtraTrial] | None:
     """Return extra evaluations of trials that are done or left; None without the files."""
     try:
-        sets = job.look.list_sets(planned[0].spec.data, job.site.data_root)
+        sets = job.shift_sets
     except DataNotFoundError:  # for a GPU that is not here no files need be
         return None
-    looks = lacking_looks(job.look, sets, planned, job.site.out)
+    looks = find_extra_trials(job.extra, sets, job.known_trials, job.location.out)
     for folder in dict.fromkeys(reused.values()):
-        there = [trial for trial in planned if reused.get(trial.spec.hash) == folder]
-        looks += lacking_looks(job.look, sets, there, folder)
+        there = [trial for trial in job.known_trials if reused.get(trial.spec.hash) == folder]
+        looks += find_extra_trials(job.extra, sets, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
     looks += [look for name in sets for look in group_extra_trials(later, name)]
-    return looks + (
-        group_extra_trials(later, None, job.look.bootstrap) if job.look.bootstrap else []
-    )
+    draws = job.extra.bootstrap
+    return looks + (group_extra_trials(later, None, draws) if draws else [])
 
 
-def _of_search(job: SearchJob, hours: float | None) -> Needs:
-    question, candidates = job.question, job.question.candidates()
-    point, pairs = candidates.first()[0], len(question.asked.seeds.pairs())
-    study = study_so_far(job.out, job.study_storage)
+def _of_search(job: SearchRun, hours: float | None) -> Needs:
+    definition, candidates = job.definition, job.definition.candidates
+    point, pairs = candidates.first()[0], len(job.resolved.seeds.pairs())
+    study = find_study(job.out, job.study_storage)
     finished = study.finished() if study else 0
     suggestion, baseline = candidates.trials(point, 0), candidates.baseline()
     like = suggestion[0].spec
@@ -148,8 +128,8 @@ def _of_search(job: SearchJob, hours: float | None) -> Needs:
         job=job,
         planned=None,
         done=finished,
-        at_once=min(job.at_once, job.site.at_once(like.network.threads)),
-        heads_at_once=min(job.at_once, job.site.at_once()),
+        at_once=min(job.at_once, job.location.at_once(like.network.threads)),
+        heads_at_once=min(job.at_once, job.location.at_once()),
         trials=[*baseline, *suggestion],
         networks=networks,
         evaluated=[(spec, 1) for spec in networks.values()],
@@ -157,17 +137,17 @@ def _of_search(job: SearchJob, hours: float | None) -> Needs:
     )
     if hours is not None:
         return replace(needs, hours=max(0.0, hours - spent_s(job.out) / job.at_once / 3600))
-    planned = job.suggestions
-    if question.sampler == "grid":
-        points = points_of(candidates.space, question.sampler, candidates.first())
+    planned = job.length
+    if definition.sampler == "grid":
+        points = list_points(candidates.space, definition.sampler, candidates.first())
         planned = min(planned, len(points))
     planned = study.planned(planned) if study else planned
     left = max(0, planned - finished)
     populations = []
     if candidates.kind == "head":
         # As if all suggestions had the shape of the defaults; other shapes share no population.
-        for start in range(0, left, question.population):
-            size = min(question.population, left - start)
+        for start in range(0, left, definition.population):
+            size = min(definition.population, left - start)
             plan = make_plan([trial for _ in range(size) for trial in suggestion], set())
             # The defaults stand for suggestions, each of which is a head of its own.
             populations += [

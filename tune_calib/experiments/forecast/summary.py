@@ -24,9 +24,9 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_yaml
-from tune_calib.tuning.ablate import LadderJob
 from tune_calib.tuning.caption import data_told, heads_told, is_trained, network_told
-from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.search.definition import SearchDefinition
 
 NOTHING = "nothing was started"
 _TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
@@ -71,7 +71,7 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         rows.append([each.name, planned, needs.done, *counts[-1]])
     lines = [*_recipes(jobs), *_totals(sums, all_needs, counts), _disk(sums), *_hours(sums, gpu)]
     has_gpu = gpu is not None or torch.cuda.is_available()
-    if any(each.job.site.gpus for each in jobs) and not has_gpu:
+    if any(each.job.location.gpus for each in jobs) and not has_gpu:
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, table_of(_TITLES, rows), "", *map(Prose, [*lines, *_sources(sums)])])
@@ -79,7 +79,7 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
 
 def start_forecast(job: Job) -> Forecast:
     """Return an empty forecast for a ladder or search on this machine."""
-    return _start_forecast(job.site.out, job.site.store, job.site.data_root)
+    return _start_forecast(job.location.out, job.location.store, job.location.data_root)
 
 
 def _start_forecast(
@@ -95,12 +95,12 @@ def _start_forecast(
 
 def _block(needs: Needs, trained: int | None, time: str) -> str:
     job, trials = needs.job, needs.trials
-    if isinstance(job, LadderJob):
-        request, head_recipe, title = job.asked, job.ladder.head_recipe, job.ladder.title
+    if isinstance(job, LadderRun):
+        request, head_recipe, title = job.resolved, job.ladder.head_recipe, job.ladder.title
         searched: Iterable[str] = ()
     else:
-        request, head_recipe = job.question.asked, None
-        title, searched = _title(job.question), job.question.candidates().space.settings
+        request, head_recipe = job.resolved, None
+        title, searched = _title(job.definition), job.definition.candidates.space.settings
     networks = [t.spec.network for t in trials if not t.spec.network.is_frozen]
     heads = [t.spec.head for t in trials if t.spec.head]
     recipe = _recipe(request).removeprefix("recipe ") if request.recipe else ""
@@ -113,24 +113,24 @@ def _block(needs: Needs, trained: int | None, time: str) -> str:
         "searched": ", ".join(searched),
         "seeds": _seeds(request.seeds, has_heads=bool(heads)),
         "machine": _machine(needs),
-        "results": f"{job.site.out}; artifacts in {job.site.store}",
+        "results": f"{job.location.out}; artifacts in {job.location.store}",
         "to do": _to_do(needs, trained),
         "time": "" if needs.is_over else time,
     }
     block = entries({name: line for name, line in lines.items() if line}, margin="  ")
-    return f"{job.site.out}: {title}\n{block}"
+    return f"{job.location.out}: {title}\n{block}"
 
 
-def _title(question: Question) -> str:
+def _title(definition: SearchDefinition) -> str:
     metrics = " and ".join(
         f"{'least' if METRICS[name].is_less_better else 'largest'} {METRICS[name].title}"
-        for name in question.objective.metrics
+        for name in definition.objective.metrics
     )
-    lost = format_value("accuracy", question.objective.guard)
-    stopped = ", networks that are behind are stopped" * (question.scheduler == "asha")
+    lost = format_value("accuracy", definition.objective.guard)
+    stopped = ", networks that are behind are stopped" * (definition.scheduler == "asha")
     return (
-        f"search of {question.method} by {question.sampler} for the {metrics} on select, at most "
-        f"{lost} of accuracy lost{stopped}"
+        f"search of {definition.method} by {definition.sampler} for the {metrics} on select, "
+        f"at most {lost} of accuracy lost{stopped}"
     )
 
 
@@ -150,7 +150,7 @@ def _seeds(seeds: Seeds, has_heads: bool) -> str:
 
 
 def _machine(needs: Needs) -> str:
-    site, gpus = needs.job.site, torch.cuda.device_count()
+    location, gpus = needs.job.location, torch.cuda.device_count()
     names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
     cores = format_count(os.cpu_count() or 1, "CPU core")
     here = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
@@ -158,13 +158,13 @@ def _machine(needs: Needs) -> str:
     used = f"{' or '.join(map(str, threads))} threads a network"
     if threads == [1]:
         used = "1 thread a network"
-    if site.gpus:
-        used += f", {round(1 / site.gpus)} trials on each GPU"
+    if location.gpus:
+        used += f", {round(1 / location.gpus)} trials on each GPU"
     elif gpus:
         used += ", no GPU asked for"
-    if not site.uses_ray:
+    if not location.uses_ray:
         return f"{here}; {used}, one trial after the other in this process"
-    where = f"; runs on the Ray cluster at {site.address}" if site.address else ""
+    where = f"; runs on the Ray cluster at {location.address}" if location.address else ""
     return f"{here}; {used}, up to {needs.at_once} side by side{where}"
 
 
@@ -207,7 +207,7 @@ def _totals(
     trained, heads, ray_trials = (sum(column) for column in zip(*counts, strict=True))
     yield f"networks: {trained} to train, {len(sums.in_store)} in {sums.store.root} already"
     yield f"heads: {heads}; Ray trials: {ray_trials}"
-    shares = {needs.job.site.gpus for needs in all_needs if needs.job.site.gpus}
+    shares = {needs.job.location.gpus for needs in all_needs if needs.job.location.gpus}
     for gpus in sorted(shares):
         here = torch.cuda.device_count()
         yield f"GPU slots: {round(1 / gpus)} trials on each GPU; {here} GPUs on this machine"

@@ -23,10 +23,10 @@ from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.request import check_share
 from tune_calib.spec.slots.network import Precision
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resumed import tell_other_machine
-from tune_calib.tuning.site import Site
 
 OVER = "FINISHED"
 """What a feed says at its end, as Ray's searchers do."""
@@ -157,21 +157,23 @@ class Executor(Protocol):
 
 @contextlib.contextmanager
 def open_executor(
-    site: Site, needs: Sequence[Resources], everywhere: Mapping[str, str]
+    location: RunLocation, needs: Sequence[Resources], everywhere: Mapping[str, str]
 ) -> Iterator[Executor]:
     """Start the executor of a run, with variables for all of its trials, while the block runs."""
-    if not site.uses_ray:
+    if not location.uses_ray:
         from tune_calib.tuning.ray.in_process import in_process
 
         with in_process(everywhere) as executor:
-            tell_other_machine(site.out, site.address)
+            tell_other_machine(location.out, location.address)
             yield executor
         return
 
     from tune_calib.tuning.ray.launch import RayExecutor, ray_session
 
-    with ray_session(site.address, environment(site.out, site.store), needs, everywhere):
-        tell_other_machine(site.out, site.address)
+    with ray_session(
+        location.address, environment(location.out, location.store), needs, everywhere
+    ):
+        tell_other_machine(location.out, location.address)
         yield RayExecutor()
 
 

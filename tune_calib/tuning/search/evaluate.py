@@ -18,8 +18,8 @@ from tune_calib.results.selection import (
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
-    describe_reads,
     describe_no_gain_on_test,
+    describe_reads,
 )
 from tune_calib.results.tables import atomic_write, read_table
 from tune_calib.spec.ladder import Ladder, Rung
@@ -82,10 +82,12 @@ def evaluate_choice(
         # The rows of the search stand next to what is evaluated now.
         store = Store(search.location.store)
         Copies.read([data], search.location.data_root, store).refuse_other(out, [])
-        choice = add_read(out, _find_choice(state), ReadRecord(seeds=seeds, command=command), extend)
+        choice = add_read(
+            out, _find_choice(state), ReadRecord(seeds=seeds, command=command), extend
+        )
         # Before it is read.
         choice.write(out)
-        crashed = execute_run(_build_run(search, choice, command, extra), begin)
+        crashed = execute_run(build_run(search, choice, command, extra), begin)
     baseline = [state.rows[trial.spec.hash] for trial in state.candidates.baseline()]
     on_select = {BASELINE: baseline}
     for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
@@ -107,7 +109,7 @@ def plan_evaluation(
     search = load_search(out, study_storage)
     choice = _find_choice(open_state(search, is_read_only=True))
     choice = add_read(out, choice, ReadRecord(seeds=seeds, command=command), extend)
-    return _build_run(search, choice, command, extra)
+    return build_run(search, choice, command, extra)
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
@@ -128,7 +130,9 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     )
 
 
-def add_read(out: AnyPath, choice: SearchEvaluated, read: ReadRecord, extend: bool) -> SearchEvaluated:
+def add_read(
+    out: AnyPath, choice: SearchEvaluated, read: ReadRecord, extend: bool
+) -> SearchEvaluated:
     """Add a test read to the record of all of them.
 
     The same read may be repeated, e.g. after a kill. Another choice comes too late.
@@ -152,15 +156,15 @@ def add_read(out: AnyPath, choice: SearchEvaluated, read: ReadRecord, extend: bo
     last = reads[-1].seeds if reads else read.seeds
     if read.seeds < last or (read.seeds > last and not extend):
         raise UserError(
-            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; with "
-            "`extend` more seeds are added, and the page says that test was read again"
+            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; "
+            "with `extend` more seeds are added, and the page says that test was read again"
         )
     if not reads or read.seeds > last:
         reads = [*reads, read]
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
-def _build_run(
+def build_run(
     search: SearchRun, choice: SearchEvaluated, command: str, extra: ExtraEvaluations | None
 ) -> LadderRun:
     """Build the ladder of baseline, defaults and choice with seeds that the search did not use."""

@@ -124,7 +124,9 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     if not before:  # its rows tell them
         rows = read_table(out, "trials").select(["rung", "spec_hash"]).to_pylist()
         rungs = {"baseline": NO_RUNG, "defaults": 0}
-        before = {n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()}
+        before = {
+            n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()
+        }
     now = list_first_specs(candidates)
     for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
         if not set(before[name]) <= set(now[name]):

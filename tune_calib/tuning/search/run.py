@@ -1,7 +1,6 @@
 """A search in a run folder: its baseline, its suggestions on ``select``, the choice, the counts."""
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
@@ -105,6 +104,11 @@ class SearchRun(Run[SearchState, SearchResult]):
         return self.definition.identity
 
     @property
+    def recipe_label(self) -> str | None:
+        """Return the name of the recipe and the overrides of its settings, for rows."""
+        return self.resolved.recipe_label
+
+    @property
     def plugins(self) -> tuple[Plugin, ...]:
         """List the plug-ins that its trials need."""
         return plugins.used(self.definition.plugins)
@@ -114,6 +118,16 @@ class SearchRun(Run[SearchState, SearchResult]):
         """List the trials of the baseline and of the method's defaults."""
         candidates = self.definition.candidates
         return [*candidates.baseline(), *candidates.trials({}, 0)]
+
+    def as_begun(self) -> "SearchRun":
+        """Return it with the lag of its folder, which earlier versions took from the machine."""
+        old = find_manifest(self.out)
+        if old is not None:
+            return replace(self, definition=replace(self.definition, lag=old.question.lag))
+        # The manifest may be lost; the rows keep the identity of the whole definition.
+        slow = replace(self, definition=replace(self.definition, lag=1))
+        before = read_identity(self.out)
+        return slow if before is not None and slow.identity == before else self
 
     def check(self) -> None:
         """Refuse numbers that make no search, data that is not there and a folder of another."""
@@ -218,9 +232,7 @@ class SearchRun(Run[SearchState, SearchResult]):
             state.settle_all()
         return state
 
-    def execute(
-        self, state: SearchState, executor: Executor, provenance: Provenance
-    ) -> None:
+    def execute(self, state: SearchState, executor: Executor, provenance: Provenance) -> None:
         """Execute the baseline, and then the suggestions."""
         definition, gpus = self.definition, self.location.gpus
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
@@ -262,7 +274,7 @@ def build_search_run(
         scheduler=request.scheduler,
         population=request.population,
     )
-    run = SearchRun(
+    return SearchRun(
         definition=definition,
         length=request.trials,
         location=location,
@@ -270,21 +282,6 @@ def build_search_run(
         study_storage=request.study_storage,
         retry=request.retry,
     )
-    return adopt_lag(run)
-
-
-def adopt_lag(run: SearchRun) -> SearchRun:
-    """Adopt the lag of the search that the folder holds.
-
-    Nobody requests a lag; earlier versions took it from the machine.
-    """
-    old = find_manifest(run.out)
-    if old is not None:
-        return replace(run, definition=replace(run.definition, lag=old.question.lag))
-    # The manifest may be lost; the rows keep the identity of the whole definition.
-    slow = replace(run, definition=replace(run.definition, lag=1))
-    before = read_identity(run.out)
-    return slow if before is not None and slow.identity == before else run
 
 
 def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
