@@ -29,7 +29,7 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import run as driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.location import RunLocation
-from tune_calib.tuning.ray import executor as chosen
+from tune_calib.tuning.ray import execution as chosen
 from tune_calib.tuning.ray.rows import Provenance
 
 CPU = torch.device("cpu")
@@ -134,7 +134,7 @@ def choosing_executors():
 @cache
 def keep_ray() -> None:
     """Start a Ray for all the runs of this process: each start takes some seconds."""
-    from tune_calib.tuning.ray.launch import ray_session
+    from tune_calib.tuning.ray.session import ray_session
 
     session = ray_session(None)
     session.__enter__()

@@ -1,46 +1,61 @@
-"""A page of every method, from its record and its settings."""
+"""Generate a page for each method from its record and its settings."""
 
 import re
 from collections.abc import Iterator
+from os.path import relpath
 
 from docs.generate.formulas import fenced
 from docs.generate.page import Page, table
-from tune_calib.spec.describe import describe_method
+from tune_calib.spec.describe import READINGS, describe_method
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 KINDS = {"network": "Network methods", "head": "Head methods", "posthoc": "Post-hoc methods"}
 
 
 def overview() -> str:
-    """A table of all methods, by kind."""
+    """Return tables of all methods by kind."""
     parts = []
     for kind, title in KINDS.items():
-        told = ("keeps accuracy",) if kind == "posthoc" else ()
+        told = ("Keeps accuracy",) if kind == "posthoc" else ()
         rows = [
             (f"[`{m.name}`]({m.name}.md)", m.title, f"[{m.paper} {m.year}]({m.url})")
             + (("yes" if m.keeps_accuracy else "no",) if told else ())
             for m in (METHODS[name] for name in METHODS)
             if m.kind == kind
         ]
-        parts += [f"## {title}", table(("method", "what it is", "paper", *told), rows)]
+        parts += [f"## {title}", table(("Method", "Description", "Paper", *told), rows)]
     return "\n\n".join(parts)
 
 
 def pages() -> Iterator[Page]:
-    """A page a method."""
+    """Yield a page for each method."""
     for name in METHODS:
         yield Page(f"methods/{name}.md", name, _text(METHODS[name]), "Methods")
 
 
 def _text(method: MethodInfo) -> str:
-    """The description, its formula drawn, and what it names as links."""
-    notation = "Letters are explained on the [page of all methods](index.md#notation)."
+    """Return the description with its formula as a block and its references as links."""
+    notation = "See [Notation](index.md#notation)."
     formula = f"{fenced(method.formula)}\n\n{notation}"
     text = re.sub(r"```latex\n.*?```", lambda _: formula, describe_method(method), flags=re.S)
     text = re.sub(r"^`(\w+)`(?= \()", r"[`\1`](../recipes.md#\1)", text, flags=re.M)
     return linked(text)
 
 
-def linked(text: str) -> str:
-    """Markdown in which what names a page of the documentation is a link to it."""
-    return re.sub(r"docs/pages/([\w-]+)\.md#([\w-]+)", r"[\1](../\1.md#\2)", text)
+def linked(text: str, folder: str = "methods") -> str:
+    """Replace the pages that a text names by links from a folder below ``docs/pages``."""
+
+    def link(match: re.Match[str]) -> str:
+        path, anchor = match.groups()
+        title = "readings" if path == "methods/index" else path.replace("-", " ")
+        return f"[{title}]({relpath(f'{path}.md', folder)}{anchor})"
+
+    return re.sub(r"docs/pages/([\w/-]+)\.md((?:#[\w-]+)?)", link, text)
+
+
+def readings() -> str:
+    """Return the readings of the papers, one level down, with links from their page."""
+    text = READINGS.read_text("utf-8").partition("\n## ")[2]
+    text = re.sub(r"^## ", "### ", f"## {text}", flags=re.M)
+    links = r"(?<=\]\()\.\./\.\./docs/pages/([^)]+)"
+    return re.sub(links, lambda match: relpath(match[1], "methods"), text)

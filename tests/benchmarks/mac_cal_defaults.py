@@ -28,11 +28,10 @@ from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_development_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
-from tune_calib.engine.fitting import fit
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
-from tune_calib.engine.weights import read
+from tune_calib.engine.weights import match_weights, read
 from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
 from tune_calib.models.build import build_network
@@ -85,7 +84,7 @@ def published(name: str, development: Development) -> Frozen:
     if not (folder / "manifest.json").exists():
         file = PUBLISHED / f"{name}.safetensors"
         network = build_network(f"{name}_he", "reference", 3, 32, 10, seed=0)
-        network.load_state_dict(fit(network, read(file), str(file), is_given=True)[0])
+        network.load_state_dict(match_weights(network, read(file), str(file), is_frozen=True)[0])
         mean, std = NORMS["imagenet"]
         info = replace(DATASETS["cifar10"], mean=mean, std=std)
         record = METHODS["ce"]

@@ -134,7 +134,9 @@ LOGITS, LABELS = drawn(3, 30)
 @each(
     ("logits", "labels", "told"),
     [
-        (LOGITS[0], LABELS, r"logits must be \(samples, numbers\), got shape \(3,\)"),
+        (LOGITS[None], LABELS, r"logits must be \(samples, numbers\), got shape \(1, 30, 3\)"),
+        (LOGITS[0], LABELS, r"labels must be \(3,\)|labels must be in 0 to 1"),
+        (LOGITS[:, 0].sigmoid(), LABELS % 2, "scores of two classes look like probabilities"),
         (LOGITS[:, :1], LABELS, "two classes or more"),
         (LOGITS.where(LOGITS < 3, torch.nan), LABELS, "logits must be finite; "),
         (LOGITS[:0], LABELS[:0], "logits must be"),
@@ -143,8 +145,8 @@ LOGITS, LABELS = drawn(3, 30)
         (LOGITS.bool(), LABELS, "real numbers"),
         (LOGITS, LABELS[:9], r"labels must be \(30,\), one a sample, got \(9,\)"),
         (LOGITS, LABELS.float(), "labels must be integers"),
-        (LOGITS, LABELS + 1, "labels must be in 0 to 2, the 3 classes; there is 3"),
-        (LOGITS, LABELS - 1, "there is -1"),
+        (LOGITS, torch.arange(30) % 4, "labels must be in 0 to 2, .* there are 4: 0, 1, 2, 3"),
+        (LOGITS, LABELS % 2 - 1, "there are 2: -1, 0"),
         (LOGITS, LOGITS, "labels must be integers"),
     ],
 )
@@ -161,6 +163,43 @@ def test_other_classes_than_in_fit_are_one_line():
     estimator = tune_calib.TemperatureScaling().fit(LOGITS, LABELS)
     with pytest.raises(ValueError, match=r"logits must be \(N, 3\) as in fit"):
         estimator.predict_proba(LOGITS[:, :2])
+
+
+NAMES = np.array(["cat", "dog", "eel"])
+
+
+@each("names", [NAMES, NAMES.astype(object), np.array([3, 7, 20]), np.array([-1, 0, 1])])
+def test_labels_may_have_any_names(names):
+    plain = tune_calib.TemperatureScaling().fit(LOGITS.numpy(), LABELS.numpy())
+    named = tune_calib.TemperatureScaling().fit(LOGITS.numpy(), names[LABELS])
+    assert named.temperature_ == plain.temperature_
+    assert named.classes_.tolist() == names.tolist()
+    assert named.predict(LOGITS.numpy()).tolist() == names[plain.predict(LOGITS.numpy())].tolist()
+    assert named.score(LOGITS.numpy(), names[LABELS]) == plain.score(LOGITS.numpy(), LABELS)
+    predicted = named.predict(LOGITS)
+    assert isinstance(predicted, torch.Tensor) == (names.dtype.kind == "i")
+    with pytest.raises(ValueError, match="there are 2"):
+        tune_calib.TemperatureScaling().fit(LOGITS, names[LABELS % 2])
+    some = LABELS < 2
+    few = tune_calib.TemperatureScaling().fit(LOGITS[some], names[LABELS[some]], classes=names)
+    assert few.classes_.tolist() == names.tolist()
+    head = tune_calib.RetrainedHead(epochs=2).fit(FEATURES, names[CLASSES % 3])
+    own = tune_calib.RetrainedHead(epochs=2).fit(FEATURES, CLASSES % 3)
+    assert torch.equal(head.decision_function(FEATURES), own.decision_function(FEATURES))
+    assert list(head.predict(FEATURES)) == names[own.predict(FEATURES)].tolist()
+
+
+def test_scores_of_two_classes_are_logits_of_the_second_over_the_first():
+    logits, labels = drawn(2)
+    scores = logits[:, 1] - logits[:, 0]
+    for given, two in ((scores, logits), (scores.numpy(), logits.numpy())):
+        one = tune_calib.BetaCalibration().fit(given, labels)
+        other = tune_calib.BetaCalibration().fit(two, labels)
+        np.testing.assert_allclose(one.predict_proba(given), other.predict_proba(two), atol=1e-5)
+        decided = one.decision_function(given)
+        assert decided.shape == (400,)
+        assert type(decided) is type(given)
+        np.testing.assert_array_equal(one.predict(given), np.asarray(decided > 0).astype(int))
 
 
 def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
@@ -245,13 +284,14 @@ CLASSES = torch.arange(40) % 4
         ({"lr": -1.0}, {}, "lr"),
         ({"lr": 1e30}, {}, "is not finite: take a smaller lr"),
         ({}, {"labels": CLASSES.float()}, "labels must be integers"),
-        ({}, {"labels": CLASSES - 1}, "there is -1"),
-        ({}, {"classes": 3}, "there is 3"),
+        ({}, {"labels": CLASSES - 1, "classes": 5}, "there are 4: -1, 0, 1, 2"),
+        ({}, {"labels": 0 * CLASSES}, "labels are of one class"),
+        ({}, {"classes": 3}, "there are 4"),
         ({}, {"select": (FEATURES[:, :5], CLASSES)}, r"must be \(N, 6\) as those of training"),
         ({}, {"select": (FEATURES, CLASSES + 1)}, "labels of select must be in 0 to 3"),
         ({}, {"own_head": (FEATURES[:4, :5], torch.zeros(4))}, r"own_head must be weight \(C, 6\)"),
         ({}, {"own_head": (FEATURES[:4], torch.zeros(3))}, "own_head must be"),
-        ({}, {"own_head": (FEATURES[:3], torch.zeros(3))}, "there is 3"),
+        ({}, {"own_head": (FEATURES[:3], torch.zeros(3))}, "there are 4"),
         ({}, {"own_head": (FEATURES[:4], torch.zeros(4)), "classes": 5}, "classes is 5"),
         ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
     ],

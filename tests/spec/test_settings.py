@@ -33,7 +33,7 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.caption import conditions
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.location import RunLocation
-from tune_calib.tuning.ray.trainables import trainable
+from tune_calib.tuning.ray.trainables import resolve_trial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective
@@ -51,7 +51,7 @@ def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
     return expand(ladder, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe(recipe))
 
 
-# docs/pages/readings.md#recipes: what the authors' programs set.
+# docs/pages/methods/index.md#recipes: what the authors' programs set.
 FIELDS = ("optimizer", "lr", "weight_decay", "batch_size", "loss_reduction", "clip_grad_norm",
           "select", "drop_last")  # fmt: skip
 AUTHORS = {
@@ -160,7 +160,7 @@ def configured(name, dataset, own_recipes, nested):
 @each("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
-    spec = TrialSpec.build(**trainable(name).bound(config)["spec"])
+    spec = resolve_trial(name, config)
     (trial,) = planned([name], dataset, own_recipes, **given)
     asked = {"data": {"dataset": dataset}, **given}
     point = Candidates(name, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe()).trials(
@@ -363,7 +363,7 @@ def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
 def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_path):
     code = next(text for text in blocks(page("index"), "python") if "tune.Tuner" in text)
     code = code.replace("/tmp/own", str(tmp_path)).replace("num_samples=8", "num_samples=2")
-    from tune_calib.tuning.ray.launch import ray_session
+    from tune_calib.tuning.ray.session import ray_session
 
     with ray_session(None):
         exec(compile(code, "index.md", "exec"), {})

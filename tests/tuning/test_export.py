@@ -66,7 +66,10 @@ def test_the_best_is_the_best_on_select(metric, sweep, tmp_path):
     assert about["metrics"]["test/ece"] == next(
         row["test/ece"] for row in found if row["spec_hash"] == about["trial"]
     )
-    assert f"{100 * about['metrics']['test/ece']:.2f} % on test" in done.stdout
+    values = [100 * about["metrics"][key] for key in ("test/ece", "base/test/ece")]
+    expected = "ECE       {:.2f} % (before calibration {:.2f} %)".format(*values)
+    assert expected in done.stdout
+    assert "on test:" in done.stdout
 
 
 def test_a_trial_is_named_by_how_its_hash_begins_and_onnx_lies_beside(sweep, tmp_path):

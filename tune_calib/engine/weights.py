@@ -1,6 +1,8 @@
 """Weights that a network starts from: a local safetensors file, kept in the store by its hash.
 
-Whoever trains reads the copy in the store, so that no other machine needs the file.
+Whoever trains reads the copy in the store, so that no other machine needs the file. Tensors are
+matched by their names; a file that does not match is refused, since a wrong assignment would be
+another network under this one's name.
 """
 
 import contextlib
@@ -8,14 +10,15 @@ import hashlib
 import json
 import re
 import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tune_calib.engine.fitting import fit
 from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Store,
@@ -24,15 +27,29 @@ from tune_calib.engine.store import (
     read_or_remove,
     write_folder,
 )
+from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.models.base import last_layer_of
 from tune_calib.models.network import Network
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.text import format_count
 
 KIND, FILE = "weights", "weights.safetensors"
 
 SPEC = "spec"
 """Key of the spec in the metadata of a file, or the manifest beside it."""
+
+# What programs put before all names, and how they call the last layer.
+_PREFIX = re.compile(r"(module|model|network|_orig_mod|net|backbone)\.")
+_HEAD: tuple[str, ...] = ("head.weight", "head.bias")
+_HEADS = ("head", "fc", "classifier", "linear", "head.fc")
+
+# Of an artifact or an export of this program.
+_PARTS = {"network", "method", "classifier"}
+
+# Tensors that a message names of each kind that does not match.
+_NAMED = 3
 
 
 def is_hash(weights: str) -> bool:
@@ -151,5 +168,111 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
             f"network.weights: {store.root} does not hold the weights {identity} ({error}); run "
             "the command that began this once more, with the file"
         ) from None
-    fitted, _ = fit(network, read(folder / FILE), identity, slot.is_frozen)
-    network.load_state_dict(fitted, strict=False)
+    matched, _ = match_weights(network, read(folder / FILE), identity, slot.is_frozen)
+    network.load_state_dict(matched, strict=False)
+
+
+def match_weights(
+    network: Network, tensors: Mapping[str, Tensor], file: str, is_frozen: bool = False
+) -> tuple[dict[str, Tensor], str]:
+    """Give the tensors of a file the names of a network.
+
+    Args:
+        network: starts from them.
+        tensors: of the file, under the names of this program, of the backbone's own module, of timm
+            or of torchvision, with or without prefixes.
+        file: its name in messages.
+        is_frozen: the network is not trained, so that the last layer must match too.
+
+    Returns:
+        The weights, and a remark where the last layer is of other classes and stays as it is drawn.
+
+    Raises:
+        UserError: they are of another network.
+    """
+    own = network.state_dict()
+    parts = {name.partition(".")[0] for name in tensors}
+    if "network" in parts and parts <= _PARTS:
+        tensors = unnest("network", dict(tensors))
+    for name, tensor in tensors.items():
+        if name.endswith(".weight") and not tensor.is_floating_point():
+            raise UserError(
+                f"network.weights: {file} is of a quantised network ({name} is {tensor.dtype}); "
+                "give its weights as floating-point numbers"
+            )
+    matched = _rename(tensors, own, last_layer_of(network.backbone), file)
+    head = {name: matched.pop(name) for name in _HEAD if name in matched}
+    own_head = {name: own.pop(name) for name in _HEAD}
+    _refuse_other_network(own, matched, file)
+    if is_frozen and head.keys() == {"head.weight"}:
+        head["head.bias"] = torch.zeros_like(own_head["head.bias"])
+    shapes = [{name: tuple(each.shape) for name, each in x.items()} for x in (head, own_head)]
+    if shapes[0] == shapes[1]:
+        return {**matched, **head}, ""
+    if not is_frozen:
+        return matched, "its last layer is of other classes: the network's own stays as it is drawn"
+    raise UserError(
+        f"network.weights: the last layer of {file} is {shapes[0].get('head.weight', 'none')}, and "
+        "a network that is not trained (network.epochs=0) needs one of "
+        f"{shapes[1]['head.weight']}: is it a classifier of this data set, whose logits come "
+        "straight out of a linear layer?"
+    )
+
+
+def _rename(
+    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], last: str | None, file: str
+) -> dict[str, Tensor]:
+    """Return the tensors of a file under the names of a network; unknown ones are of the body."""
+    before: dict[str, str] = {}
+    for name in tensors:
+        new = next(_own_names(name, own, last), f"backbone.{name}")
+        if new in before:
+            raise UserError(
+                f"network.weights: {file} has both {before[new]} and {name}, and nobody knows "
+                "which is meant; leave one of them out of the file"
+            )
+        before[new] = name
+    return {new: tensors[name] for new, name in before.items()}
+
+
+def _own_names(name: str, own: Mapping[str, Tensor], last: str | None) -> Iterator[str]:
+    """Yield the network's names of a tensor, first with all prefixes, then with fewer."""
+    while True:
+        yield from (each for each in (name, f"backbone.{name}") if each in own)
+        layer, _, kind = name.rpartition(".")
+        if layer in (last, *_HEADS) and kind in ("weight", "bias"):
+            yield f"head.{kind}"
+        # One by one: a module of the user's may have a part named `model`.
+        if not (prefix := _PREFIX.match(name)):
+            return
+        name = name[prefix.end() :]
+
+
+def _refuse_other_network(
+    own: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
+) -> None:
+    """Refuse tensors whose names or shapes are not those of a network's body."""
+    # No result depends on a counter of batches, and some programs leave it out.
+    missing = [n for n in own if n not in matched and not n.endswith("num_batches_tracked")]
+    unknown = sorted(matched.keys() - own.keys())
+    reshaped = [n for n in own if n in matched and matched[n].shape != own[n].shape]
+    if not (missing or unknown or reshaped):
+        return
+    shapes = {
+        n: f" {tuple(matched[n].shape)} there and {tuple(own[n].shape)} here" for n in reshaped
+    }
+    kinds = {"of another shape": reshaped, "missing": missing, "unknown": unknown}
+    found = []
+    for kind, names in kinds.items():
+        shown = [name.removeprefix("backbone.") + shapes.get(name, "") for name in names[:_NAMED]]
+        shown += ["..."] * (len(names) > _NAMED)
+        if names:
+            found.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(shown)}")
+    way = "name the backbone that it was saved from, or give it as FILE.py:FUNCTION"
+    # The stem of ResNets on small images, which weights of ImageNet do not have.
+    if [*reshaped, *missing, *unknown] == ["backbone.conv1.weight"]:
+        way = (
+            "a ResNet of timm has another stem on images of up to 64 pixels: give your network as "
+            "FILE.py:FUNCTION"
+        )
+    raise UserError(f"network.weights: {file} is of another network ({'; '.join(found)}); {way}")

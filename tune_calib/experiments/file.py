@@ -23,7 +23,7 @@ class ReadFile:
         name: for messages: its path, or the name of a table.
         source: the file, with the line of each key.
         content: the validated keys.
-        among: as of ``Site.among``; no key of the file.
+        among: as of ``RunLocation.among``; no key of the file.
     """
 
     name: str

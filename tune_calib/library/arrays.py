@@ -5,6 +5,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -21,6 +22,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     settings: dict[str, Any]
+    classes_: NDArray[Any]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All settings by name."""
@@ -32,16 +34,16 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def predict(self, given: Any) -> Any:
-        """The class of each sample, (N,), of what ``predict_proba`` takes."""
+        """Return the class of each sample, (N,), one of ``classes_``."""
         probs = self.predict_proba(given)
-        return probs.argmax(1)
+        return take_classes(self.classes_, probs)
 
     def predict_proba(self, given: Any) -> Any:
-        """Calibrated probabilities, (N, C), float64; an array of an array, a tensor of a tensor."""
+        """Return calibrated probabilities, (N, C), float64, as an array or a tensor as given."""
         raise NotImplementedError
 
     def _rows(self, given: Any, name: str) -> Tensor:
-        """What is predicted, once fitted."""
+        """Return the rows to predict, once fitted."""
         check_is_fitted(self)
         found = rows_of(given, name)
         if found.shape[1] != self.n_features_in_:
@@ -69,7 +71,7 @@ def rows_of(given: Any, name: str) -> Tensor:
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.float() if tensor.is_floating_point() else tensor.double()
     if bad := int((~tensor.isfinite()).any(1).sum()):
-        raise ValueError(f"{name} must be finite; {bad} of {len(tensor)} rows are not")
+        raise ValueError(f"{name} must be finite; {bad} of {len(tensor)} rows hold NaN or infinity")
     return tensor
 
 
@@ -85,24 +87,81 @@ def logits_of(given: Any) -> Tensor:
     return rows
 
 
-def labels_of(given: Any, samples: int, classes: int, name: str = "labels") -> Tensor:
-    """Labels (N,), int64, in [0, classes).
+def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[Any]:
+    """Return the classes that labels stand for, in the order of their numbers.
+
+    Integers in [0, count) are numbers of classes; other labels are sorted, as in scikit-learn.
+
+    Args:
+        given: labels (N,): integers, strings or booleans.
+        count: C; None takes the classes that occur.
+        known: the classes, (C,), where they are known.
 
     Raises:
-        ValueError: they are something else.
+        ValueError: the labels are something else, or of another number of classes.
     """
-    tensor = given.detach() if isinstance(given, Tensor) else _tensor(given, name)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise ValueError(f"{name} must be integers, the numbers of classes, got {tensor.dtype}")
-    if tensor.shape != (samples,):
-        raise ValueError(f"{name} must be ({samples},), one a sample, got {tuple(tensor.shape)}")
-    lowest, highest = int(tensor.min()), int(tensor.max())
-    if lowest < 0 or highest >= classes:
+    labels = _labels(given if known is None else known, "labels" if known is None else "classes")
+    if known is not None:
+        found = labels
+    elif count and labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < count:
+        return np.arange(count)
+    else:
+        found = np.unique(labels)
+    if count is not None and len(found) != count:
+        some = ", ".join(map(str, found[:5])) + ", ..." * (len(found) > 5)
         raise ValueError(
-            f"{name} must be in 0 to {classes - 1}, the {classes} classes; there is "
-            f"{lowest if lowest < 0 else highest}"
+            f"labels must be in 0 to {count - 1}, the {count} classes, or have {count} different "
+            f"values; there are {len(found)}: {some}"
         )
-    return tensor.long()
+    return found
+
+
+def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "labels") -> Tensor:
+    """Return the number of each label in ``classes``, (N,), int64.
+
+    Raises:
+        ValueError: there are too few or too many labels, or one is of no class.
+    """
+    labels = _labels(given, name)
+    if labels.shape != (samples,):
+        raise ValueError(f"{name} must be ({samples},), one a sample, got {labels.shape}")
+    numbers = {label: number for number, label in enumerate(classes.tolist())}
+    found = [numbers.get(label, -1) for label in labels.tolist()]
+    if -1 in found:
+        raise ValueError(
+            f"{name} must be in {_range(classes)}, the {len(classes)} classes; there is "
+            f"{labels[found.index(-1)]}"
+        )
+    return torch.tensor(found)
+
+
+def take_classes(classes: NDArray[Any], probs: Any) -> Any:
+    """Return the most probable class of each sample, (N,); strings as an array."""
+    places = probs.argmax(1)
+    if isinstance(places, Tensor) and classes.dtype.kind in "biu":
+        return torch.from_numpy(classes).to(places.device)[places]
+    return classes[to_array(places)]
+
+
+def to_array(given: Any) -> NDArray[Any]:
+    """Return an array of an array, a list or a tensor."""
+    if isinstance(given, Tensor):  # NumPy has no bfloat16
+        given = (given.float() if given.dtype == torch.bfloat16 else given).detach().cpu().numpy()
+    return np.asarray(given)
+
+
+def _labels(given: Any, name: str) -> NDArray[Any]:
+    labels = to_array(given)
+    is_text = labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat)
+    if not (labels.dtype.kind in "iubUS" or is_text) or not labels.size:
+        raise ValueError(f"{name} must be integers, strings or booleans, got {labels.dtype}")
+    return labels
+
+
+def _range(classes: NDArray[Any]) -> str:
+    if np.array_equal(classes, np.arange(len(classes))):
+        return f"0 to {len(classes) - 1}"
+    return ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
 
 
 def as_given(found: Tensor, like: Any) -> Any:

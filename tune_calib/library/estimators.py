@@ -17,9 +17,11 @@ from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library.arrays import (
     Estimator,
     as_given,
-    labels_of,
+    find_classes,
     logits_of,
+    number_labels,
     refuse_unknown,
+    rows_of,
 )
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
 from tune_calib.spec.methods import METHODS, MethodInfo
@@ -32,7 +34,7 @@ class PostHocEstimator(Estimator):
     """A transform of logits that is fitted on held-out samples.
 
     Attributes:
-        classes_: 0 to C - 1.
+        classes_: (C,), the classes in the order of the columns of the logits.
         n_features_in_: C.
         flags_: warnings that the fit deserves, of ``names.FLAGS``; ``fit`` warns of each.
         transform_: the fitted method. What was fitted stands under its own names too, with an
@@ -61,26 +63,35 @@ class PostHocEstimator(Estimator):
                 )
         return super().set_params(**params)
 
-    def fit(self, logits: Any, labels: Any) -> Self:
+    def fit(self, logits: Any, labels: Any, classes: Any = None) -> Self:
         """Fit on held-out samples.
 
         Args:
-            logits: (N, C), unnormalised, or log-probabilities; an array or a tensor.
-            labels: (N,), integers from 0 to C - 1.
+            logits: (N, C), unnormalised, or log-probabilities; an array or a tensor. Of two classes
+                also scores (N,), as ``decision_function`` gives them: the logit of the second class
+                over the first.
+            labels: (N,), integers from 0 to C - 1, or C other values (strings, integers), which
+                are the columns in sorted order, as in scikit-learn.
+            classes: (C,), the values of the columns; needed where ``labels`` lack one.
 
         Raises:
             ValueError: they are of other shapes, not finite or out of range, or the logits are
                 probabilities.
             UserError: a setting is out of range, or the method does not suit the classes.
         """
-        rows = logits_of(logits)
-        samples, classes = rows.shape
-        if classes < 2:
+        rows = logits_of(_two_columns(logits))
+        if _is_scores(logits) and bool(((rows >= 0) & (rows <= 1)).all()):
+            raise ValueError(
+                "scores of two classes look like probabilities: all are in [0, 1]; pass their "
+                "logits, e.g. scipy.special.logit(probabilities)"
+            )
+        if rows.shape[1] < 2:
             raise ValueError(f"logits must be of two classes or more, got {tuple(rows.shape)}")
-        own = labels_of(labels, samples, classes).to(rows.device)
+        self.classes_ = find_classes(labels, rows.shape[1], classes)
+        own = number_labels(labels, len(rows), self.classes_).to(rows.device)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
         self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), own))
-        self.classes_, self.n_features_in_ = np.arange(classes), classes
+        self.n_features_in_ = rows.shape[1]
         for name, tensor in self.transform_.state().items():
             setattr(self, f"{name.replace('.', '_')}_", as_given(tensor[0], logits))
         for name, tensor in self.transform_.fitted().items():
@@ -92,7 +103,7 @@ class PostHocEstimator(Estimator):
         return self
 
     def predict_proba(self, logits: Any) -> Any:
-        """Calibrated probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
+        """Return calibrated probabilities, (N, C), float64; a tensor for a tensor, else an array.
 
         Raises:
             ValueError: the logits are of other classes than in ``fit``, not finite, or several rows
@@ -101,17 +112,31 @@ class PostHocEstimator(Estimator):
         return as_given(self._calibrated(logits).softmax(-1), logits)
 
     def decision_function(self, logits: Any) -> Any:
-        """Calibrated logits, or log-probabilities, (N, C), float64."""
-        return as_given(self._calibrated(logits), logits)
+        """Return calibrated logits, (N, C), float64; of scores (N,) scores."""
+        found = self._calibrated(logits)
+        return as_given(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
 
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:
-        rows = self._rows(logits, "logits").double()
+        rows = self._rows(_two_columns(logits), "logits").double()
         # The logits of one sample may sum to 1 by chance, and predicting it must not fail then.
         if len(rows) > 1 and are_probabilities(rows):
             raise ValueError(PROBABILITIES)
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated
+
+
+def _is_scores(given: Any) -> bool:
+    return (given.ndim if isinstance(given, Tensor) else np.ndim(given)) == 1
+
+
+def _two_columns(given: Any) -> Any:
+    """Return scores (N,) of two classes as logits (N, 2), and anything else as it is."""
+    if not _is_scores(given):
+        return given
+    column = given[:, None] if isinstance(given, Tensor) else np.reshape(given, (-1, 1))
+    scores = rows_of(column, "logits")[:, 0]
+    return torch.stack([torch.zeros_like(scores), scores], 1)
 
 
 _made: dict[str, type[PostHocEstimator]] = {}

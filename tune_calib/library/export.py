@@ -27,7 +27,7 @@ from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec import plugins
-from tune_calib.spec.metrics import METRICS, NO_BEST, column, format_value
+from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
 from tune_calib.spec.names import SLOTS, is_chance
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
@@ -111,7 +111,7 @@ def export(
         if is_onnx:
             files.onnx.unlink(missing_ok=True)
         raise
-    return _said(row, files if is_onnx else files[:2])
+    return _describe(row, files if is_onnx else files[:2])
 
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
@@ -287,17 +287,20 @@ def _metrics(row: Row) -> dict[str, float]:
     }
 
 
-def _said(row: Row, written: Sequence[Path]) -> str:
+def _describe(row: Row, written: Sequence[Path]) -> str:
+    """Describe an exported trial: its metrics before and after calibration, and its files."""
     split = "test" if row.get("test/ece") is not None else "select"
-    told = ", ".join(
-        f"{METRICS[name].title} {format_value(name, row[column(split, name)])}"
-        for name in ("accuracy", "ece")
-    )
-    lines = [
-        f"{row['rung_label']} (trial {row['spec_hash']}, network seed {row['network_seed']}): "
-        f"{told} on {split}",
-        f"written: {', '.join(map(str, written))}",
-    ]
+    label = f"{row['rung_label']} (trial {row['spec_hash']}, network seed {row['network_seed']})"
+    lines = [f"{label} on {split}:"]
+    is_changed = row["head"] or row["posthoc"]
+    for name in ("accuracy", "nll", "ece"):
+        own = column(split, name)
+        text = f"  {METRICS[name].title:10}{format_value(name, row[own])}"
+        # Rows of earlier versions lack the metrics of the network alone.
+        if is_changed and (before := row.get(f"{BASE}/{own}")) is not None:
+            text += f" (before calibration {format_value(name, before)})"
+        lines.append(text)
+    lines.append(f"written: {', '.join(map(str, written))}")
     if split == "select":
         lines.append("no test metrics: a search does not read test; see tune-calib evaluate")
     return "\n".join(lines)

@@ -2,20 +2,25 @@
 
 import base64
 import io
+import textwrap
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from tune_calib.library.arrays import labels_of, logits_of
+from tune_calib.library.arrays import logits_of, number_labels
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.resampled import DISTANCES
 from tune_calib.metrics.summary import evaluate
-from tune_calib.spec.metrics import AT_VALUE, METRICS
+from tune_calib.spec.metrics import AT_VALUE, METRICS, format_value
+
+FIRST = ("accuracy", "nll", "brier", "ece")
+"""Metrics that a report begins with."""
 
 if TYPE_CHECKING:  # drawing loads what most reports do not need
     from matplotlib.figure import Figure
@@ -33,16 +38,17 @@ def calibration_report(
         seed: of the draws.
 
     Returns:
-        The report: ``metrics`` (a frame), ``table()`` (Markdown), ``figure()`` (matplotlib).
+        The report: printed, a short table; ``metrics`` (a frame), ``table()`` (Markdown, every
+        metric), ``figure()`` (matplotlib).
 
     Raises:
         ValueError: an argument is something else; probabilities are refused as such.
     """
     rows = logits_of(logits).double()
-    told = labels_of(labels, len(rows), rows.shape[1]).to(rows.device)
+    numbers = number_labels(labels, len(rows), np.arange(rows.shape[1])).to(rows.device)
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")
-    return CalibrationReport(rows, told, resamples, seed)
+    return CalibrationReport(rows, numbers, resamples, seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +71,8 @@ class CalibrationReport:
     def metrics(self) -> pd.DataFrame:
         """One row a metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
 
-        Intervals are as of ``metrics.bootstrap``. NaN where a metric is not defined, e.g. the
+        The first are accuracy, NLL, Brier score and ECE. Intervals are as of ``metrics.bootstrap``.
+        NaN where a metric is not defined, e.g. the
         entropy of wrong samples where all are right. Conformal sets, which need samples of their
         own to be calibrated on, are not in it.
         """
@@ -74,7 +81,7 @@ class CalibrationReport:
             ends = bootstrap(self.logits[None], self.labels, self.resamples, self.seed)
         rows = [
             (name, float(values[name]), float(ends[name].lower), float(ends[name].upper))
-            for name in METRICS
+            for name in dict.fromkeys((*FIRST, *METRICS))
             if name in values
         ]
         return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
@@ -109,12 +116,14 @@ class CalibrationReport:
         ]
 
     def _notes(self) -> list[str]:
-        """Explain intervals that end at their value, if there are such, as they are printed."""
+        """Explain the intervals in a line, and those that end at their value if there are such."""
+        samples = len(self.labels)
+        notes = [f"95 %: bootstrap interval, how far a value moves with other {samples} samples."]
         for row in self._rows():
             lower, upper = row["95 %"].split(", ")
             if row["metric"] in DISTANCES and lower != upper == row["value"]:
-                return [f"{AT_VALUE}."]
-        return []
+                return [*notes, f"{AT_VALUE}."]
+        return notes
 
     def _cells(self) -> pd.DataFrame:
         rows = [{**row, "metric": METRICS[row["metric"]].head} for row in self._rows()]
@@ -135,5 +144,13 @@ class CalibrationReport:
         return f"{shown}\n{self._cells().to_html(index=False)}{notes}"
 
     def __str__(self) -> str:
-        """The table."""
-        return self.table()
+        """Return a short table: the first metrics with their intervals, then the others."""
+        cells = self._cells()[: len(FIRST)]
+        table = cells.to_markdown(index=False, tablefmt="simple", disable_numparse=True)
+        frame: Any = self.metrics[len(FIRST) :]
+        others = "; ".join(
+            f"{METRICS[row.metric].title} {format_value(row.metric, row.value)}"
+            for row in frame.itertuples()
+        )
+        parts = [table, self._notes()[0], textwrap.fill(f"Others: {others}.", 80)]
+        return "\n\n".join(parts)

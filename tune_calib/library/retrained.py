@@ -12,7 +12,15 @@ from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.precision import on_threads
 from tune_calib.errors import UserError
-from tune_calib.library.arrays import Estimator, as_given, labels_of, refuse_unknown, rows_of
+from tune_calib.library.arrays import (
+    Estimator,
+    as_given,
+    find_classes,
+    number_labels,
+    refuse_unknown,
+    rows_of,
+    to_array,
+)
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
@@ -32,7 +40,7 @@ class RetrainedHead(Estimator):
             no recipe is read.
 
     Attributes:
-        classes_: 0 to C - 1.
+        classes_: (C,), the classes in the order of the logits.
         n_features_in_: D.
         epoch_: that was selected, 1-based.
         history_: what each epoch recorded, by name; of ``select`` where it was given.
@@ -55,11 +63,12 @@ class RetrainedHead(Estimator):
         Args:
             features: (N, D), of the training images; an array or a tensor, on whose device it is
                 trained.
-            labels: (N,), integers from 0.
+            labels: (N,), integers from 0 to C - 1, or other values (strings, integers), which are
+                the classes in sorted order, as in scikit-learn.
             select: features and labels of held-out images, by which an epoch is selected.
             own_head: weight (C, D) and bias (C,) of the network's own head, which some settings
                 start from or ask of (``start`` but ``fresh``, ``gamma=val_ratio``).
-            classes: C, where neither the labels nor ``own_head`` tell it.
+            classes: C, where the labels lack a class and there is no ``own_head``.
 
         Raises:
             ValueError: something is of another shape, not finite or out of range, or is needed
@@ -69,8 +78,16 @@ class RetrainedHead(Estimator):
         slot = self._slot()
         rows = rows_of(features, "features").float()
         head = None if own_head is None else _own_head(own_head, rows)
-        count = _count(labels, classes, head)
-        train = _split(rows, labels_of(labels, len(rows), count), head)
+        if head is not None:
+            if classes not in (None, len(head.weight)):
+                raise ValueError(
+                    f"own_head has {len(head.weight)} classes, and classes is {classes}"
+                )
+            classes = len(head.weight)
+        known = find_classes(labels, classes)
+        if len(known) < 2:
+            raise ValueError("labels are of one class; name the number of `classes`")
+        train = _split(rows, number_labels(labels, len(rows), known), head)
         held_out = None
         if select is not None:
             own = rows_of(select[0], "features of select").float().to(rows.device)
@@ -79,10 +96,10 @@ class RetrainedHead(Estimator):
                     f"features of select must be (N, {rows.shape[1]}) as those of training, got "
                     f"{tuple(own.shape)}"
                 )
-            told = labels_of(select[1], len(own), count, "labels of select")
-            held_out = _split(own, told, head)
+            numbers = number_labels(select[1], len(own), known, "labels of select")
+            held_out = _split(own, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
-        bank = _Given(train, held_out or train, head or _unknown(count, rows))
+        bank = _Given(train, held_out or train, head or _unknown(len(known), rows))
         with on_threads(HEAD_THREADS):
             trainer = PopulationTrainer([slot], bank, self.settings["network_seed"], rows.device)
             reports = list(trainer)
@@ -97,7 +114,7 @@ class RetrainedHead(Estimator):
         self.epoch_ = int(trainer.best_epoch[0]) + 1
         self.classifier_ = Classifier(slot, None, tensors_of_trial(trainer, 0, None))
         self.classifier_.to(rows.device)
-        self.classes_, self.n_features_in_ = np.arange(count), rows.shape[1]
+        self.classes_, self.n_features_in_ = known, rows.shape[1]
         return self
 
     def predict_proba(self, features: Any) -> Any:
@@ -170,31 +187,13 @@ def _split(rows: Tensor, labels: Tensor, head: _Head | None) -> FeatureSplit:
 
 def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
     weight = rows_of(given[0], "weight of own_head").float().to(rows.device)
-    bias = rows_of(np.reshape(_plain(given[1]), (1, -1)), "bias of own_head").float()[0]
+    bias = rows_of(np.reshape(to_array(given[1]), (1, -1)), "bias of own_head").float()[0]
     if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
         raise ValueError(
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "
             f"{tuple(weight.shape)} and {tuple(bias.shape)}"
         )
     return _Head(weight, bias.to(rows.device))
-
-
-def _plain(given: Any) -> Any:
-    return given.detach().cpu().numpy() if isinstance(given, Tensor) else np.asarray(given)
-
-
-def _count(labels: Any, classes: int | None, head: _Head | None) -> int:
-    """C; where nothing says it, the largest label and one."""
-    if head is not None:
-        if classes is not None and classes != len(head.weight):
-            raise ValueError(f"own_head has {len(head.weight)} classes, and classes is {classes}")
-        return len(head.weight)
-    if classes is not None:
-        return classes
-    own = _plain(labels)
-    if own.dtype.kind not in "iu" or not own.size:
-        raise ValueError(f"labels must be integers, the numbers of classes, got {own.dtype}")
-    return max(2, int(own.max()) + 1)
 
 
 def _unknown(classes: int, rows: Tensor) -> _Head:

@@ -84,4 +84,4 @@ def find_extra_trials(
         left = [each for each in trials if each[0].spec.hash not in hashes]
         found += group_extra_trials(left, None, extra.bootstrap)
     # One network after the other: a Ray actor keeps open what they share.
-    return sorted(found, key=lambda each: each.trials[0][0].spec.network_id)
+    return sorted(found, key=lambda each: each.network_id)

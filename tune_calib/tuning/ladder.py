@@ -42,9 +42,9 @@ from tune_calib.tuning.folder import (
     refuse_mended,
 )
 from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.ray.execution import execute, execute_extra, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.extra import ExtraTrial, execute_extra
-from tune_calib.tuning.ray.feed import execute, resources_of
+from tune_calib.tuning.ray.extra import ExtraTrial
 from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files

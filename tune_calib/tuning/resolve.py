@@ -9,7 +9,6 @@ from torch import Tensor
 
 from tune_calib.console import echo
 from tune_calib.engine import weights
-from tune_calib.engine.fitting import fit
 from tune_calib.engine.given import refuse_seen
 from tune_calib.engine.imports import read_record
 from tune_calib.engine.network import build
@@ -59,7 +58,7 @@ def resolve_files(
         refuse_seen(made, spec.data)
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(spec, samples=2)
-    if remark := fit(untrained, tensors, str(file), asked.is_frozen)[1]:
+    if remark := weights.match_weights(untrained, tensors, str(file), asked.is_frozen)[1]:
         echo(f"{file}: {remark}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
         echo(f"{file}: only the network of this export is used, with its own head", err=True)

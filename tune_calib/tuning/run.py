@@ -21,7 +21,8 @@ from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executor import Executor, Resources, open_executor, refuse_here
+from tune_calib.tuning.ray.execution import open_executor
+from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.extra import ExtraTrial
 from tune_calib.tuning.ray.plan import Plan
 from tune_calib.tuning.ray.rows import Provenance
@@ -182,7 +183,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
                     is_search=run.is_search,
                     profile=location.profile,
                     recipe=run.recipe_label,
-                    board=uuid.uuid4().hex,
+                    channel=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests=copies.digests,
                 )

@@ -91,17 +91,17 @@ class DataSlot(Slot):
     """`coarse`: the 20 superclasses of CIFAR-100."""
     holdout: Literal["train", "test"] = Field("train", exclude_if=lambda part: part == "train")
     """Published part that `select` and `calib` are taken from. `test` trains on all of the training
-    part and cuts the test part in three (docs/pages/data.md#a-network-that-saw-all)."""
+    part and cuts the test part in three (docs/pages/data.md#hold-out-test-images)."""
     holdout_shares: Shares = Field(SHARES, exclude_if=lambda shares: shares == SHARES)
     """Of the test part with `holdout` = `test`: `select`, `calib`, `test`; they sum to one."""
     held_out_classes: tuple[int, ...] = Field((), exclude_if=lambda classes: not classes)
     """Classes by their numbers (after `labels`) whose images are left out of every split; the
     others are numbered anew. Their test images are the shift set `heldout`
-    (docs/pages/shift.md#foreign-images)."""
+    (docs/pages/data.md#foreign-images)."""
     norm: str | Norm | None = Field(None, exclude_if=lambda norm: norm is None)
     """Constants that pixels are normalised by: a name, or mean and standard deviation of each
     channel as `[[r, g, b], [r, g, b]]`; those of the data set if absent or `dataset`
-    (docs/pages/data.md#constants)."""
+    (docs/pages/data.md#normalisation)."""
     test_norm: Literal["same", "legacy_imagenet"] = Field(
         "same", exclude_if=lambda norm: norm == "same"
     )

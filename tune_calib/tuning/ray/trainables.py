@@ -1,6 +1,6 @@
 """Ray Tune Trainables: thin wrappers of the engine, reusable actors, no mathematics.
 
-``trainable("mac_cal")`` gives the class bound to a method, for use in any ``tune.Tuner``::
+``trainable("mac_cal")`` returns the class of a method, for use in any ``tune.Tuner``::
 
     tune.Tuner(
         trainable("mac_cal"),
@@ -10,34 +10,43 @@
         },
     )
 
-Settings that are not given are those that the command line would take (``settings.effective``).
+The configuration has the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings
+beside its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
+``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Provenance``). Other
+settings have the defaults of the command line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ray import tune
 
+from tune_calib.paths import parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray import board
-from tune_calib.tuning.ray.spec_trainable import SpecTrainable
-from tune_calib.tuning.ray.worker import KINDS, Worker
+from tune_calib.tuning.ray.channel import send_events
+from tune_calib.tuning.ray.worker import Worker
+from tune_calib.tuning.resolve import resolve_files
 
 
 class PlanTrainable(tune.Trainable):
-    """Carries out the Ray trials of a plan, whichever comes."""
+    """Executes the Ray trials of a plan, of any kind."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take up the first trial."""
+        """Begin the first trial."""
         self.worker = Worker()
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial."""
-        board.tell(new_config["run"]["board"], new_config["work"]["name"])
-        self.worker.take_up(new_config)
+        """Begin another trial."""
+        send_events(new_config["run"]["channel"], new_config["work"]["name"])
+        self.worker.begin(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
@@ -49,57 +58,59 @@ class PlanTrainable(tune.Trainable):
         self.worker.close()
 
 
-class MethodTrainable(tune.Trainable):
+class MethodTrainable(PlanTrainable):
     """A method, for a ``Tuner`` of your own; ``trainable`` makes a class of each."""
 
-    kind: ClassVar[type[SpecTrainable]]
+    method: ClassVar[str]
+    plugins: ClassVar[Sequence[Plugin]]
 
     def _setup_logdir(self) -> None:
-        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
+        """Make no folder without a Tuner: Ray would leave an empty one in the user's home."""
+        # No option of Ray does it (Ray 2.59 and 2.60).
         if self._storage:
             super()._setup_logdir()  # type: ignore[no-untyped-call]
 
-    @classmethod
-    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The trial of a configuration, as ``SpecTrainable.bound`` gives it."""
-        return cls.kind.bound(config)
-
-    @property
-    def spec(self) -> TrialSpec:
-        """The spec of the trial."""
-        return self.trial.spec
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Take up the first trial."""
-        self.trial = self.kind(config, self.trial_id)
-
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial; equal to a fresh actor."""
-        self.trial.reset(new_config, self.trial_id)
+        """Begin another trial, as a fresh actor would."""
+        run = new_config["run"]
+        used = [*self.plugins, *(Plugin(**own) for own in run.get("plugins", ()))]
+        # Before anything is looked up; the process may have served a run with others.
+        plugins.use(used)
+        spec = resolve_trial(self.method, new_config).model_dump(mode="json")
+        work = {
+            "name": self.trial_id,
+            "kind": "head" if METHODS[self.method].kind == "head" else "network",
+            "trials": [{"spec": spec, "rung": 0, "label": self.method}],
+        }
+        run = {**run, "plugins": [own.plain() for own in used]}
+        self.worker.begin({**new_config, "run": run, "work": work})
         return True
 
-    def step(self) -> dict[str, Any]:
-        """Do a step of the trial."""
-        return self.trial.step()
-
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save what the trial needs to go on."""
-        self.trial.save_checkpoint(checkpoint_dir)
+        """Save what the trial needs to continue."""
+        self.worker.trial.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take it back."""
-        self.trial.load_checkpoint(checkpoint)
+        """Load a saved checkpoint."""
+        self.worker.trial.load_checkpoint(checkpoint)
 
-    def cleanup(self) -> None:
-        """Free what the trial holds."""
-        self.trial.cleanup()
+
+def resolve_trial(method: str, config: Mapping[str, Any]) -> TrialSpec:
+    """Resolve the trial of a method from the configuration of its Trainable."""
+    slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
+    slots.setdefault(METHODS[method].kind, {})["method"] = method
+    request = ResolvedRequest(slots).with_recipe(config.get("recipe"))
+    if run := config.get("run"):
+        root = Path(run["data_root"]) if run.get("data_root") else None
+        request = resolve_files(request, root, parse_path(run["store"]))
+    return resolve_spec(request.overrides, request.recipe, config.get("own_recipes", False))
 
 
 def trainable(name: str) -> type[MethodTrainable]:
-    """The Trainable bound to a method, e.g. ``MacCalTrainable``.
+    """Return the Trainable of a method, e.g. ``MacCalTrainable``.
 
-    A post-hoc method is bound to the network's own head; behind another head it is the
-    ``posthoc`` slot in the configuration of that head's class.
+    A post-hoc method follows the network's own head; behind another head it is the ``posthoc``
+    slot in the configuration of that head's class.
 
     Args:
         name: a name of the method registry.
@@ -109,6 +120,5 @@ def trainable(name: str) -> type[MethodTrainable]:
     """
     about = METHODS[name]
     title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"
-    base = KINDS["head" if about.kind == "head" else "network"]
-    kind = type(title, (base,), {"method": name, "plugins": plugins.in_use()})
-    return type(title, (MethodTrainable,), {"kind": kind, "__doc__": about.title})
+    own = {"method": name, "plugins": plugins.in_use(), "__doc__": about.title}
+    return type(title, (MethodTrainable,), own)

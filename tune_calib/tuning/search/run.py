@@ -25,8 +25,8 @@ from tune_calib.text import mask_url
 from tune_calib.tuning.caption import recipe_record, titles
 from tune_calib.tuning.folder import done, refuse_mended
 from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.feed import execute, resources_of
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.ray.progress import show_phase
 from tune_calib.tuning.ray.rows import Provenance
@@ -242,8 +242,8 @@ class SearchRun(Run[SearchState, SearchResult]):
         planned, pairs = state.planned, len(self.resolved.seeds.pairs())
         is_head = definition.candidates.kind == "head"
         kinds = {"heads" if is_head else "networks": (planned - state.study.finished()) * pairs}
-        board = provenance.board
-        with show_phase(self.name, planned, "suggestions", kinds, executor, board):
+        channel = provenance.channel
+        with show_phase(self.name, planned, "suggestions", kinds, executor, channel):
             if is_head:
                 pool = executor.pool(self.at_once, Resources(HEAD_THREADS, gpus), provenance)
                 # Few enough for every actor to get a share of a batch, where that leaves
