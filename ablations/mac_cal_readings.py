@@ -1,9 +1,9 @@
 """The readings of MaC-Cal's equations 8 to 13 (arXiv 2508.09116), compared.
 
 The paper leaves open where a mask acts, when it is drawn, and which head is evaluated
-(docs/pages/readings.md#mac-cal). The last rungs mask only at inference, on the network's own head,
-as the paper's figure 1 does. Settings that a rung does not name keep their defaults, including the
-learning rate, though each reading has its own best one.
+(docs/pages/methods/index.md#mac-cal). The last rungs mask only at inference, on the network's own
+head, as the paper's figure 1 does. Settings that a rung does not name keep their defaults,
+including the learning rate, though each reading has its own best one.
 """
 
 from collections.abc import Iterator

@@ -28,7 +28,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import ablate
 from tune_calib.tuning.ablate import LadderJob
-from tune_calib.tuning.ray import executor as chosen
+from tune_calib.tuning.ray import execution as chosen
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search import driver as search_driver
 from tune_calib.tuning.site import Site
@@ -138,7 +138,7 @@ def choosing_executors():
 @cache
 def keep_ray() -> None:
     """Start a Ray for all the runs of this process: each start takes some seconds."""
-    from tune_calib.tuning.ray.launch import ray_session
+    from tune_calib.tuning.ray.session import ray_session
 
     session = ray_session(None)
     session.__enter__()

@@ -1,7 +1,7 @@
 """Calibration of neural networks: methods, searches and ablations of them, and a small library.
 
-What Python is offered (docs/pages/python.md, docs/pages/export.md) is imported when it is asked
-for, so that the command line starts quickly.
+Public names (docs/pages/python.md, docs/pages/own-network.md) are imported on first use, so that
+the command line starts quickly.
 """
 
 import os

@@ -11,13 +11,13 @@ from pathlib import Path
 from docs.generate import (
     commands,
     datasets,
+    experiment_files,
     figures,
     included,
     methods,
     recipes,
     reference,
     settings,
-    sweep_files,
     tables,
 )
 from docs.generate.page import Page
@@ -30,14 +30,15 @@ INSERTED: dict[str, Callable[[], str]] = {
     "datasets": datasets.every_dataset,
     "norms": datasets.every_norm,
     "rules": datasets.every_rule,
+    "experiment-file-keys": experiment_files.every_key,
     "figures": figures.every_figure,
     "flags": tables.flags,
     "manifests": tables.manifests,
     "method-list": methods.overview,
     "metrics": tables.metrics,
+    "readings": methods.readings,
     "recipes": recipes.every_recipe,
     "settings": settings.of_slots,
-    "sweep-file-keys": sweep_files.every_key,
     "tables": tables.every_column,
 }
 """The parts of written pages, each between ``<!-- made: NAME -->`` and ``<!-- end -->``."""

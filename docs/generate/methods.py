@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator
+from os.path import relpath
 
 from docs.generate.formulas import fenced
 from docs.generate.page import Page, table
-from tune_calib.spec.describe import describe_method
+from tune_calib.spec.describe import READINGS, describe_method
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 KINDS = {"network": "Network methods", "head": "Head methods", "posthoc": "Post-hoc methods"}
@@ -41,6 +42,20 @@ def _text(method: MethodInfo) -> str:
     return linked(text)
 
 
-def linked(text: str) -> str:
-    """Markdown in which what names a page of the documentation is a link to it."""
-    return re.sub(r"docs/pages/([\w-]+)\.md#([\w-]+)", r"[\1](../\1.md#\2)", text)
+def linked(text: str, folder: str = "methods") -> str:
+    """Replace the pages that a text names by links from a folder below ``docs/pages``."""
+
+    def link(match: re.Match[str]) -> str:
+        path, anchor = match.groups()
+        title = "readings" if path == "methods/index" else path.replace("-", " ")
+        return f"[{title}]({relpath(f'{path}.md', folder)}{anchor})"
+
+    return re.sub(r"docs/pages/([\w/-]+)\.md((?:#[\w-]+)?)", link, text)
+
+
+def readings() -> str:
+    """Return the readings of the papers, one level down, with links from their page."""
+    text = READINGS.read_text("utf-8").partition("\n## ")[2]
+    text = re.sub(r"^## ", "### ", f"## {text}", flags=re.M)
+    links = r"(?<=\]\()\.\./\.\./docs/pages/([^)]+)"
+    return re.sub(links, lambda match: relpath(match[1], "methods"), text)

@@ -17,7 +17,7 @@ def of_slots() -> str:
                 f'<span id="{slot}-{name}">`{slot}.{name}`</span>',
                 fields.default_of(field),
                 fields.range_of(field),
-                linked(fields.first_paragraph(field)).replace("``", "`").replace("../", ""),
+                linked(fields.first_paragraph(field), "").replace("``", "`"),
             )
             for name, field in fields.list_settings(model).items()
         ]

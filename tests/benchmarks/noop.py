@@ -11,7 +11,7 @@ import torch
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.tuning.ray import launch
+from tune_calib.tuning.ray import ray_executor
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.ray.spec_trainable import DONE
@@ -49,7 +49,7 @@ class NothingPlanned(PlanTrainable):
 
 def measured(count: int, at_once: int = CORES, address: str | None = None) -> dict[str, float]:
     """A search of so many trials: its seconds, its rates at both ends, the ask behind the last."""
-    launch.PlanTrainable = NothingPlanned  # type: ignore[misc]
+    ray_executor.PlanTrainable = NothingPlanned  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})

@@ -12,12 +12,13 @@ from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.ladder import PlannedTrial, expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.ray.execution import execute
 from tune_calib.tuning.ray.executor import ALL_EPOCHS, Resources
-from tune_calib.tuning.ray.feed import execute
-from tune_calib.tuning.ray.launch import RayExecutor, ray_session
 from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
 from tune_calib.tuning.ray.pool import Pool
+from tune_calib.tuning.ray.ray_executor import RayExecutor
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import PlanTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64

@@ -6,7 +6,7 @@ import time
 
 from ray import tune
 
-from tune_calib.tuning.ray.launch import ray_session
+from tune_calib.tuning.ray.session import ray_session
 
 REUSED, FRESH = 100, 6
 

@@ -23,10 +23,10 @@ from tune_calib.cli import app
 from tune_calib.cli.request import _share
 from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
-from tune_calib.tuning.ray import launch
+from tune_calib.tuning.ray import session
 from tune_calib.tuning.ray.executor import Resources, refuse_here
-from tune_calib.tuning.ray.launch import ray_session
 from tune_calib.tuning.ray.pool import slots
+from tune_calib.tuning.ray.session import ray_session
 
 QUICK_S = 30.0
 """Of a refusal, the start of the program included, on a busy machine."""
@@ -250,13 +250,13 @@ def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):
         return answers.pop(0)
 
     context = SimpleNamespace(get_node_id=lambda: "own")
-    monkeypatch.setattr(launch, "NODE_CHECK_S", 0.02)
+    monkeypatch.setattr(session, "NODE_CHECK_S", 0.02)
     monkeypatch.setattr(ray, "nodes", nodes)
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     before = signal.getsignal(signal.SIGUSR2)
     with (
         pytest.raises(UserError, match="the Ray node of this machine died"),
-        launch._watched_node(),
+        session._watched_node(),
     ):
         time.sleep(30)
     assert not answers

@@ -14,7 +14,7 @@ from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ray.feed import resources_of
+from tune_calib.tuning.ray.execution import resources_of
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import HEAD_THREADS, make_plan

@@ -186,6 +186,6 @@ def test_the_shipped_file_is_table_1():
         trials = work.job.planned()
         assert len(trials) == 16
         assert {trial.spec.network.epochs for trial in trials} == {350}
-    section = page("sweep-files").split("## A named GPU")[1]
+    section = page("experiment-files").split("## A named GPU")[1]
     assert "table1-cifar100-densenet121" in blocks(section)[0]
     assert "<!-- example: paper.yaml -->" in section

@@ -51,7 +51,7 @@ def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
     return expand(ladder, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe(recipe))
 
 
-# docs/pages/readings.md#recipes: what the authors' programs set.
+# docs/pages/methods/index.md#recipes: what the authors' programs set.
 FIELDS = ("optimizer", "lr", "weight_decay", "batch_size", "loss_reduction", "clip_grad_norm",
           "select", "drop_last")  # fmt: skip
 AUTHORS = {
@@ -366,7 +366,7 @@ def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
 def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_path):
     code = next(text for text in blocks(page("index"), "python") if "tune.Tuner" in text)
     code = code.replace("/tmp/own", str(tmp_path)).replace("num_samples=8", "num_samples=2")
-    from tune_calib.tuning.ray.launch import ray_session
+    from tune_calib.tuning.ray.session import ray_session
 
     with ray_session(None):
         exec(compile(code, "index.md", "exec"), {})

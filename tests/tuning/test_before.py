@@ -177,7 +177,7 @@ def test_every_method_and_ladder_is_explained(name, width):
     lines = text.splitlines()
     long = [line for line in lines if len(line) > width and " " in line.strip()]
     assert not long
-    assert "docs/pages/readings" not in text
+    assert "docs/pages/methods" not in text
     if name in METHODS:
         method = METHODS[name]
         assert method.url in "".join(text.split())  # one longer than the line is broken

@@ -117,7 +117,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
     carry_out(looks, tmp_path, store)
     assert lacking_looks(look, sets, TRIALS[:3], tmp_path) == []
     more = lacking_looks(look, [*sets, "generated/fog"], TRIALS, tmp_path)
-    names = [sorted(trial.rung for trial, _ in each.trials) for each in more]
+    names = [sorted(trial.rung for trial in each.trials) for each in more]
     told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
     assert sorted(told, key=str) == sorted(
         [

@@ -17,7 +17,7 @@ CHANNELS, SIZE = 3, 32
 
 
 def over_fitted(epochs: int) -> Quick:
-    """The cheapest setting found in the papers' regime on two cores (docs/pages/regime.md).
+    """The cheapest setting found in the papers' regime on two cores (docs/pages/recipes.md).
 
     The network fits its training images wholly and is over-confident by far more than 5 points.
 

@@ -13,8 +13,8 @@ from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.folder import done, only_driver, spent_s
 from tune_calib.tuning.progress.screen import show_driver, show_entry
+from tune_calib.tuning.ray.execution import resources_of
 from tune_calib.tuning.ray.executor import Resources, refuse_here
-from tune_calib.tuning.ray.feed import resources_of
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.search.driver import Found, search, study_so_far
 from tune_calib.tuning.search.job import SearchJob

@@ -1,7 +1,7 @@
 """MaC-Cal (arXiv 2508.09116): retrain a masked head on frozen features, sparsity adapted.
 
-There is no published code; the options name each reading of equations 8 to 13, and what is no
-option stands in docs/pages/readings.md#mac-cal. The default was chosen on ``select`` over several
+There is no published code. Each reading of equations 8 to 13 is an option; the other choices are
+explained in docs/pages/methods/index.md#mac-cal. The default was chosen on ``select`` over several
 over-confident networks (``docs/pages/results.md``): masks zero the stored weights in place, and the
 stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
 ``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static). In the

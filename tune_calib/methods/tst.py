@@ -1,7 +1,7 @@
 """Two-stage training (Jordahn and Olmos, arXiv 2405.01196): a fresh MLP on frozen features.
 
 Stage II is early-stopped on the validation NLL: the authors' README corrects their paper in this
-(docs/pages/readings.md#epoch-kept).
+(docs/pages/methods/index.md#epoch-kept).
 
 Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
 """

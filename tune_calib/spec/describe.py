@@ -21,9 +21,9 @@ from tune_calib.text import format_count, format_setting, nearest
 from tune_calib.text import short_repr as quoted
 
 READINGS = Path(__file__).parents[1] / "methods/readings.md"
-"""What was found in the papers; sources name its sections as ``docs/pages/readings.md#...``."""
+"""Ambiguities in the papers; sources name a section ``docs/pages/methods/index.md#...``."""
 
-_SECTION = re.compile(r"docs/pages/readings\.md#([\w-]+)")
+_SECTION = re.compile(r"docs/pages/methods/index\.md#([\w-]+)")
 
 
 def describe(name: str) -> str:

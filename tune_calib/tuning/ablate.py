@@ -50,9 +50,14 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executor import Resources, open_executor, refuse_here
-from tune_calib.tuning.ray.extra import ExtraTrial, execute_extra
-from tune_calib.tuning.ray.feed import execute, resources_of
+from tune_calib.tuning.ray.execution import (
+    execute,
+    execute_extra,
+    open_executor,
+    resources_of,
+)
+from tune_calib.tuning.ray.executor import Resources, refuse_here
+from tune_calib.tuning.ray.extra import ExtraTrial
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
 from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.site import Site

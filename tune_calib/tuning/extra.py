@@ -85,7 +85,7 @@ def lacking_looks(
         left = [each for each in trials if each[0].spec.hash not in hashes]
         looks += group_extra_trials(left, None, extra.bootstrap)
     # One network after the other: a Ray actor keeps open what they share.
-    return sorted(looks, key=lambda look: look.trials[0][0].spec.network_id)
+    return sorted(looks, key=lambda look: look.network_id)
 
 
 def _evaluated_sets(out: AnyPath, resamples: int) -> set[tuple[str, str]]:

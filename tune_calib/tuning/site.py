@@ -68,7 +68,7 @@ class Site:
             is_search=is_search,
             profile=self.profile,
             recipe=recipe,
-            board=uuid.uuid4().hex,
+            channel=uuid.uuid4().hex,
             plugins=[plugin.plain() for plugin in used],
             digests=dict(digests),
         )

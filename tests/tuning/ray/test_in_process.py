@@ -189,9 +189,9 @@ def test_an_address_that_is_none_at_all_names_the_choices(tmp_path):
 
 
 def test_a_sweep_file_says_it_too_and_its_search_goes_on_so(tmp_path, monkeypatch):
-    from tune_calib.tuning.ray import launch
+    from tune_calib.tuning.ray import session
 
-    monkeypatch.setattr(launch, "ray_session", lambda *_: pytest.fail("Ray was started"))
+    monkeypatch.setattr(session, "ray_session", lambda *_: pytest.fail("Ray was started"))
     monkeypatch.setattr(support, "keep_ray", lambda: None)
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     quick = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1, "augment": "none"}}

@@ -13,9 +13,9 @@ from tests.tuning.ray.counted import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
-from tune_calib.tuning.ray import board, launch
+from tune_calib.tuning.ray import channel, ray_executor
 from tune_calib.tuning.ray.executor import OVER, Resources
-from tune_calib.tuning.ray.launch import fit, placement
+from tune_calib.tuning.ray.ray_executor import fit, placement
 from tune_calib.tuning.ray.rows import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -32,7 +32,7 @@ class Numbers:
             return OVER
         self.asked += 1
         number = self.asked - 1
-        return {"work": {"name": number, "told": "", "kind": "network", "trials": []}}
+        return {"work": {"name": number, "title": "", "weight": 1, "kind": "network", "trials": []}}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
         self.ended.append(error)
@@ -53,8 +53,8 @@ def session():
     ],
 )
 def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked, asha):
-    monkeypatch.setattr(launch, "PART", 2)
-    monkeypatch.setattr(launch, "MAX_FAILURES", 0)
+    monkeypatch.setattr(ray_executor, "PART", 2)
+    monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
     scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
     feed = Numbers(there)
     kind = tune.with_resources(Counted, placement(Resources(1)))
@@ -65,21 +65,23 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
 
 
 @ray.remote
-def worker(board_name, name):
-    board.tell(board_name, name)
+def worker(channel_name, name):
+    channel.send_events(channel_name, name)
     report_progress("epoch", 3, 7, {"select/ece": 0.5})
     time.sleep(2)
 
 
 def test_a_driver_hears_what_its_workers_do():
     names = ["a", "b"]
-    board.clear("one")
-    assert board.told("one", names) == {}
+    channel.clear_events("one")
+    assert channel.read_events("one", names) == {}
     ray.get([worker.remote("one", "a"), worker.remote("", "b"), worker.remote("two", "a")])
-    assert board.told("one", names) == {"a": ProgressEvent("epoch", 3, 7, {"select/ece": 0.5})}
-    board.clear("one")
-    assert board.told("one", names) == {}
-    assert list(board.told("two", names)) == ["a"]
+    assert channel.read_events("one", names) == {
+        "a": ProgressEvent("epoch", 3, 7, {"select/ece": 0.5})
+    }
+    channel.clear_events("one")
+    assert channel.read_events("one", names) == {}
+    assert list(channel.read_events("two", names)) == ["a"]
 
 
 def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
@@ -87,10 +89,10 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
     run = Provenance(str(out), str(out / "store"), sweep="s")
-    launch._Watcher(run).on_step_begin(0, [])
+    ray_executor._Watcher(run).on_step_begin(0, [])
     out.rename(tmp_path / "moved")
     with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
-        launch._Watcher(run).on_step_begin(1, [])
+        ray_executor._Watcher(run).on_step_begin(1, [])
 
 
 class Endless(tune.Trainable):

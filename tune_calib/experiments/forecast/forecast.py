@@ -134,7 +134,7 @@ class Forecast:
             self.head_bytes += rates.head_bytes(spec, spec.head)
 
     def _add_look(self, look: ExtraTrial, needs: Needs, rates: Rates) -> None:
-        spec, samples = look.trials[0][0].spec, rates.sizes(look.trials[0][0].spec.data).test
+        spec, samples = look.first.spec, rates.sizes(look.first.spec.data).test
         if look.shift is not None and not look.shift.startswith("ood/"):
             samples *= len(SEVERITIES)
         one_s = rates.draws_s(spec, samples, look.resamples) if look.resamples else 0.0

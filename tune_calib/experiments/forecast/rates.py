@@ -33,7 +33,7 @@ T = TypeVar("T")
 SHARE = 0.14
 """Of the stated peak that a training reaches. One number for all GPUs, networks and precisions:
 the geometric mean of the four networks whose seconds on an A40 MaC-Cal prints (its table 4), which
-reach 7 to 32 %; docs/pages/sweep-files.md#a-named-gpu."""
+reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
 
 HEAD_STEP_S = 1e-3
 """Seconds of a step of a population of heads on a GPU, whose products are too small to count."""

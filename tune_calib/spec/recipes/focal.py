@@ -1,7 +1,7 @@
 """focal_calibration (Mukhoti et al., NeurIPS 2020), the code base that MaC-Cal names.
 
 The loss is summed over the batch and its gradient clipped behind that, so that the clip is at work
-most of the time (docs/pages/readings.md#summed-loss); the last epoch is kept.
+most of the time (docs/pages/methods/index.md#summed-loss); the last epoch is kept.
 """
 
 from tune_calib.spec.recipe import GENERAL, RECIPES, Recipe

@@ -38,6 +38,6 @@ RECIPES.register(
         datasets=("cifar10", "cifar100", "svhn"),
         backbones=("wrn28_10",),
         note="Its loaders keep one order and augment the validation images "
-        "([shuffling](readings.md#shuffling)); these do neither.",
+        "([shuffling](methods/index.md#shuffling)); these do neither.",
     )
 )

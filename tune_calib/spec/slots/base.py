@@ -100,7 +100,7 @@ class OptimisedSlot(MethodSlot):
     """Largest L2 norm of the gradient; none if absent."""
     loss_reduction: Literal["sum", "mean"] = "mean"
     """Over the samples of a batch: different optimisers once the gradient is clipped
-    (docs/pages/readings.md#summed-loss)."""
+    (docs/pages/methods/index.md#summed-loss)."""
     augment: Literal["standard", "none"] = "standard"
     """`standard`: crop with padding and flip, as the data set declares."""
     select: Literal["last", "best_val_acc", "min_val_nll"] = "last"

@@ -97,7 +97,7 @@ class DataSlot(Slot):
     held_out_classes: tuple[int, ...] = Field((), exclude_if=lambda classes: not classes)
     """Classes by their numbers (after `labels`) whose images are left out of every split; the
     others are numbered anew. Their test images are the shift set `heldout`
-    (docs/pages/shift.md#foreign-images)."""
+    (docs/pages/data.md#foreign-images)."""
     norm: str | Norm | None = Field(None, exclude_if=lambda norm: norm is None)
     """Constants that pixels are normalised by: a name, or mean and standard deviation of each
     channel as `[[r, g, b], [r, g, b]]`; those of the data set if absent or `dataset`

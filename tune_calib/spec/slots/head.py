@@ -21,6 +21,7 @@ class HeadSlot(OptimisedSlot):
     `none`."""
     bn_mode: Literal["eval", "train"] = "eval"
     """Mode of the frozen extractor's batch normalisation while features are made. `train`
-    imitates TST's code, whose running statistics drift (docs/pages/readings.md#frozen-body)."""
+    imitates TST's code, whose running statistics drift
+    (docs/pages/methods/index.md#frozen-body)."""
     batch_order: Literal["shared", "own"] = "shared"
     """`shared` by all heads of a network (faster), or `own`, drawn from the head's seed."""

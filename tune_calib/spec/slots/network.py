@@ -44,7 +44,7 @@ class NetworkSlot(OptimisedSlot):
     nesterov: bool = Field(False, exclude_if=lambda nesterov: not nesterov)
     """Nesterov's momentum (of SGD)."""
     drop_last: bool = False
-    """Leave the incomplete last batch of an epoch out (docs/pages/readings.md#last-batch)."""
+    """Leave the incomplete last batch of an epoch out (docs/pages/methods/index.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
     """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
     weights: str | None = Field(None, exclude_if=lambda weights: weights is None)

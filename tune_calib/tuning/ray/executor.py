@@ -1,4 +1,4 @@
-"""What carries out the trials of a plan: a Ray cluster, or this process (``address`` none).
+"""The interface of an executor, which runs the trials of a plan: Ray's, or that of this process.
 
 A driver hands trials to an executor and reads the rows that they leave on disk; it does not know
 which executor it has, and does not import Ray.
@@ -7,7 +7,7 @@ which executor it has, and does not import Ray.
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import torch
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
-from tune_calib.paths import environment, parse_path
+from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent
 from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
@@ -25,11 +25,9 @@ from tune_calib.spec.request import check_share
 from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.resumed import tell_other_machine
-from tune_calib.tuning.site import Site
 
 OVER = "FINISHED"
-"""What a feed says at its end, as Ray's searchers do."""
+"""What a source of trials returns at its end, as Ray's searchers do."""
 
 PART = 500
 """Ray trials of one ``Tuner``: it keeps all that it ran, about 0.1 MiB each, until it ends."""
@@ -46,13 +44,7 @@ _OF_RAY = ("auto", "local")
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial may use.
-
-    Attributes:
-        cpus: CPU cores, also its torch threads.
-        gpus: 0, 1 or a fraction 1/k.
-        precision: of its network.
-    """
+    """What one trial may use: CPU cores, also its torch threads; and 0, 1 or 1/k GPUs."""
 
     cpus: int
     gpus: float = 0.0
@@ -67,112 +59,75 @@ class Resources:
 
     @property
     def per_gpu(self) -> int:
-        """Trials that share a GPU."""
+        """Return how many trials share a GPU."""
         return round(1 / self.gpus)
 
-    def fit_into(self, there: Mapping[str, float]) -> bool:
-        """Whether a node with some resources (``CPU``, ``GPU``) has room for a trial."""
-        return there.get("CPU", 0) >= self.cpus and there.get("GPU", 0) >= self.gpus
+    def fit_into(self, node: Mapping[str, float]) -> bool:
+        """Return whether a node with some resources (``CPU``, ``GPU``) has room for a trial."""
+        return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
 
     def __str__(self) -> str:
-        """For messages."""
+        """Format the resources for messages."""
         return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
 
 
 @dataclass(frozen=True)
 class Halving:
-    """When Ray stops networks that are behind others at the same epoch.
-
-    Attributes:
-        column: of the reports that is compared.
-        mode: ``min`` or ``max``.
-        epochs: of a network.
-    """
+    """When Ray stops networks: a column of their reports is compared at the same epoch."""
 
     column: str
     mode: str | None
     epochs: int
 
 
-class Feed(Protocol):
-    """Hands out trials; what it needs to go on lies on disk or in a study."""
+class TrialSource(Protocol):
+    """Hands out trials; what it needs to continue is on disk or in a study."""
 
     def suggest(self, trial_id: str) -> Any:
-        """The configuration of the next trial, None while it waits for others, or ``OVER``."""
+        """Return the configuration of the next trial, None while it waits for others, or OVER."""
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Take note of how a trial ended."""
+        """Note how a trial ended."""
 
 
 class Pool(Protocol):
-    """Carries out populations of heads in the order in which they end."""
+    """Executes populations of heads; they end in any order."""
 
     def submit(self, trial: RayTrial) -> None:
         """Queue a trial."""
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end; also returns what it crashed of."""
+        """Wait for the next trial to end; also return what it crashed of."""
 
 
 class Executor(Protocol):
-    """Carries trials out: a driver owns one while it works."""
+    """Executes trials: a driver owns one while it works."""
 
     def run(
         self,
-        feed: Feed,
+        source: TrialSource,
         total: int,
         provenance: Provenance,
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
     ) -> list[Exception]:
-        """Carry out what a feed hands out.
+        """Execute at most ``total`` trials of a source; return what trials died of.
 
-        Args:
-            feed: gives the trials.
-            total: how many, at most.
-            provenance: what their rows say of where they are from.
-            gpus: of each.
-            at_once: side by side, at most; as many as there is room for unless given.
-            halving: when a network is stopped.
-
-        Returns:
-            What trials died of.
-
-        Raises:
-            RefusedError: one of them did, for all, or the folder was moved.
+        As many run side by side as there is room for, or ``at_once``. What one trial refuses for
+        all is raised as RefusedError, as is a folder that was moved.
         """
 
     def pool(self, size: int, resources: Resources, provenance: Provenance) -> Pool:
         """Return a pool of at most so many workers with some resources each."""
 
-    def told(self, board: str, names: Sequence[str], /) -> Mapping[str, ProgressEvent]:
-        """What trials do, by name; nothing of those that said nothing yet."""
+    def read_events(self, channel: str, names: Sequence[str], /) -> Mapping[str, ProgressEvent]:
+        """Return the latest event of each named trial that has sent one."""
 
-    def forget(self, board: str, /) -> None:
-        """Leave nothing behind of what trials said."""
-
-
-@contextlib.contextmanager
-def open_executor(
-    site: Site, needs: Sequence[Resources], everywhere: Mapping[str, str]
-) -> Iterator[Executor]:
-    """Start the executor of a run, with variables for all of its trials, while the block runs."""
-    if not site.uses_ray:
-        from tune_calib.tuning.ray.in_process import in_process
-
-        with in_process(everywhere) as executor:
-            tell_other_machine(site.out, site.address)
-            yield executor
-        return
-
-    from tune_calib.tuning.ray.launch import RayExecutor, ray_session
-
-    with ray_session(site.address, environment(site.out, site.store), needs, everywhere):
-        tell_other_machine(site.out, site.address)
-        yield RayExecutor()
+    def clear_events(self, channel: str, /) -> None:
+        """Remove all events."""
 
 
 def refuse_here(
@@ -182,14 +137,8 @@ def refuse_here(
 ) -> None:
     """Refuse what this machine cannot give or reach, before anything starts.
 
-    Args:
-        address: of a Ray cluster; None for a Ray of this machine, ``IN_PROCESS`` for no Ray.
-        needs: of the kinds of trials; nothing is refused where there are none.
-        everywhere: variables that all trials need.
-
-    Raises:
-        UserError: there are too few cores, or there is no GPU, or it has no fast arithmetic of a
-            precision; nobody answers at the address; this process is none for the trials.
+    That are too few cores, no GPU or one without fast arithmetic of a precision, a cluster that
+    does not answer, and a process without the variables that all trials need.
     """
     if address == IN_PROCESS:
         _refuse_in_process(needs, everywhere)
@@ -223,10 +172,7 @@ def _refuse_in_process(needs: Sequence[Resources], everywhere: Mapping[str, str]
 
 
 def refuse_unreachable(address: str) -> None:
-    """Refuse an address at which nobody listens.
-
-    Ray itself tries for ever, and warns in a language of its own.
-    """
+    """Refuse an address at which nobody listens; Ray itself would try for ever."""
     if address in _OF_RAY:
         return
     host, colon, port = address.removeprefix("ray://").rpartition(":")
@@ -242,17 +188,17 @@ def refuse_unreachable(address: str) -> None:
 
 
 def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, Any]:
-    """What a worker is given of a trial."""
+    """Build the configuration of a worker for a trial."""
     return {"run": provenance.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
 
 
-def keep_tracebacks(errors: Sequence[BaseException], out: str) -> None:
-    """Write what trials died of to ``CRASHES``; nothing is written if none did."""
+def write_tracebacks(errors: Sequence[BaseException], out: str) -> None:
+    """Write what trials died of to ``CRASHES``; write nothing if none did."""
     if errors:
-        with contextlib.suppress(UserError):  # a full disk is told by the trials themselves
+        with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
             atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
 
 
 def last_line(error: BaseException) -> str:
-    """What a trial died of: the last line of the worker's traceback says it."""
+    """Return the last line of a worker's traceback, which names the error."""
     return str(error).strip().splitlines()[-1]

@@ -12,12 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from tune_calib.engine.artifacts import (
-    NetworkTraining,
-    ensure_bank,
-    ensure_development_bank,
-    has_network,
-)
+from tune_calib.engine.artifacts import NetworkTraining, has_network
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
@@ -33,7 +28,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluated, summary
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluate_trial, summarize
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -42,12 +37,12 @@ HISTORY = "history.json"
 class HeadTrainable(SpecTrainable):
     """Trains a population of heads on the feature bank of their network.
 
-    ``epochs_per_step`` of the configuration says how many epochs a step takes: one for a
-    scheduler that watches (the default), all of them where a report costs more than it tells.
+    ``epochs_per_step`` of the configuration is 1 for a scheduler that watches (the default), and
+    all of them where a report costs more than it is worth.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Open the bank (train the network and build it, if that is left to do)."""
+        """Open the bank; train the network and build the bank if they are absent."""
         super().setup(config)
         self.heads = _by_head(self.trials)
         self.bank = self._bank()
@@ -58,7 +53,7 @@ class HeadTrainable(SpecTrainable):
         self.trained_s: float | None = 0.0
 
     def _begin(self, slots: list[HeadSlot]) -> None:
-        """Take up a part of the population; the one before is given up first."""
+        """Begin a part of the population; the one before is freed first."""
         vars(self).pop("trainer", None)
         seed = self.spec.network.seed
         self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
@@ -74,13 +69,7 @@ class HeadTrainable(SpecTrainable):
             return self.bank  # its checksums were read once
         if not has_network(self.spec, self.store):
             self._train_network()
-        if self.provenance.is_search:
-            bank = ensure_development_bank(
-                self.spec, key, self.store, self.development, self.device
-            )
-        else:
-            splits = lambda: (self.development(), self.test_split())  # noqa: E731
-            bank = ensure_bank(self.spec, key, self.store, splits, self.device)
+        bank = self.open_bank(key, self.development)
         if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
@@ -129,20 +118,20 @@ class HeadTrainable(SpecTrainable):
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        # Those of whoever made it, which may have been elsewhere and earlier; None of before.
+        # The seconds of whoever made the bank, perhaps elsewhere; older versions did not note them.
         measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
         self.write(results, measured_otherwise=measured)
-        return {"epoch": self.trainer.epoch, **summary(results), DONE: True}
+        return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 
     def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
-        """Of the part in training, whose first head is that of so many of all."""
+        """Evaluate the part in training, whose first head has this number among all heads."""
         logits = population_logits(self.trainer, self.bank)
         results = []
         for k, (_, trials) in enumerate(self.heads[first : first + len(self.trainer.slots)]):
             own = {name: split.one(k) for name, split in logits.items()}
             for trial in trials:
                 result = self._result_of(trial, k, own)
-                self.keep(trial, result, self.trainer, k)
+                self.save_classifier(trial, result, self.trainer, k)
                 results.append((trial, result))
         return results
 
@@ -152,7 +141,7 @@ class HeadTrainable(SpecTrainable):
         if diverged >= 0:
             message = f"the head's loss of epoch {diverged + 1} is not finite"
             return TrialResult("diverged", diverged + 1, curves[:diverged], message)
-        return evaluated(own, trial, int(self.trainer.best_epoch[k]) + 1, curves, self.base)
+        return evaluate_trial(own, trial, int(self.trainer.best_epoch[k]) + 1, curves, self.base)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the population: safetensors, and its curves as JSON."""
@@ -161,28 +150,24 @@ class HeadTrainable(SpecTrainable):
         (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take a saved population back."""
+        """Load a saved population."""
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # what was trained before the interruption was not timed here
 
 
 def _means(report: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Over the heads that did not diverge: a sign of life, and no result."""
+    """Average over the heads that did not diverge: a sign of life, not a result."""
     finite = {name: [v for v in values if math.isfinite(v)] for name, values in report.items()}
     return {name: sum(values) / len(values) for name, values in finite.items() if values}
 
 
 def _by_head(trials: Sequence[PlannedTrial]) -> list[tuple[HeadSlot, list[PlannedTrial]]]:
-    """Each head once, and its trials: those of post-hoc methods behind it train none of their own.
-
-    Raises:
-        ValueError: a trial has no head.
-    """
-    found: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
+    """Group trials by their heads: post-hoc methods behind one head share it."""
+    groups: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
     for trial in trials:
         if trial.spec.head is None:
             raise ValueError("every trial of a HeadTrainable needs a head slot")
         slot = trial.spec.head
-        found.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
-    return list(found.values())
+        groups.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
+    return list(groups.values())

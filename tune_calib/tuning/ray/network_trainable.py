@@ -5,15 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-
-from tune_calib.engine.artifacts import (
-    NetworkTraining,
-    ensure_bank,
-    ensure_development_bank,
-    load_network,
-)
-from tune_calib.engine.bank import DevelopmentBank, bank_key
+from tune_calib.engine.artifacts import NetworkTraining, load_network
+from tune_calib.engine.bank import bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
@@ -34,7 +27,7 @@ from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.tuning.profile import profiled_epoch, write_profile
 from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluated, summary
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluate_trial, summarize
 
 
 class NetworkTrainable(SpecTrainable):
@@ -47,9 +40,6 @@ class NetworkTrainable(SpecTrainable):
             return
         self.splits = self.development().to(self.device)
         self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
-
-    def _threads(self) -> int:
-        return self.spec.network.threads
 
     def step(self) -> dict[str, Any]:
         """Train one epoch; the step behind the last one evaluates and writes the rows."""
@@ -64,10 +54,8 @@ class NetworkTrainable(SpecTrainable):
         return self._end()
 
     def _epoch(self) -> dict[str, float] | None:
-        run = self.network_run
-        if not self.provenance.profile or len(run.history) != profiled_epoch(
-            self.spec.network.epochs
-        ):
+        run, profiled = self.network_run, profiled_epoch(self.spec.network.epochs)
+        if not self.provenance.profile or len(run.history) != profiled:
             return run.step()
         watch = Stopwatch()
         report = run.step(watch)
@@ -79,13 +67,12 @@ class NetworkTrainable(SpecTrainable):
     def _end_diverged(self, message: str) -> dict[str, Any]:
         history = self.network_run.history
         epoch = len(history) + 1
-        told = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
+        trials = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
         result = TrialResult("diverged", epoch, history, message=f"network: {message}")
-        self.write([(trial, result) for trial in told.values()])
-        statuses = {"diverged": len(told)}
+        self.write([(trial, result) for trial in trials.values()])
         # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
         worst = {column("select", name): METRICS[name].worst for name in WATCHED}
-        ended = {"status": "diverged", "statuses": statuses, DONE: True}
+        ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
         return {"epoch": epoch, **worst, **ended}
 
     def _end(self) -> dict[str, Any]:
@@ -106,60 +93,45 @@ class NetworkTrainable(SpecTrainable):
         for trial in self.trials:
             started = time.monotonic()
             known = base if trial.spec.posthoc is not None else on_train
-            result = evaluated(logits, trial, about["epoch"], about["history"], known)
+            result = evaluate_trial(logits, trial, about["epoch"], about["history"], known)
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # else the network is that of another trial
                 trained_s = about.get("train_s")
                 own_s = None if trained_s is None else trained_s + predict_s
-            self.keep(trial, result, None, 0)
+            self.save_classifier(trial, result, None, 0)
             results.append((trial, replace(result, own_s=own_s)))
         # Where it was trained, which may have been elsewhere and earlier.
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
-        self.write(results, self._samples(len(about["history"])), trained_on)
-        return {"epoch": about["epoch"], **summary(results), DONE: True}
+        # Records of single samples, for the first of the network's own trials: all share them.
+        first, epochs = self.trials[0].spec, len(about["history"])
+        samples = read_epochs(self.store, first.network_id, epochs, first.hash)
+        self.write(results, samples, trained_on)
+        return {"epoch": about["epoch"], **summarize(results), DONE: True}
 
     def _outputs(self, about: Mapping[str, Any]) -> tuple[dict[str, SplitLogits], dict[str, float]]:
-        """Logits of the network's own head, and its regime on train.
+        """Return the logits of the network's own head, and its regime on train.
 
-        What further post-hoc trials of the network will ask for is read from its clean bank, which
-        the first of them makes: the numbers are those of a pass of their own.
+        Both come from its clean bank, with the numbers of a pass of their own, where further
+        post-hoc trials need that bank.
         """
-        if self.spec.data.imported is not None:
-            return bank_logits(self._clean_bank(), self.device), regime_of_train(about)
-        needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
         # On other threads than a bank's, last digits would depend on who made it.
         is_alike = self._threads() == HEAD_THREADS
+        needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
         # Where nothing can be kept, each makes its own pass.
-        if needs_bank and is_alike and about.get("regime") and self.store.is_writable:
-            return bank_logits(self._clean_bank(), self.device), regime_of_train(about)
+        is_kept = is_alike and about.get("regime") and self.store.is_writable
+        if self.spec.data.imported is not None or (needs_bank and is_kept):
+            key = bank_key(self.spec, None)
+            # Those of heads wait for this Ray trial, and would make the bank again.
+            keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
+            bank = self.open_bank(key, lambda: self.splits, key in keys)
+            return bank_logits(bank, self.device), regime_of_train(about)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
         test = None if self.provenance.is_search else self.test_split().to(self.device)
         logits = network_logits(trained, info, self.splits, test)
         return logits, regime_of_train(about) or regime_of_images(trained, info, self.splits)
 
-    def _clean_bank(self) -> DevelopmentBank:
-        key = bank_key(self.spec, None)
-        # Those of heads wait for this Ray trial, and would make the bank again.
-        keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
-        needs = (self.spec, key, self.store)
-        if self.provenance.is_search:
-            return ensure_development_bank(*needs, lambda: self.splits, self.device, key in keys)
-        splits = lambda: (self.splits, self.test_split())  # noqa: E731
-        return ensure_bank(*needs, splits, self.device, key in keys)
-
-    def _samples(self, epochs: int) -> pa.Table:
-        """Records of single samples, for the first of the network's own trials: all share them."""
-        spec = self.trials[0].spec
-        return read_epochs(self.store, spec.network_id, epochs, spec.hash)
-
-    def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Nothing to add: the run keeps its checkpoint in the store under its own hash."""
-
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """The run found its own checkpoint in ``setup``."""
-
     def cleanup(self) -> None:
-        """Free the lock of the network."""
+        """Release the lock of the network."""
         if hasattr(self, "network_run"):
             self.network_run.close()

@@ -1,7 +1,4 @@
-"""From trial specs to Ray trials: unique networks first, then populations of heads.
-
-To do = planned - done: a trial is done when its result row is on disk.
-"""
+"""Turn trial specs into Ray trials: unique networks first, then populations of heads."""
 
 import itertools
 import json
@@ -22,12 +19,12 @@ MAX_POPULATION = 32
 
 @dataclass(frozen=True)
 class RayTrial:
-    """The specs that one Ray trial carries out: a network's own, or a population of heads.
+    """The specs that one Ray trial executes: those of a network, or a population of heads.
 
     Attributes:
         name: of its result files; made of the spec hashes, so equal work has an equal name.
-        trials: what it carries out. A network trial may have none to evaluate.
-        dependents: trials that need the network; told when it diverges.
+        trials: what it executes. A network that only heads need has none.
+        dependents: trials that need the network and get a row if it diverges.
         title: what people read (``titles``).
     """
 
@@ -38,42 +35,51 @@ class RayTrial:
 
     @property
     def kind(self) -> str:
-        """``"head"`` of a population, ``"network"`` else."""
+        """Return the kind of worker that executes it."""
         is_population = bool(self.trials) and self.trials[0].spec.head is not None
         return "head" if is_population else "network"
 
     @property
     def first(self) -> PlannedTrial:
-        """One of them, which names the network that is trained, or that the heads stand on."""
+        """Return one of its trials; all of them share its network."""
         return (self.trials or self.dependents)[0]
 
     @property
     def network_id(self) -> str:
-        """The network that is trained, or that the heads stand on."""
+        """Return the network that it trains or needs."""
         return self.first.spec.network_id
 
     @property
     def threads(self) -> int:
-        """CPU cores that Ray keeps for it, also its torch threads."""
-        if self.kind == "head":
-            return HEAD_THREADS
-        return self.first.spec.network.threads
+        """Return the CPU cores that Ray reserves for it, also its torch threads."""
+        return HEAD_THREADS if self.kind == "head" else self.first.spec.network.threads
 
     @property
     def precision(self) -> Precision:
-        """Of its network, and of the bank of that network."""
+        """Return the precision of its network and of the bank of that network."""
         return self.first.spec.network.precision
 
+    @property
+    def weight(self) -> int:
+        """Return what it counts for in the time that is left: a network, or its heads."""
+        return 1 if self.kind == "network" else len(self.trials)
+
     def config(self) -> dict[str, Any]:
-        """What travels to the worker, as plain JSON values."""
+        """Return what its worker gets, as plain JSON values."""
         return {
             "name": self.name,
             "title": self.title or self.name,
             "kind": self.kind,
             "threads": self.threads,
-            "trials": [plain(trial) for trial in self.trials],
-            "dependents": [plain(trial) for trial in self.dependents],
+            "weight": self.weight,
+            "trials": [_plain(trial) for trial in self.trials],
+            "dependents": [_plain(trial) for trial in self.dependents],
         }
+
+
+def _plain(trial: PlannedTrial) -> dict[str, Any]:
+    spec = trial.spec.model_dump(mode="json")
+    return {"spec": spec, "rung": trial.rung, "label": trial.label}
 
 
 @dataclass(frozen=True)
@@ -87,12 +93,9 @@ class Plan:
 def make_plan(
     planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
 ) -> Plan:
-    """Group what is left to do.
+    """Group the trials whose hash is not among the done ones, at most ``largest`` heads together.
 
-    Args:
-        planned: all trials of the sweep.
-        done: spec hashes of which a result row is on disk.
-        largest: heads of a population.
+    A network that only heads need is trained for the first of its dependents and leaves no row.
     """
     left = [trial for trial in planned if trial.spec.hash not in done]
     networks: dict[str, list[PlannedTrial]] = {}
@@ -110,23 +113,29 @@ def make_plan(
     before = [0, *itertools.accumulate(map(len, populations))]
     return Plan(
         networks=tuple(
-            _network_trial(key, trials, titles.network(trials, number, len(networks)))
+            RayTrial(
+                f"network-{key}",
+                tuple(trial for trial in trials if trial.spec.head is None),
+                tuple(trials),
+                titles.network(trials, number, len(networks)),
+            )
             for number, (key, trials) in enumerate(networks.items(), start=1)
         ),
         populations=tuple(
-            _population(trials, titles.heads(trials, first, before[-1]))
+            RayTrial(
+                f"heads-{trials[0].spec.hash}-{len(trials)}",
+                tuple(trials),
+                title=titles.heads(trials, first, before[-1]),
+            )
             for trials, first in zip(populations, before, strict=False)
         ),
     )
 
 
 def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
-    """Artifacts that the trials of a plan will have to write, e.g. ``networks/<id>``.
+    """List the artifacts that a plan will write into a store, e.g. ``networks/<id>``.
 
-    Args:
-        plan: the plan.
-        store: what it holds is not lacking.
-        is_search: banks without the test split will do.
+    Banks of a search need no test split.
     """
     networks = {each.network_id: each.first.spec for each in plan.networks}
     absent = [
@@ -150,23 +159,3 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
         if not (is_search or about.get("has_test", True)):
             absent.append(f"test of banks/{bank}")
     return absent
-
-
-def _network_trial(network_id: str, trials: list[PlannedTrial], title: str) -> RayTrial:
-    own = tuple(trial for trial in trials if trial.spec.head is None)
-    # A network that only heads need has no spec of its own among the planned; it is trained
-    # for the first of its dependents and leaves no row.
-    return RayTrial(f"network-{network_id}", own, tuple(trials), title)
-
-
-def _population(trials: list[PlannedTrial], title: str) -> RayTrial:
-    return RayTrial(f"heads-{trials[0].spec.hash}-{len(trials)}", tuple(trials), title=title)
-
-
-def plain(trial: PlannedTrial) -> dict[str, Any]:
-    """A trial as it travels to a worker."""
-    return {
-        "spec": trial.spec.model_dump(mode="json"),
-        "rung": trial.rung,
-        "label": trial.label,
-    }

@@ -1,4 +1,4 @@
-"""Warm Ray actors that carry out one Ray trial after the other, for a driver that feeds them."""
+"""Warm Ray actors that execute one Ray trial after the other, for a driver that feeds them."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from ray.exceptions import RayActorError, RayTaskError
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import refuse_moved
-from tune_calib.tuning.ray import board
-from tune_calib.tuning.ray.executor import Resources, configuration, keep_tracebacks, last_line
+from tune_calib.tuning.ray.channel import send_events
+from tune_calib.tuning.ray.executor import Resources, configuration, last_line, write_tracebacks
 from tune_calib.tuning.ray.plan import RayTrial
-from tune_calib.tuning.ray.progress import begun, ended
+from tune_calib.tuning.ray.progress import show_begin, show_end
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.worker import Worker
@@ -27,15 +27,15 @@ WAIT_S = 0.2
 
 
 class _Worker:
-    """An actor that carries trials out, each to its end."""
+    """An actor that executes trials, each to its end."""
 
     def __init__(self) -> None:
         self.worker = Worker()
 
-    def carry_out(self, config: dict[str, Any]) -> None:
+    def execute(self, config: dict[str, Any]) -> None:
         """Train, and leave the result rows on disk."""
-        board.tell(config["run"]["board"], config["work"]["name"])
-        self.worker.take_up(config)
+        send_events(config["run"]["channel"], config["work"]["name"])
+        self.worker.begin(config)
         while not self.worker.step().get(DONE):
             pass
 
@@ -48,7 +48,7 @@ class Job:
     failures: int = 0
 
     def begins_again(self, error: Exception) -> bool:
-        """Whether it is tried once more; the loss of a preempted node does not count."""
+        """Return whether to try once more; the loss of a preempted node does not count."""
         if not isinstance(error, RayActorError):
             return False
         self.failures += not error.preempted
@@ -56,14 +56,9 @@ class Job:
 
 
 class Pool:
-    """A fixed number of actors; one that dies is replaced, and its trial begins again.
+    """At most ``size`` actors; one that dies is replaced, and its trial begins again.
 
     They end with the Ray session.
-
-    Args:
-        size: number of actors, >= 1; fewer where the cluster has no room.
-        resources: of each.
-        provenance: what its rows say of where they are from.
     """
 
     def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
@@ -84,17 +79,13 @@ class Pool:
             actor: Any = self._idle.pop()
             job = self._waiting.popleft()
             config = configuration(self._run, job.trial.config())
-            begun(config["work"])
-            self._running[actor.carry_out.remote(config)] = (actor, job)
+            show_begin(config["work"])
+            self._running[actor.execute.remote(config)] = (actor, job)
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end.
+        """Wait for the next trial to end; also return what it crashed of.
 
-        Returns:
-            The trial, and what it crashed of.
-
-        Raises:
-            RefusedError: the folder was moved, or a trial refused to go on.
+        What a trial refuses for all is raised, as is a folder that was moved.
         """
         while True:
             over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
@@ -102,30 +93,27 @@ class Pool:
                 refuse_moved(parse_path(self._run.out), self._run.sweep)
                 continue
             actor, job = self._running.pop(over[0])
-            error = _error(over[0])
-            if error is not None:
-                raise_refused(error)
-            ended(job.trial.config(), {})
+            error = _find_error(over[0])
+            show_end(job.trial.config(), {})
             if error is None:
                 self._idle.append(actor)
-            else:
-                # A failed trial may have left anything behind in its process.
-                ray.kill(actor)
-                self._idle.append(self._actor.remote())
-            if error is not None and job.begins_again(error):
-                self._waiting.appendleft(job)
                 self._start()
-                continue
-            self._start()
-            if error is None:
                 return job.trial, None
-            self._errors.append(error)
-            keep_tracebacks(self._errors, self._run.out)
-            return job.trial, last_line(error)
+            # A failed trial may have left anything behind in its process.
+            ray.kill(actor)
+            self._idle.append(self._actor.remote())
+            is_again = job.begins_again(error)
+            if is_again:
+                self._waiting.appendleft(job)
+            self._start()
+            if not is_again:
+                self._errors.append(error)
+                write_tracebacks(self._errors, self._run.out)
+                return job.trial, last_line(error)
 
 
 def slots(resources: Resources) -> int:
-    """How many Ray trials of some resources run side by side on the cluster; at least 1."""
+    """Return how many Ray trials of some resources run side by side on the cluster; at least 1."""
     there = ray.cluster_resources()
     counts = [int(there.get("CPU", 0) // resources.cpus)]
     if resources.gpus:
@@ -134,14 +122,15 @@ def slots(resources: Resources) -> int:
 
 
 def raise_refused(error: Exception) -> None:
-    """Raise what a Ray trial refused for all of them, and nothing of other errors."""
+    """Raise what a Ray trial refused for all of them; ignore other errors."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
         raise error.cause from None
 
 
-def _error(reference: Any) -> Exception | None:
+def _find_error(reference: Any) -> Exception | None:
     try:
         ray.get(reference)
     except Exception as error:
+        raise_refused(error)
         return error
     return None

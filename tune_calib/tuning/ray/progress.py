@@ -1,4 +1,4 @@
-"""Ray trials on the screen: what is carried out, what runs, and how it ended."""
+"""Show Ray trials on the screen, and send their rows to the loggers."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -11,59 +11,40 @@ from tune_calib.tuning.ray.executor import Executor
 
 @contextlib.contextmanager
 def show_phase(
-    title: str, total: int, unit: str, kinds: Mapping[str, int], executor: Executor, board: str
+    title: str, total: int, unit: str, kinds: Mapping[str, int], executor: Executor, channel: str
 ) -> Iterator[None]:
-    """Show Ray trials while the block carries them out.
-
-    Args:
-        title: what they do, e.g. ``networks and heads``.
-        total: what the bar goes to.
-        unit: what it counts, e.g. ``trials``.
-        kinds: how much there is to do of each kind (``kind_of``), in the units of ``weight_of``.
-        executor: carries them out.
-        board: where their workers say what they do.
-    """
+    """Show Ray trials while the block executes them; see ``Screen.phase``."""
     try:
         with (
-            screen() as shown,
-            shown.phase(title, total, unit, kinds, lambda names: executor.told(board, names)),
+            screen() as own,
+            own.phase(
+                title, total, unit, kinds, lambda names: executor.read_events(channel, names)
+            ),
         ):
             yield
     finally:
-        executor.forget(board)
+        executor.clear_events(channel)
 
 
-def begun(work: Mapping[str, Any]) -> None:
-    """Show that a Ray trial begins.
-
-    Args:
-        work: its configuration, as ``plan.RayTrial.config`` gives it.
-    """
-    if (shown := current_tracker()) is not None:
-        kind = str(work["kind"])
-        weight = 1 if kind == "network" else len(work["trials"])
-        shown.start(work["name"], work["title"], f"{kind}s", weight)
+def show_begin(work: Mapping[str, Any]) -> None:
+    """Show that a Ray trial begins, by its configuration (``plan.RayTrial.config``)."""
+    if (tracker := current_tracker()) is not None:
+        tracker.start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
 
 
-def ended(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
-    """Show that a Ray trial has ended, and send its rows to the loggers.
-
-    Args:
-        work: its configuration.
-        statuses: how its trials ended.
-    """
+def show_end(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
+    """Show how the trials of a Ray trial ended, and send their rows to the loggers."""
     report_rows(work["name"])
-    if (shown := current_tracker()) is not None:
-        shown.end(work["name"], statuses)
+    if (tracker := current_tracker()) is not None:
+        tracker.end(work["name"], statuses)
 
 
-def statuses_of(work: Mapping[str, Any], result: Mapping[str, Any]) -> Mapping[str, int]:
-    """How the trials of a Ray trial ended, by what it reported last."""
+def show_result(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Show how a Ray trial ended, by its last report; without a status a scheduler stopped it."""
     own = {result.get("status", "stopped"): len(work["trials"])}
-    told: Mapping[str, int] = result.get("statuses", own)
-    return told
+    show_end(work, result.get("statuses", own))
 
 
-def crashed(work: Mapping[str, Any]) -> None:
+def show_crash(work: Mapping[str, Any]) -> None:
     """Show that a Ray trial crashed: what needs its network will never run."""
-    ended(work, {"crashed": max(len(work["trials"]), len(work.get("dependents", ())))})
+    show_end(work, {"crashed": max(len(work["trials"]), len(work.get("dependents", ())))})

@@ -26,46 +26,38 @@ _LIBRARIES = (
 
 
 def versions() -> str:
-    """Versions of Python and of the libraries that numbers depend on, as JSON."""
-    found = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return json.dumps({"python": platform.python_version(), **found}, sort_keys=True)
+    """Return the versions of Python and of the libraries that numbers depend on, as JSON."""
+    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return json.dumps({"python": platform.python_version(), **libraries}, sort_keys=True)
 
 
 def git_revision() -> str | None:
-    """Commit of the program's checkout, with ``+`` behind it if files are changed."""
-    folder = Path(__file__).parent
+    """Return the commit of the program's checkout, with ``+`` behind it if files are changed."""
     try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        commit = _git("rev-parse", "HEAD")
+        changed = _git("status", "--porcelain", "--untracked-files=no")
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit + ("+" if changed else "")
 
 
-def _git(folder: Path, *arguments: str) -> str:
-    command = ["git", "-C", str(folder), *arguments]
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where and how the trials of a sweep are carried out; changes no number but by ``device``.
+    """Where and how the trials of a run are executed; of all this, only ``device`` changes numbers.
 
     Attributes:
-        out: folder of the results.
-        store: folder of the artifacts.
-        data_root: where data sets lie.
-        sweep: identity of the sweep.
-        ladder: its ladder.
-        device: ``cpu`` or ``cuda``.
-        is_search: whether the test split stays shut.
-        profile: whether networks write where the time of an epoch went.
+        sweep: identity of the run.
+        is_search: the test split stays shut.
+        profile: networks write where the time of an epoch went.
         plugins: what workers must register, as ``Plugin.plain`` gives it.
-        versions: library versions, as JSON.
-        git_revision: of the program, where it is a git checkout.
-        recipe: name of the recipe, and what was asked for instead of what it sets.
+        recipe: its name, and the overrides of what it sets.
         digests: of the images that the driver reads, by the canonical JSON of their data slot.
-        board: where workers say what they do (``backend.board``); empty where nobody looks.
+        channel: of the progress events of workers; empty where nobody reads them.
     """
 
     out: str
@@ -80,11 +72,11 @@ class Provenance:
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
     recipe: str | None = None
-    board: str = ""
+    channel: str = ""
     digests: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """As plain JSON values."""
+        """Return its fields as plain JSON values."""
         return asdict(self)
 
 
@@ -112,7 +104,7 @@ class TrialResult:
 
     @property
     def flags(self) -> str | None:
-        """Names of ``names.FLAGS`` joined by commas; None for a trial that was not evaluated."""
+        """Join its ``names.FLAGS`` by commas; None for a trial that was not evaluated."""
         return None if self.evaluation is None else ",".join(self.evaluation.flags)
 
 
@@ -122,15 +114,7 @@ def trial_row(
     provenance: Provenance,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The row of a trial in the ``trials`` table.
-
-    Args:
-        trial: the planned trial.
-        result: how it ended.
-        provenance: what its rows say of where they are from.
-        measured: ``wall_s`` and ``population`` of its Ray trial, ``actor_resets``; where a
-            network was trained elsewhere, also that.
-    """
+    """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
     return {
         "schema_version": SCHEMA_VERSION,
@@ -172,7 +156,7 @@ def trial_row(
 
 
 def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
-    """Rows of a trial in the ``curves`` table; epochs are 1-based."""
+    """Build the rows of a trial in the ``curves`` table; epochs are 1-based."""
     fitted = result.evaluation.fitted if result.evaluation else {}
     curves = [*enumerate(result.curves, start=1), (result.epoch, fitted)]
     return [
@@ -183,29 +167,25 @@ def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]
 
 
 def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
-    """Rows of a trial in the ``bins`` table."""
-    if result.evaluation is None:
-        return []
-    rows = []
-    for split, table in result.evaluation.bins.items():
-        for index in range(table.count.shape[-1]):
-            rows.append(
-                {
-                    "spec_hash": trial.spec.hash,
-                    "split": split,
-                    "bin": index,
-                    "lower": float(table.lower[..., index].flatten()[0]),
-                    "upper": float(table.upper[..., index].flatten()[0]),
-                    "count": int(table.count[0, index]),
-                    "confidence": float(table.confidence[0, index]),
-                    "accuracy": float(table.accuracy[0, index]),
-                }
-            )
-    return rows
+    """Build the rows of a trial in the ``bins`` table."""
+    return [
+        {
+            "spec_hash": trial.spec.hash,
+            "split": split,
+            "bin": index,
+            "lower": float(table.lower[..., index].flatten()[0]),
+            "upper": float(table.upper[..., index].flatten()[0]),
+            "count": int(table.count[0, index]),
+            "confidence": float(table.confidence[0, index]),
+            "accuracy": float(table.accuracy[0, index]),
+        }
+        for split, table in (result.evaluation.bins if result.evaluation else {}).items()
+        for index in range(table.count.shape[-1])
+    ]
 
 
 def plugins_of(spec: TrialSpec) -> str | None:
-    """What the row of a trial says of the plug-ins behind it."""
+    """Return the contents of the plug-ins behind a trial by name, as JSON; None without any."""
     used = {plugin.name: plugin.content for plugin in plugins.used(spec.plugins)}
     return json.dumps(used, sort_keys=True) if used else None
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end a search within seconds; what is on disk is where it goes on."""
+"""End a run within seconds at SIGINT and SIGTERM; it continues from what is on disk."""
 
 import _thread
 import contextlib
@@ -14,30 +14,22 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass
 class Stop:
-    """The signal that stopped a program.
-
-    Attributes:
-        number: of the signal; the exit code is 128 more.
-    """
+    """The signal that stopped a program; its exit code is 128 more than the number."""
 
     number: int = signal.SIGINT
 
     @property
     def name(self) -> str:
-        """Of the signal, e.g. ``SIGTERM``."""
+        """Return the name of the signal, e.g. ``SIGTERM``."""
         return signal.Signals(self.number).name
 
 
 @contextlib.contextmanager
-def stop_signals(tell: Callable[[str], None]) -> Iterator[Stop]:
-    """Raise KeyboardInterrupt at the first signal; a second one kills at once.
+def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
+    """Raise KeyboardInterrupt at the first signal, after printing it; a second one kills at once.
 
-    Args:
-        tell: is given the name of the first signal at once, since the second one leaves no time.
-
-    Yields:
-        Which signal it was. The exception cannot carry it: Ray, in whose waiting the program
-        spends its time, lets no other exception of a signal through and raises its own.
+    The exception cannot carry the signal: Ray, in whose waiting the program spends its time, lets
+    no other exception of a signal through and raises its own.
     """
     stop = Stop()
 
@@ -46,7 +38,7 @@ def stop_signals(tell: Callable[[str], None]) -> Iterator[Stop]:
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         with contextlib.suppress(RuntimeError, OSError):  # it came within another print
-            tell(stop.name)
+            print_stopped(stop.name)
         raise KeyboardInterrupt
 
     def raise_again(number: int, frame: FrameType | None) -> None:

@@ -1,6 +1,6 @@
 """Ray Tune Trainables: thin wrappers of the engine, reusable actors, no mathematics.
 
-``trainable("mac_cal")`` gives the class bound to a method, for use in any ``tune.Tuner``::
+``trainable("mac_cal")`` returns the class of a method, for use in any ``tune.Tuner``::
 
     tune.Tuner(
         trainable("mac_cal"),
@@ -10,7 +10,7 @@
         },
     )
 
-Settings that are not given are those that the command line would take (``settings.effective``).
+Other settings have the defaults of the command line.
 """
 
 from collections.abc import Mapping
@@ -21,23 +21,23 @@ from ray import tune
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray import board
+from tune_calib.tuning.ray.channel import send_events
 from tune_calib.tuning.ray.spec_trainable import SpecTrainable
 from tune_calib.tuning.ray.worker import KINDS, Worker
 
 
 class PlanTrainable(tune.Trainable):
-    """Carries out the Ray trials of a plan, whichever comes."""
+    """Executes the Ray trials of a plan, of any kind."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take up the first trial."""
+        """Begin the first trial."""
         self.worker = Worker()
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial."""
-        board.tell(new_config["run"]["board"], new_config["work"]["name"])
-        self.worker.take_up(new_config)
+        """Begin another trial."""
+        send_events(new_config["run"]["channel"], new_config["work"]["name"])
+        self.worker.begin(new_config)
         return True
 
     def step(self) -> dict[str, Any]:
@@ -55,26 +55,26 @@ class MethodTrainable(tune.Trainable):
     kind: ClassVar[type[SpecTrainable]]
 
     def _setup_logdir(self) -> None:
-        """Without a Tuner of its own Ray would leave an empty folder in the user's home."""
+        """Make no folder without a Tuner: Ray would leave an empty one in the user's home."""
         if self._storage:
             super()._setup_logdir()  # type: ignore[no-untyped-call]
 
     @classmethod
     def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The trial of a configuration, as ``SpecTrainable.bound`` gives it."""
+        """Resolve the trial of a configuration."""
         return cls.kind.bound(config)
 
     @property
     def spec(self) -> TrialSpec:
-        """The spec of the trial."""
+        """Return the spec of the trial."""
         return self.trial.spec
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take up the first trial."""
+        """Begin the first trial."""
         self.trial = self.kind(config, self.trial_id)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take up another trial; equal to a fresh actor."""
+        """Begin another trial, as a fresh actor would."""
         self.trial.reset(new_config, self.trial_id)
         return True
 
@@ -83,11 +83,11 @@ class MethodTrainable(tune.Trainable):
         return self.trial.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save what the trial needs to go on."""
+        """Save what the trial needs to continue."""
         self.trial.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take it back."""
+        """Load a saved checkpoint."""
         self.trial.load_checkpoint(checkpoint)
 
     def cleanup(self) -> None:
@@ -96,10 +96,10 @@ class MethodTrainable(tune.Trainable):
 
 
 def trainable(name: str) -> type[MethodTrainable]:
-    """The Trainable bound to a method, e.g. ``MacCalTrainable``.
+    """Return the Trainable of a method, e.g. ``MacCalTrainable``.
 
-    A post-hoc method is bound to the network's own head; behind another head it is the
-    ``posthoc`` slot in the configuration of that head's class.
+    A post-hoc method follows the network's own head; behind another head it is the ``posthoc``
+    slot in the configuration of that head's class.
 
     Args:
         name: a name of the method registry.

@@ -1,4 +1,4 @@
-"""A worker carries out trials one after the other, in a Ray actor or in the driver's process."""
+"""A worker executes Ray trials one after the other, in a Ray actor or in the driver's process."""
 
 from typing import Any
 
@@ -10,21 +10,21 @@ from tune_calib.tuning.ray.spec_trainable import SpecTrainable
 KINDS: dict[str, type[SpecTrainable]] = {
     "network": NetworkTrainable,
     "head": HeadTrainable,
-    "look": ExtraTrainable,
+    "extra": ExtraTrainable,
 }
-"""By the ``kind`` that a configuration's ``work`` asks for."""
+"""By ``plan.RayTrial.kind``."""
 
 
 class Worker:
-    """Carries out networks, populations and closer looks, whichever comes."""
+    """Executes trials of any kind; those of the same kind share what is open."""
 
     def __init__(self) -> None:
         self._trial: SpecTrainable | None = None
 
-    def take_up(self, config: dict[str, Any]) -> None:
-        """Begin a trial; one of the same kind as the last one finds open what it shares."""
+    def begin(self, config: dict[str, Any]) -> None:
+        """Begin a trial."""
         kind = KINDS[config["work"]["kind"]]
-        if type(self._trial) is kind:
+        if self._trial is not None and type(self._trial) is kind:
             self._trial.reset(config)
             return
         self.close()

@@ -18,8 +18,8 @@ from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done, only_driver, refuse_mended
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executor import Executor, Resources, open_executor, refuse_here
-from tune_calib.tuning.ray.feed import execute
+from tune_calib.tuning.ray.execution import execute, open_executor
+from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.ray.progress import show_phase
 from tune_calib.tuning.ray.rows import Provenance
@@ -193,7 +193,7 @@ def _run(
     _ = ledger.baseline  # refused here, before anything is asked
     left = (planned - ledger.study.finished()) * len(question.asked.seeds.pairs())
     kinds = {f"{'head' if ledger.candidates.kind == 'head' else 'network'}s": left}
-    with show_phase(name, planned, "suggestions", kinds, executor, provenance.board):
+    with show_phase(name, planned, "suggestions", kinds, executor, provenance.channel):
         _carry_out(job, ledger, planned, executor, provenance)
 
 

@@ -9,8 +9,8 @@ from tests.support import small_spec
 from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.ray.execution import PlanSource
 from tune_calib.tuning.ray.executor import OVER
-from tune_calib.tuning.ray.feed import PlanFeed
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.pool import MAX_FAILURES, Job
 from tune_calib.tuning.ray.rows import Provenance
@@ -28,7 +28,7 @@ def feed(trained, tmp_path):
     run = Provenance(
         out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l"
     )
-    return plan, PlanFeed(plan, run)
+    return plan, PlanSource(plan.networks, plan.populations, run)
 
 
 def names(feed, ids):

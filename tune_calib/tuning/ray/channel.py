@@ -1,0 +1,81 @@
+"""Progress events of Ray trials, sent by their workers to the driver, whatever node they are on.
+
+They go through the key-value store that every Ray cluster has, so that they need no file and no
+actor. Nothing public reaches that store (Ray 2.59 and 2.60); where it fails, only the view is less
+lively. A thread sends one event each half second at most: training waits for none of them.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+
+from tune_calib.progress import ProgressEvent, add_listener
+
+_PREFIX = "tune_calib/board"
+_SEND_EVERY_S = 0.5
+
+
+class _Sender(threading.Thread):
+    """Sends the latest event of this process under the key of its Ray trial."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True, name="tune-calib events")
+        self.key = b""
+        self.event: ProgressEvent | None = None
+        add_listener(self._receive)
+
+    def _receive(self, event: ProgressEvent) -> None:
+        self.event = event
+
+    def run(self) -> None:
+        sent = None
+        while True:
+            time.sleep(_SEND_EVERY_S)
+            key, event = self.key, self.event
+            if event is None or event is sent:
+                continue
+            # Nothing depends on it, and the store may end before the worker does.
+            with contextlib.suppress(Exception):
+                plain = asdict(replace(event, metrics=dict(event.metrics)))
+                _internal_kv_put(key, json.dumps(plain).encode())
+                sent = event
+
+
+_sender: _Sender | None = None
+
+
+def send_events(channel: str, name: str) -> None:
+    """Send the events of this process as those of a Ray trial; an empty channel has no reader."""
+    global _sender
+    if not channel:
+        return
+    is_new = _sender is None
+    _sender = _sender or _Sender()
+    _sender.key, _sender.event = _key(channel, name), None
+    if is_new:
+        _sender.start()
+
+
+def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
+    """Return the latest event of each named Ray trial that has sent one."""
+    events = {}
+    for name in names:
+        with contextlib.suppress(Exception):  # as above
+            if (plain := _internal_kv_get(_key(channel, name))) is not None:
+                events[name] = ProgressEvent(**json.loads(plain))
+    return events
+
+
+def clear_events(channel: str) -> None:
+    """Remove all events of a channel: others use the cluster too."""
+    with contextlib.suppress(Exception):  # as above
+        _internal_kv_del(_key(channel, ""), del_by_prefix=True)
+
+
+def _key(channel: str, name: str) -> bytes:
+    return f"{_PREFIX}/{channel}/{name}".encode()

@@ -1,0 +1,198 @@
+"""Connect to a Ray cluster, or start a Ray of this machine that ends with the run."""
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, MappingProxyType
+
+import ray
+from ray._private import ray_constants
+from ray._private.state import state
+
+from tune_calib.console import echo
+from tune_calib.errors import UserError
+from tune_calib.progress import report_progress
+from tune_calib.tuning.ray.executor import Resources, refuse_unreachable
+from tune_calib.tuning.ray.stop import STOP_SIGNALS
+
+_QUIET = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    # Experiment snapshots serve Tuner.restore, which is not used: to do = planned - done.
+    "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    # Where one trial refuses for all, nobody asks what the others died of meanwhile.
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",
+    # Epochs report a few metrics, and what is searched for may be another.
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    # Behind a searcher Ray Tune starts one actor at a time unless it is told.
+    "TUNE_MAX_PENDING_TRIALS_PG": "16",
+}
+
+NODE_CHECK_S = 5.0
+"""Seconds between two checks that the Ray node of this process is alive."""
+
+
+def _refuse_small(needs: Sequence[Resources]) -> None:
+    """Refuse what no node of the cluster can give; those that an autoscaler adds count."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    # Nothing public says what an autoscaler may add (Ray 2.59 and 2.60).
+    config = state.get_cluster_config()
+    groups = [dict(group.resources) for group in config.node_group_configs] if config else []
+    for need in needs:
+        if any(need.fit_into(there) for there in [*nodes, *groups]):
+            continue
+        # A head without cores keeps a cluster together whose workers are still to come.
+        if not any(there.get("CPU") for there in nodes):
+            echo("the Ray cluster has no worker node yet: waiting for one", err=True)
+            return
+        largest = max(nodes, key=lambda there: (there.get("GPU", 0), there.get("CPU", 0)))
+        raise UserError(
+            f"a trial needs {need}; the largest node of the Ray cluster has "
+            f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
+            "network.threads, gpus or `address`"
+        )
+
+
+@contextlib.contextmanager
+def ray_session(
+    address: str | None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    needs: Sequence[Resources] = (),
+    everywhere: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[None]:
+    """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
+
+    A Ray that this process is already connected to is used as it is, and left running.
+
+    Args:
+        address: of a running cluster (``auto`` finds it), or None.
+        environment: variables of trials on a cluster.
+        needs: of the kinds of Ray trials; a cluster without room for one of them is refused.
+        everywhere: variables of all trials.
+    """
+    os.environ.update(_QUIET)
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    # What a trial died of is one line at the end; its traceback goes to a file.
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    # Whether a cluster is protected is for the user to know.
+    logging.getLogger("ray._private.authentication").setLevel(logging.WARNING)
+    if ray.is_initialized():
+        _refuse_changes(address, everywhere)
+        _refuse_small(needs)
+        with _watched_node():
+            yield
+        return
+    if address is not None:
+        refuse_unreachable(address)
+    variables = {**(environment if address else {}), **everywhere}
+    # A submitted job has a runtime environment of its own, with which another would clash.
+    is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+    runtime = {"env_vars": variables} if variables and not is_submitted else None
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    report_progress(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
+    try:
+        with contextlib.nullcontext() if address else _protected():
+            ray.init(
+                # Without an address Ray would join whatever cluster it finds on this machine.
+                address=address or "local",
+                log_to_driver=False,
+                include_dashboard=None if address else False,
+                runtime_env=runtime,
+                logging_level=logging.ERROR,
+            )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        reason = str(error).splitlines()[0]
+        what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
+        raise UserError(f"{what}: {reason}") from None
+    if threading.current_thread() is threading.main_thread():  # others have no signals
+        for number, handler in handlers.items():
+            signal.signal(number, handler)  # Ray put its own in their place
+    try:
+        _refuse_small(needs)
+        with _watched_node():
+            yield
+    finally:
+        report_progress("stopping Ray")
+        ray.shutdown()
+
+
+@contextlib.contextmanager
+def _protected() -> Iterator[None]:
+    """Keep others away from a Ray that starts in the block: from its ports and from its token."""
+    folder = Path.home() / ".ray"
+    with contextlib.suppress(OSError):
+        # Ray creates the token readable for everybody.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "auth_token").chmod(0o600)
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    # By this switch Ray stays on the loopback interface, as it does on macOS and Windows. No option
+    # does it (Ray 2.59 and 2.60): a loopback address is turned into that of the network.
+    ray_constants.ENABLE_RAY_CLUSTER = False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextlib.contextmanager
+def _watched_node() -> Iterator[None]:
+    """Raise UserError when the Ray node of this process dies: Ray would wait for ever.
+
+    Other nodes of a cluster may come and go. In a thread that is not the main one, which no signal
+    reaches, the loss is only reported.
+    """
+    own = ray.get_runtime_context().get_node_id()
+    main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()
+    is_over, is_lost = threading.Event(), threading.Event()
+    message = (
+        "the Ray node of this machine died, mostly for want of memory; nothing that ended is lost: "
+        "run the same command again"
+    )
+
+    def watch() -> None:
+        while not is_over.wait(NODE_CHECK_S) and not is_lost.is_set():
+            # Whether a cluster that does not answer is lost is for Ray to decide.
+            with contextlib.suppress(Exception):
+                if any(node["NodeID"] == own and not node["Alive"] for node in ray.nodes()):
+                    is_lost.set()
+        if is_over.is_set():
+            return
+        if is_main:
+            signal.pthread_kill(main.ident or 0, signal.SIGUSR2)
+        else:
+            echo(message, err=True)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        # Ray lets no other exception through, and Tune has SIGUSR1 for itself.
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
+    threading.Thread(target=watch, daemon=True, name="tune-calib node").start()
+    try:
+        yield
+    except KeyboardInterrupt:
+        if is_lost.is_set():
+            raise UserError(message) from None
+        raise
+    finally:
+        is_over.set()
+        if is_main:
+            signal.signal(signal.SIGUSR2, before)
+
+
+def _refuse_changes(address: str | None, everywhere: Mapping[str, str]) -> None:
+    """Refuse to change the cluster or the variables of trials once Ray runs."""
+    changes = [f"`address` {address}"] if address is not None else []
+    changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
+    if changes:
+        raise UserError(
+            f"Ray runs in this process already, and {changes[0]} comes too late for it: call "
+            "`ray.shutdown()` first"
+        )
