@@ -171,12 +171,12 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       none: {methods: [ls], shift: []}
       tuned: {methods: [ls], search: {trials: 3}}
     """
-    looks = {work.name.split("-")[0]: work.job.extra for work in plan_jobs(read(text))}
+    looks = {job.entry: getattr(job.job, "extra", None) for job in plan_jobs(read(text))}
     assert looks == {
         "whole": ExtraEvaluations(("noise", "generated:fog"), 200),
         "own": ExtraEvaluations(("corruptions",), 200),
         "none": ExtraEvaluations((), 200),
-        "tuned": ExtraEvaluations(),
+        "tuned": None,
     }
 
 
