@@ -54,34 +54,34 @@ class Group:
 
 
 class Logger(ABC):
-    """A logger of one group, used by one thread at a time."""
+    """A logger of one group, used by one thread at a time; open runs are of its own type."""
 
     @abstractmethod
     def __init__(self, group: Group) -> None:
         """Raise UserError if the program cannot be reached."""
 
     @abstractmethod
-    def begin(self, run: Run) -> None:
+    def open_run(self, run: Run) -> Any:
         """Begin a run, or continue one that was begun earlier."""
 
     @abstractmethod
-    def epoch(self, key: str, epoch: int, values: Values) -> None:
-        """Add a point to the curves of a begun run; epochs are 1-based."""
+    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
+        """Add a point to the curves of a run; epochs are 1-based."""
 
     @abstractmethod
-    def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
+    def end_run(self, opened: Any, run: Run, epoch: int, status: str, metrics: Values) -> None:
         """End a run with the epoch whose weights were evaluated.
 
         The final metrics, by column as in ``test/ece``, are empty unless the trial is done.
         """
 
     @abstractmethod
-    def figures(self, paths: Sequence[Path]) -> None:
-        """Send the figures of a report, PNG files."""
+    def close_run(self, opened: Any) -> None:
+        """Close a run that has not ended; it may continue later."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Send everything that is left; runs that have not ended may continue later."""
+    def write_figures(self, paths: Sequence[Path]) -> None:
+        """Send the figures of a report, PNG files."""
 
 
 def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:

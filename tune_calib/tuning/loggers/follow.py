@@ -60,38 +60,49 @@ class Sent(dict[str, str]):
 
 
 class _Target:
-    """A logger, what it was sent, and the epochs that it has of open runs."""
+    """A logger, what it was sent, and its open runs with the epochs that they have."""
 
     def __init__(self, name: str, kind: type[Logger], group: Group) -> None:
         self.name = name
         self.logger = kind(group)
         self.sent = Sent(group.out, name)
-        self.epochs: dict[str, set[int]] = {}
+        self.open: dict[str, tuple[Any, set[int]]] = {}
+
+    def begin(self, run: Run) -> tuple[Any, set[int]]:
+        """Open a run unless it is open."""
+        if run.key not in self.open:
+            self.open[run.key] = self.logger.open_run(run), set()
+        return self.open[run.key]
 
     def epoch(self, run: Run, epoch: int, values: Values) -> None:
         """Send an epoch of a network in training; Ray may report it after its row."""
-        if run.key in self.sent:
-            return
-        if run.key not in self.epochs:
-            self.logger.begin(run)
-        self.epochs.setdefault(run.key, set()).add(epoch)
-        self.logger.epoch(run.key, epoch, values)
+        if run.key not in self.sent:
+            opened, epochs = self.begin(run)
+            epochs.add(epoch)
+            self.logger.write_epoch(opened, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
         """End a network that has no trial of its own, and thus no row."""
-        if self.epochs.pop(run.key, None):
-            self.logger.end(run.key, epoch, status, {})
+        if run.key in self.open:
+            opened, _ = self.open.pop(run.key)
+            self.logger.end_run(opened, run, epoch, status, {})
 
     def end(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
         """Send a trial that ended, with the epochs that were not sent during training."""
         if self.sent.get(run.key) == row["status"]:
             return
-        self.logger.begin(run)
-        for epoch in sorted(curves.keys() - self.epochs.pop(run.key, set())):
-            self.logger.epoch(run.key, epoch, curves[epoch])
+        opened, epochs = self.begin(run)
+        for epoch in sorted(curves.keys() - epochs):
+            self.logger.write_epoch(opened, epoch, curves[epoch])
         metrics = _finite({name: row[name] for name in row if is_metric_column(name)})
-        self.logger.end(run.key, row["epoch"] or 0, row["status"], metrics)
+        self.logger.end_run(opened, run, row["epoch"] or 0, row["status"], metrics)
+        del self.open[run.key]
         self.sent.add(run.key, row["status"])
+
+    def close(self) -> None:
+        """Close the runs that have not ended."""
+        for opened, _ in self.open.values():
+            self.logger.close_run(opened)
 
 
 class Follower:
@@ -116,7 +127,7 @@ class Follower:
     def close(self) -> None:
         """Send what is left, and close the loggers."""
         self.send_rows()
-        self.send(lambda target: target.logger.close())
+        self.send(_Target.close)
         self._queue.put(None)
         if self._targets and self._thread.is_alive():
             report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
@@ -211,8 +222,7 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
         if sent.get("report") == content:
             continue
         try:
-            with contextlib.closing(kind(group)) as logger:
-                logger.figures(paths)
+            kind(group).write_figures(paths)
         except Exception as error:
             reason = _first_line(error)
             echo(
