@@ -16,7 +16,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
 from tune_calib.tuning.folder import refuse_mended
-from tune_calib.tuning.ladder import ablate
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.definition import SearchDefinition
@@ -183,7 +183,7 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
     before = fake_results_tree(out)
     label = job.ladder.rungs[changed].label
     with pytest.raises(UserError, match="other defaults") as told:
-        ablate(job_in(out, seeds=seeds))
+        execute_run(job_in(out, seeds=seeds))
     assert repr(label) in str(told.value)
     assert "name another `out`" in str(told.value)
     assert fake_results_tree(out) == before

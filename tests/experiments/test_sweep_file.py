@@ -23,7 +23,7 @@ from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.extra import ExtraEvaluations
-from tune_calib.tuning.search.run import search
+from tune_calib.tuning.run import execute_run
 
 WHOLE = """
 out: OUT
@@ -150,7 +150,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     old.out.mkdir(parents=True)
     old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
-        search(new)
+        execute_run(new)
     told = str(error.value)
     assert "holds another search (it), which differs in seeds" in told
     assert "have 1 seed, and 4 seeds are asked for now" in told

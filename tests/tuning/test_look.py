@@ -18,7 +18,7 @@ from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.results.tables import read_table, write_table
+from tune_calib.results.tables import read_table, write_results, write_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.spec.settings import resolve_spec
@@ -171,13 +171,12 @@ def test_sets_are_read_back_by_their_names(tmp_path):
         ]
     )
     write_table(tmp_path, "shifts", "a", trials)
-    from tune_calib.tuning import extra
-
-    hashes = TRIALS[0].spec.hash
-    assert extra._evaluated_sets(tmp_path, 0) == {
-        (hashes, "generated/fog"),
-        (hashes, "ood/cifar100"),
-    }
+    done = {"spec_hash": TRIALS[0].spec.hash, "status": "done", "schema_version": 1}
+    metrics = {"test/accuracy": 0.9, "test/ece": 0.1}
+    write_results(tmp_path, "a", {"trials": [{**done, **metrics}]})
+    sets = ["generated/fog", "generated/snow", "ood/cifar100"]
+    left = find_extra_trials(ExtraEvaluations(("any",)), sets, TRIALS[:1], tmp_path)
+    assert [each.shift for each in left] == ["generated/snow"]
 
 
 @pytest.mark.parametrize("bootstrap", [-1, 1, 99])
