@@ -23,11 +23,7 @@ HEAD = {"epochs": 3, "augment": "none"}
 
 
 class Bench:
-    """Small real data and a network on them, made once for all methods that are tried.
-
-    Args:
-        store: where the network lies, or is trained to.
-    """
+    """Small real data and a network on them, made once in a store for all methods that are tried."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -17,8 +17,8 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
 
     Args:
-        images: (N, C, H, W), uint8; of those that are larger than a network sees them, the window
-            in the middle is taken.
+        images: (N, C, H, W), uint8; of larger images than a network sees, the window in the middle
+            is taken.
         info: the data set, for its constants and its size.
 
     Returns:
@@ -45,9 +45,8 @@ class Draws:
     """Crops and flips of N images.
 
     Attributes:
-        offsets: (2, N), rows and columns in [0, 2 * padding + spare]; None where nothing is
-            cropped.
-        mirrored: (N, 1, 1, 1), 0 or 1; None where nothing is mirrored.
+        offsets: (2, N), rows and columns in [0, 2 * padding + spare]; None crops nothing.
+        mirrored: (N, 1, 1, 1), 0 or 1; None mirrors nothing.
         padding: width of the black border in pixels.
         spare: pixels by which an image is larger than its crop.
     """
@@ -77,12 +76,12 @@ def draw_views(
     generator: torch.Generator,
     spare: int = 0,
 ) -> Draws:
-    """Draw how the images of some batches are cropped and mirrored.
+    """Draw how the images of some batches, of given sizes, are cropped and mirrored.
 
     Args:
-        batches: how many images each batch has.
-        padding: width of the border in pixels; 0 (with ``spare`` 0) is no crop, and draws nothing.
-        flip: whether to mirror left and right with probability 1/2; false draws nothing.
+        batches: the size of each batch.
+        padding: width of the border in pixels; with ``spare`` 0 too, nothing is cropped or drawn.
+        flip: mirror left and right with probability 1/2; False draws nothing.
         generator: of the CPU, so that the draws do not depend on the device. It gives, for each
             batch of N in this order, N rows and N columns in [0, 2 * padding + spare], then N bits.
         spare: pixels by which the images are larger than their crops.
@@ -103,16 +102,10 @@ def draw_views(
 
 
 def crop_flip(images: Tensor, draws: Draws) -> Tensor:
-    """Crop each image from itself with a black border, then mirror some of them, as drawn.
+    """Crop images (N, C, H, W) with a black border and mirror some of them, as drawn.
 
-    The border is black in raw pixels, before normalisation, as in the published recipes.
-
-    Args:
-        images: (N, C, H, W), uint8.
-        draws: of the N images, on their device.
-
-    Returns:
-        (N, C, H - spare, W - spare), uint8, on the same device; ``images`` is not changed.
+    The border is black in raw pixels, before normalisation, as in the published recipes. Returns
+    (N, C, H - spare, W - spare), uint8; ``images`` is not changed.
     """
     if draws.offsets is not None:
         images = _crop(images, draws.padding, draws.spare, draws.offsets)

@@ -17,12 +17,10 @@ CHANNELS, SIZE = 3, 32
 
 
 def over_fitted(epochs: int) -> Quick:
-    """The cheapest setting found in the papers' regime on two cores (docs/pages/recipes.md).
+    """Return the cheapest setting in the papers' regime on two cores (docs/pages/recipes.md).
 
-    The network fits its training images wholly and is over-confident by far more than 5 points.
-
-    Args:
-        epochs: passes over the twentieth of the training split that it is trained on.
+    The network is trained on a twentieth of the training split, fits it wholly, and is
+    over-confident by far more than 5 points.
     """
     return Quick(
         title="over-fitted on a twentieth of the training split, without augmentation",
@@ -46,16 +44,13 @@ def over_fitted(epochs: int) -> Quick:
 
 @dataclass(frozen=True)
 class Cifar:
-    """Where the files of one of the two lie, and how they are read.
+    """The files of CIFAR-10 or CIFAR-100.
 
     Attributes:
         name: of the data set.
         torchvision: class of torchvision that reads ``batches``.
         batches: folder that torchvision makes; its files are pickles.
-        binary: folder of the official binary archive.
-        train: its files of the training part, in order.
-        test: its files of the test part.
-        classes: number of classes.
+        binary: folder of the official binary archive, with the files ``train`` and ``test``.
         label_bytes: bytes before an image in a binary file; the last one is its class.
     """
 

@@ -33,9 +33,9 @@ class Format:
     Attributes:
         channels: 1 (grey) or 3 (RGB).
         size: height and width, in pixels.
-        resize: whether an image of another size is resized (bilinear, its sides one by one, as the
-            programs of the papers do); else it is refused.
-        convert_grey: whether a grey image of a colour set is converted; else it is refused.
+        resize: resize an image of another size (bilinear, its sides one by one, as the programs of
+            the papers do); else it is refused.
+        convert_grey: convert a grey image of a colour set; else it is refused.
     """
 
     channels: int
@@ -44,11 +44,7 @@ class Format:
     convert_grey: bool = False
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
-        """Pixels of one image, (size, size, channels).
-
-        Args:
-            content: the encoded image, or its file.
-            where: how a message names it.
+        """Return the pixels (size, size, channels) of one image, which ``where`` names in messages.
 
         Raises:
             DamagedFileError: it is damaged, grey in a colour set, or of another size.
@@ -80,7 +76,7 @@ class Format:
 
 
 def opened(content: bytes | Path) -> Image.Image:
-    """An encoded image, whose pixels are not read yet.
+    """Open an encoded image without reading its pixels.
 
     Raises:
         OSError: it is none, or that of a format that runs a program.
@@ -108,7 +104,7 @@ def is_grey(content: bytes | Path) -> bool:
 
 
 def side_of(content: bytes | Path, where: str) -> int | None:
-    """Height and width of an image, where they are equal.
+    """Return height and width of an image where they are equal.
 
     Raises:
         DamagedFileError: it cannot be read.
@@ -124,12 +120,7 @@ def side_of(content: bytes | Path, where: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Images that are a file each.
-
-    Attributes:
-        files: of the images, in order.
-        format: what they become.
-    """
+    """Images that are a file each."""
 
     files: Sequence[Path]
     format: Format

@@ -10,7 +10,7 @@ from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 
 def require_folder(name: str, root: Path | None, hint: str) -> Path:
-    """The root of a data set that is not embedded.
+    """Return the root of a data set that is not embedded.
 
     Raises:
         DataNotFoundError: it is not given, or no folder.
@@ -29,11 +29,7 @@ def unpacked(name: str, root: Path, folder: str) -> Path | None:
 
 
 def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
-    """The files of an archive, which are all there.
-
-    Raises:
-        DataNotFoundError: one is not.
-    """
+    """Return the files of an archive, all of which must exist."""
     absent = next((file for file in files if not file.is_file()), None)
     if absent is not None:
         raise DataNotFoundError(f"{absent} is not there; {hint}")
@@ -41,7 +37,7 @@ def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
 
 
 def fields_of(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
-    """Lines of a list of an archive, each cut into so many fields; the last takes the rest.
+    """Return the lines of a list cut into so many fields; the last takes the rest.
 
     Raises:
         DamagedFileError: the file cannot be read as text, or a line has fewer fields.
@@ -60,11 +56,7 @@ def fields_of(file: Path, count: int, separator: str | None = " ") -> list[list[
 
 
 def require_classes(source: Source, files: Sequence[Path], classes: int) -> Source:
-    """A data set that has images of every class in both parts.
-
-    Raises:
-        DamagedFileError: a class is missing.
-    """
+    """Return a data set, which must have images of every class in both parts."""
     for part, split in (("training", source.train), ("test", source.test)):
         counts = torch.bincount(split.labels, minlength=classes)
         if int(counts.min()) == 0:

@@ -36,14 +36,14 @@ TEST_PARTS = ("test", "val", "valid", "validation")
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What a first look into a root tells, before any image is decoded.
+    """What the files say before any image is decoded.
 
     Attributes:
         where: the root, for messages.
-        train: images of a format, and their labels, of the training part.
-        test: of the test part; None if there is none.
+        train: gives the training part in a format.
+        test: likewise; None if there is no test part.
         classes: number of classes.
-        is_grey: whether the first image of each class has no colours.
+        is_grey: the first image of each class has no colours.
         side: height and width of the first image, in pixels, where they are equal.
     """
 
@@ -57,12 +57,7 @@ class Look:
 
 @dataclass(frozen=True)
 class General:
-    """A kind of files.
-
-    Attributes:
-        name: of the data set.
-        look: finds them below a root, by the options of a data slot.
-    """
+    """A kind of files, which ``look`` finds below a root by the options of a data slot."""
 
     name: str
     look: "Callable[[Path | None, DataSlot], Look]"
@@ -86,12 +81,7 @@ class General:
         }
 
     def describe(self, slot: "DataSlot", root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """What the files say: the fields of ``spec.ScannedData``. All images are read.
-
-        Args:
-            slot: its options say how they are read.
-            root: where they lie.
-            cache: folder of decoded images.
+        """Read all images and return the fields of ``spec.ScannedData``.
 
         Raises:
             UserError: the root does not hold such a data set, or a file of it is damaged.

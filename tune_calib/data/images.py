@@ -23,7 +23,7 @@ class Rows(Protocol):
         """(N, C, H, W)."""
 
     def read(self, rows: Places) -> Tensor:
-        """The images of some rows, (M, C, H, W) uint8, on the CPU, in that order.
+        """Read some images, (M, C, H, W) uint8, on the CPU, in that order.
 
         Raises:
             DamagedFileError: one of them is damaged.

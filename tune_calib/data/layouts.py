@@ -20,8 +20,7 @@ class Layouts:
         classes: number of classes.
         hint: how to get the data.
         format: what its images become.
-        find: the files of its archive below a root, all that its pixels and labels depend on; none
-            if it is not there.
+        find: gives all files below a root that pixels and labels depend on; none without the archive.
         read: the data set from these files.
         parts: how Parquet files call the training part and the test part.
     """

@@ -36,11 +36,7 @@ class Summary:
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """From what ``written`` gave.
-
-        Raises:
-            ValueError: it is not that.
-        """
+        """Read what ``written`` gave; a ValueError is raised for anything else."""
         digest, *values = text.split()
         numbers = tuple(float(value) for value in values)
         channels = len(numbers) // 2
@@ -74,11 +70,7 @@ class Tally:
             self._pixels += flat.shape[1]
 
     def summary(self, labels: Iterable[Tensor]) -> Summary:
-        """What was found.
-
-        Args:
-            labels: of the training part and of the test part.
-        """
+        """Return digest and moments, given the labels of both parts."""
         digest = hashlib.sha256()
         for own, checks in zip(labels, self.checks, strict=True):
             digest.update(own.contiguous().numpy().tobytes())

@@ -22,16 +22,9 @@ from tune_calib.spec.trial import TrialSpec
 
 
 class FinishedTrial:
-    """The classifier of a finished trial.
+    """The classifier of a finished trial, on data that are on its device.
 
-    Args:
-        spec: of the trial.
-        store: holds its network.
-        development: train, select and calib, on the device.
-        device: where the classifier lives.
-
-    Raises:
-        DamagedFileError: the store does not hold the network, or not whole.
+    A ``DamagedFileError`` is raised if the store does not hold the network, or not whole.
     """
 
     def __init__(
@@ -66,11 +59,7 @@ class FinishedTrial:
 def network_behind(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> TrainedNetwork:
-    """The network whose features the head of a trial was judged on.
-
-    Raises:
-        DamagedFileError: the store does not hold it, or not whole.
-    """
+    """Return the network whose features the head of a trial was judged on, as ``load_network``."""
     trained = load_network(spec, store, device)
     key = bank_key(spec, spec.head)
     # The store keeps the statistics of training, but select, calib and test in the bank were

@@ -33,14 +33,7 @@ from tune_calib.spec.trial import TrialSpec
 class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under the network's lock.
 
-    Args:
-        spec: data and network slots are read.
-        store: where checkpoint and artifact lie.
-        development: the splits a training may see.
-        device: where the network lives.
-
-    Raises:
-        UserError: the store holds the network, but trained on other images.
+    A ``UserError`` is raised if the store holds the network, but trained on other images.
     """
 
     def __init__(
@@ -98,9 +91,6 @@ class NetworkTraining:
 
     def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch and checkpoint it; the last one writes the artifact.
-
-        Args:
-            watch: counts where the time of the epoch goes.
 
         Returns:
             The report of the epoch, or None when the network is finished.
@@ -204,7 +194,7 @@ def ensure_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> FeatureBank:
-    """The feature bank of a trained network, built if it is absent, damaged or lacks a split.
+    """Return the feature bank of a trained network, built if it is absent, damaged or lacks a split.
 
     Args:
         spec: data and network slots are read.
@@ -212,7 +202,7 @@ def ensure_bank(
         store: where it lies.
         splits: loads the images, when they are needed.
         device: where the network runs.
-        with_train: False: it is not trained on, and one without the training split will do.
+        with_train: False accepts a bank without the training split, on which nothing is trained.
     """
     bank = _bank_that(FeatureBank, spec, key, store, splits, device, with_train)
     assert isinstance(bank, FeatureBank)

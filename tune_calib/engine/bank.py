@@ -74,14 +74,7 @@ class FeatureSplit:
 
 
 class DevelopmentBank:
-    """A bank on disk, without its test split: what a search is handed.
-
-    Args:
-        folder: its artifact folder.
-
-    Raises:
-        DamagedFileError: it is not whole.
-    """
+    """A bank on disk, without its test split, for searches; a ``DamagedFileError`` if it is not whole."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
@@ -155,7 +148,7 @@ def build_bank(
         development: train, select, calib.
         test: the test split, stored for the evaluation at the end of a trial; none in a search.
         about: further entries of the manifest.
-        with_train: whether heads will be trained on it; else only what a trial reads at its end.
+        with_train: heads will be trained on it; else it holds only what a trial reads at its end.
     """
     views = max(1, key.views) if with_train else 0
     told = {**about, "train_views": views, "has_test": test is not None}
@@ -189,9 +182,7 @@ def build_bank(
 def train_outputs(
     key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """Features and logits of each view of the training split, in the order of a bank.
-
-    They come so many samples at a time, and are computed as they are asked for.
+    """Yield features and logits of each view of the training split, in chunks, as they are needed.
 
     With ``bn_mode`` = ``train`` each view moves the running statistics of the network, and what a
     bank holds of the other splits is predicted with the last ones.
@@ -230,9 +221,9 @@ def read_split(path: Path) -> FeatureSplit:
 
 
 def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
-    """Write features and logits that come so many samples at a time.
+    """Write features and logits that come in chunks, since a view may be larger than memory.
 
-    A view may be larger than memory. Of imported logits there are no features: their width is 0.
+    Features of imported logits have a width of 0.
     """
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0

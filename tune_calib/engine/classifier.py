@@ -45,13 +45,10 @@ _Method = TypeVar("_Method")
 
 
 class _Part(nn.Module, Generic[_Method]):
-    """A method and the tensors that it predicts by, which are buffers.
+    """A method and the tensors (K = 1) that it predicts by, which are buffers.
 
     They move, are loaded and are saved as those of any module; the method is made of them anew
     when they have.
-
-    Args:
-        tensors: name to tensor, K = 1.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -87,12 +84,7 @@ class _Part(nn.Module, Generic[_Method]):
 
 
 class HeadPart(_Part[HeadMethod]):
-    """One head at its selected epoch.
-
-    Args:
-        slot: of the head.
-        tensors: of ``tensors_of_trial``, without their prefix.
-    """
+    """One head at its selected epoch, made of ``tensors_of_trial`` without their prefix."""
 
     def __init__(self, slot: HeadSlot, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -116,11 +108,7 @@ class HeadPart(_Part[HeadMethod]):
         return method
 
     def refuse_incomplete(self) -> None:
-        """Refuse tensors of another method, of which some would keep what they are drawn with.
-
-        Raises:
-            KeyError: one is absent or foreign.
-        """
+        """Raise a KeyError for tensors of another method, some of which would stay as they are drawn."""
         given = {name for name in self.tensors if not name.startswith("context.")}
         if other := sorted(given ^ tensors_of(self.method).keys()):
             raise KeyError(other[0])
@@ -131,12 +119,7 @@ class HeadPart(_Part[HeadMethod]):
 
 
 class TransformPart(_Part[PostHocMethod]):
-    """A fitted post-hoc transform.
-
-    Args:
-        slot: of the transform.
-        tensors: of its ``state``.
-    """
+    """A fitted post-hoc transform, made of its ``state``."""
 
     def __init__(self, slot: PostHocSlot, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -161,8 +144,7 @@ class Classifier(nn.Module):
         head: slot of the head; None is the network's own.
         posthoc: slot of the transform, if there is one.
         tensors: as ``tensors_of_trial`` gives them.
-        select: metrics of its trial on ``select``, ``select/<name>``: by them one sees whether it
-            is that of a trial.
+        select: metrics of its trial, ``select/<name>``, by which it is recognised.
     """
 
     def __init__(
@@ -180,12 +162,12 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
-        """Calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
+        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
 
         Args:
             features: (N, D), of samples that follow each other in a split; a head reads them.
             logits: (N, C) of the network's own head, which is read where there is no other.
-            first: place of the first sample in its split, from which follows what a method draws.
+            first: position of the first sample in its split, which random draws depend on.
         """
         own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
         return own.double() if self.transform is None else self.transform(own.double())
@@ -218,7 +200,7 @@ class Classifier(nn.Module):
 def tensors_of_trial(
     trainer: PopulationTrainer | None, k: int, transform: PostHocMethod | None
 ) -> dict[str, Tensor]:
-    """All that the classifier of a trial predicts by, K = 1.
+    """Return all that the classifier of a trial predicts by, K = 1.
 
     Args:
         trainer: a finished population; None where the head is the network's own.
@@ -240,15 +222,10 @@ def tensors_of_trial(
 def keep(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
-    """Keep the classifier of a finished trial, unless the store has it.
+    """Keep the classifier of a finished trial, and its metrics on ``select``, if the store lacks it.
 
-    It can be made again: where nothing can be written, nothing is.
-
-    Args:
-        store: of the trial's network.
-        spec: of the trial.
-        tensors: as ``tensors_of_trial`` gives them; with none the network says it all.
-        metrics: of the trial; those on ``select`` are kept.
+    It can be made again: where nothing can be written, nothing is. Without tensors the network
+    says it all.
     """
     if not tensors:
         return
@@ -276,7 +253,7 @@ def load_classifier(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """The classifier of a finished trial: as it was kept, else trained again and kept.
+    """Load the classifier of a finished trial; where it is not kept, train it again and keep it.
 
     Args:
         spec: of the trial.

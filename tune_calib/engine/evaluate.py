@@ -47,7 +47,7 @@ class Evaluation:
     Attributes:
         metrics: ``<split>/<name>`` to value.
         bins: reliability bins of each split, (1, B).
-        fitted: what the post-hoc transform fitted.
+        fitted: numbers that the post-hoc transform fitted.
         flags: of ``names.FLAGS``.
         transform: the post-hoc transform, fitted; None where there is none.
     """
@@ -88,11 +88,9 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
 
 
 def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """``names.REGIME`` of a network on all of its training images, clean, as ``train/<name>``.
+    """Return ``train/<name>`` of ``names.REGIME`` on all training images, clean, from a manifest.
 
-    Args:
-        about: manifest of the network or of a bank of it; one of before it was kept there says
-            nothing.
+    Manifests of earlier versions do not have them.
     """
     return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
@@ -106,23 +104,16 @@ def regime_of_images(
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """``names.REGIME`` of the network that a trial stands on, as ``base/<split>/<name>``.
+    """Return ``base/<split>/<name>`` of ``names.REGIME`` for the network that a trial stands on.
 
-    Args:
-        logits: of the network's own head.
-        train: as ``regime_of_train`` gives it.
+    ``logits`` are those of its own head, ``train`` is as of ``regime_of_train``.
     """
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
 
 
 def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
-    """``regime_of_base`` of the network of a bank, on what the bank lets a trial read.
-
-    Args:
-        bank: the bank.
-        key: what it is made of.
-    """
+    """Return ``regime_of_base`` for a bank, on the splits that it lets a trial read."""
     train = regime_of_train(bank.about)
     if not train and bank.views and key.views == 0 and key.bn_mode == "eval":
         train = _regime("train", _of_bank(bank.train()))
@@ -149,7 +140,7 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Metrics of one classifier (K = 1); one that is not defined is left out.
+    """Return metrics of one classifier (K = 1); one that is not defined is left out.
 
     Args:
         logits: of ``select``, ``calib`` and, outside a search, ``test``; without it only the

@@ -17,15 +17,7 @@ CHANCE = 1e-6
 
 
 def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
-    """Refuse a hold-out on which a network of this program was trained, or its epoch chosen.
-
-    Args:
-        made: by which it was trained.
-        data: that it is to be judged on.
-
-    Raises:
-        UserError: it was.
-    """
+    """Refuse a hold-out on which a network of this program was trained, or its epoch chosen."""
     network = made.network
     if network.weights is not None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
@@ -62,16 +54,8 @@ def _told(data: DataSlot) -> str:
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
     """Refuse a frozen network that is better on what is held out of train than on test.
 
-    By more than chance: a one-sided z-test of two proportions. Without test nothing is said, since
-    a search may not look at it.
-
-    Args:
-        spec: its data and network slots are read.
-        store: holds its weights; those of this program tell themselves what they saw.
-        logits: of its own head, by split.
-
-    Raises:
-        RefusedError: it is.
+    By more than chance: a one-sided z-test of two proportions. Without test nothing is refused,
+    since a search may not look at it, nor if this program knows what the network has seen.
     """
     network = spec.network
     if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:

@@ -42,16 +42,10 @@ _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
 
 
 class Looker:
-    """Looks at trials of one network, whose features it reads or makes once.
+    """Extra evaluations of trials of one network, whose features it reads or makes once.
 
-    Args:
-        spec: of one of them; the others have the same ``shifted_bank_key``.
-        store: holds the network.
-        root: where data sets lie.
-        device: where is computed.
-
-    Raises:
-        DamagedFileError: the store does not hold the network, or not whole.
+    The trials have the ``shifted_bank_key`` of ``spec``. A ``DamagedFileError`` is raised if the
+    store does not hold the network, or not whole.
     """
 
     def __init__(
@@ -64,12 +58,9 @@ class Looker:
         self._draw = lru_cache(maxsize=2)(draw)  # of the test samples, and of foreign images
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
-        """Rows of a trial in the table ``shifts``.
+        """Return rows of a trial in the table ``shifts`` on a shift set.
 
-        Args:
-            name: of a shift set.
-            spec: of the trial.
-            resamples: how often its samples, and those of the test split, are drawn.
+        Its samples, and those of the test split, are drawn ``resamples`` times.
         """
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
@@ -110,12 +101,7 @@ class Looker:
         return drawn_detection(own, found, self._draw(len(own), resamples, 0), foreign)
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
-        """Rows of a trial in the table ``intervals``; none if a logit is not finite.
-
-        Args:
-            spec: of the trial.
-            resamples: how often the test samples are drawn.
-        """
+        """Return rows of a trial in the table ``intervals``; none if a logit is not finite."""
         test, calib = self.bank.test(), self.bank.calib()
         own, known = (self._calibrated(spec, split)[None] for split in (test, calib))
         if not bool(own.isfinite().all() and known.isfinite().all()):
@@ -137,15 +123,7 @@ class Looker:
         ]
 
     def refuse_other(self, spec: TrialSpec, told: dict[str, float]) -> None:
-        """Refuse a classifier that is not that of a trial.
-
-        Args:
-            spec: of the trial.
-            told: ``test/accuracy`` and ``test/ece`` of its row.
-
-        Raises:
-            UserError: it is not: the store or the images are others.
-        """
+        """Refuse a classifier whose metrics are not those of its row: other images, or another store."""
         # Once for all sets: the head alone costs a sixth of a look at a corruption.
         question = (spec.hash, *sorted(told.items()))
         if question in self._known:

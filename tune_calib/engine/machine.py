@@ -41,7 +41,7 @@ def processor() -> str:
 
 
 def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
-    """Variables that the processes of some trials need before they load torch.
+    """Return the variables that the processes of some trials need before they load torch.
 
     Raises:
         UserError: some of them are portable and some are not.
@@ -56,11 +56,7 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
 
 
 def require_environment(spec: TrialSpec) -> None:
-    """Refuse to compute a portable trial in a process that is not set up for it.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Refuse to compute a portable trial in a process that is not set up for it."""
     if not spec.network.portable:
         return
     # The variables alone prove nothing: they are read when torch is loaded, perhaps before they

@@ -66,11 +66,6 @@ class NetworkTrainer:
     """Trains the network of a spec; each ``next`` is one epoch.
 
     ``samples`` holds what the method made of single samples in the last epoch, by split.
-
-    Args:
-        spec: data and network slots are read.
-        development: the splits a training may see; ``test`` is not among them.
-        device: where the network lives.
     """
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
@@ -263,12 +258,7 @@ class NetworkTrainer:
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """The untrained network of a spec and its method.
-
-    Args:
-        spec: data and network slots are read.
-        samples: size of the training split.
-    """
+    """Build the untrained network of a spec and its method, for a training split of so many samples."""
     info = spec.data.info
     slot = spec.network
     network = build_network(
@@ -292,15 +282,10 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 def predict(
     method: NetworkMethod, network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
 ) -> tuple[Tensor, Tensor]:
-    """Features (N, D) and logits (N, C) of a split.
+    """Return features (N, D) and logits (N, C) of a split.
 
-    Args:
-        method: the method that trained the network; it may have a say in the logits.
-        network: in evaluation mode afterwards, but for what ``bn_mode`` says.
-        split: the images.
-        info: their data set.
-        bn_mode: ``train`` normalises by the statistics of each batch and lets the running
-            ones drift, as TST's code does.
+    The network is in evaluation mode afterwards; ``bn_mode`` = ``train`` normalises by the
+    statistics of each batch and lets the running ones drift, as TST's code does.
     """
     return outputs_of(method, network, split.images.split(evaluation_batch(info)), info, bn_mode)
 

@@ -21,7 +21,7 @@ _Groups = dict[str, dict[str, Tensor]]
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
-    """Squared L2 norm of each head's part: (K, ...) to (K,).
+    """Return the squared L2 norm of each head's part: (K, ...) to (K,).
 
     One sum a head: a sum over one axis of all of them orders its terms by K, and the last bit of
     a head's numbers would depend on the population. A GPU, where so many sums would take longer

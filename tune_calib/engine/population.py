@@ -43,7 +43,7 @@ class PopulationTrainer:
 
     Args:
         slots: head slots that agree in all but their per-head settings.
-        bank: features of the frozen network; ``test`` is not touched here.
+        bank: features of the frozen network; ``test`` is not read here.
         network_seed: drives the batch order that the heads share.
         device: where the population lives.
     """
@@ -224,11 +224,7 @@ class PopulationTrainer:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` gave.
-
-        Raises:
-            UserError: it is of an earlier version, which lost a part of the best epoch.
-        """
+        """Load what ``state`` gave; that of another version, which kept other parts, is refused."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
                 "this checkpoint of heads is of another version of tune-calib, which kept other "

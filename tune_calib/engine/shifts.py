@@ -41,7 +41,7 @@ class ShiftKey(Params):
 
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
-    """The bank whose network a trial sees shifted images by.
+    """Return the key of the bank whose network a trial sees shifted images by.
 
     Its views count only where they moved the statistics of the network.
     """
@@ -50,14 +50,7 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
 
 
 class ShiftedFeatures:
-    """Features of a shift set on disk.
-
-    Args:
-        folder: its artifact folder.
-
-    Raises:
-        DamagedFileError: it is not whole.
-    """
+    """Features of a shift set on disk; a ``DamagedFileError`` is raised if they are not whole."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
@@ -81,15 +74,9 @@ def ensure_shifted(
     network: Callable[[], TrainedNetwork],
     device: torch.device,
 ) -> ShiftedFeatures:
-    """Features of a shift set, made if they are absent or damaged.
+    """Return the features of a shift set, made if they are absent or damaged.
 
-    Args:
-        spec: its data slot is read.
-        key: of the bank.
-        shift: the set.
-        store: where they lie.
-        network: as ``again.network_behind`` gives it, when it is needed.
-        device: where it runs.
+    ``network`` gives that of ``network_behind`` when it is needed.
     """
     identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
     folder = store.folder("shifts", identity.identity)

@@ -18,12 +18,7 @@ SHARE_OF_FREE = 0.5
 
 
 class Views:
-    """Views of the training split, as few of them in memory as need be.
-
-    Args:
-        bank: where they are.
-        device: where batches are handed out.
-    """
+    """Views of the training split on a device, as few of them in memory as possible."""
 
     def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
         self.bank, self.device = bank, device
@@ -56,15 +51,9 @@ class Views:
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features and labels of each batch, on the device.
+        """Yield features (B, D) and labels (B,) of each batch, or (K, B, D) and (K, B), on the device.
 
-        Args:
-            split: a view.
-            order: positions of an epoch on the CPU, (N,), or (K, N) when every head has its own.
-            size: samples of a batch.
-
-        Yields:
-            Features (B, D) and labels (B,), or (K, B, D) and (K, B).
+        ``order`` has the positions of an epoch on the CPU, (N,), or (K, N) if every head has its own.
         """
         order = _sent(order, split.features.device)
         row = split.features[:1].nbytes

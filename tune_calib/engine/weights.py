@@ -58,14 +58,7 @@ def is_hash(weights: str) -> bool:
 
 
 def keep(path: Path, store: Store) -> str:
-    """Copy a file of weights into the store, with what is known of their training.
-
-    Returns:
-        Its hash, 16 hexadecimal digits.
-
-    Raises:
-        UserError: there is no such file, or it is no safetensors file.
-    """
+    """Copy a file of weights into the store, with the spec that trained it; return its hash."""
     read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
     identity = hash_of(path)
     folder = store.folder(KIND, identity)
@@ -87,10 +80,10 @@ def keep(path: Path, store: Store) -> str:
 
 
 def trained_by(path: Path) -> TrialSpec | None:
-    """The spec by which this program trained what is in a file; None of a file of others.
+    """Return the spec by which this program trained the weights in a file; None for other files.
 
-    It stands in the metadata of the file, in the manifest beside an artifact of the store, or in
-    the description beside an export.
+    It is in the metadata of the file, in the manifest beside an artifact of the store, or in the
+    description beside an export.
     """
     text = json.dumps(_about_beside(path).get(SPEC))
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
@@ -132,11 +125,7 @@ def hash_of(path: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read a file of weights.
-
-    Raises:
-        UserError: there is no such file, it is no safetensors file, or it holds NaN.
-    """
+    """Read a file of weights; no safetensors file and NaN are refused."""
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -154,11 +143,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
-    """Put the kept weights of a slot into its network.
-
-    Raises:
-        UserError: the store does not hold them, or they are of another network.
-    """
+    """Load the kept weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:

@@ -42,10 +42,10 @@ class CalibratedNetwork(nn.Module):
     Args:
         spec: of the trial.
         classifier: its head and transform.
-        trained: its network; None where features or logits were given in its place.
+        trained: its network; None for imported features or logits.
 
     Attributes:
-        about: what ``NAME.json`` says; None before it is written.
+        about: the content of ``NAME.json``; None before it is written.
     """
 
     about: Exported | None = None
@@ -156,15 +156,10 @@ class CalibratedNetwork(nn.Module):
 
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
-    """Write ``NAME.safetensors`` and ``NAME.json``.
-
-    Args:
-        network: to write.
-        file: its name, with or without one of the endings.
-        about: of ``Exported``, what the network does not say itself.
+    """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``.
 
     Raises:
-        UserError: one of the files is there, or cannot be written.
+        UserError: one of the files exists, or cannot be written.
     """
     files = files_of(file)
     refuse_there(files.tensors, files.about)

@@ -50,11 +50,7 @@ class PostHocEstimator(Estimator):
         self.settings = {**defaults, **settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings; ``fit`` must follow.
-
-        Raises:
-            ValueError: there is no such setting.
-        """
+        """Change settings; ``fit`` must follow, and a ValueError is raised for an unknown one."""
         known = list(self.settings)
         for name in params:
             if name not in known:

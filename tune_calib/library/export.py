@@ -44,12 +44,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which trial of a folder.
-
-    Attributes:
-        trial: first digits of its spec hash.
-        best: metric by which it is the best on ``select``.
-    """
+    """Which trial of a folder: by first digits of its spec hash, or the best on ``select``."""
 
     trial: str | None = None
     best: str | None = None
@@ -63,18 +58,15 @@ def export(
     file: str,
     is_onnx: bool = False,
 ) -> str:
-    """Write the calibrated network of one finished trial.
+    """Write the calibrated network of one finished trial, and describe it.
 
     Args:
-        out: folder of a sweep or of a search.
+        out: folder of a run or a search.
         store: holds its networks and classifiers.
         data_root: where data sets lie; read if a head must be trained again.
         wanted: which trial; of a search it is the chosen one.
         file: its name, with or without an ending.
-        is_onnx: write an ONNX file beside.
-
-    Returns:
-        What was written, in a line or two.
+        is_onnx: write an ONNX file too.
 
     Raises:
         UserError: no one trial is meant, its network is not there, the classifier does not give
@@ -156,11 +148,7 @@ def _chosen(out: AnyPath, wanted: Wanted) -> Row:
 
 
 def _done(out: AnyPath) -> list[Row]:
-    """Rows of finished trials, by rung and seeds.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the rows of finished trials, of which there must be one, by rung and seeds."""
     if rows := _done_of(out):
         return rows
     raise UserError(f"{out} holds no finished trial; name the folder of one sweep or one search")
@@ -236,10 +224,9 @@ def _of_trial(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """The classifier that has the numbers of a row, on ``select``.
+    """Return the classifier that has the metrics of a row on ``select``.
 
-    Raises:
-        UserError: none has; it cannot be told of an earlier program or of another machine.
+    Of an earlier program, or of another machine, there may be none, which is refused.
     """
     key = bank_key(spec, spec.head)
     classifier = load_classifier(spec, store, development, device)

@@ -53,13 +53,9 @@ def calibration_report(
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """Metrics of one classifier on one set of samples; made by ``calibration_report``.
+    """Metrics of one classifier on logits (N, C), float64, and labels (N,), int64.
 
-    Attributes:
-        logits: (N, C), float64.
-        labels: (N,), int64.
-        resamples: draws of the samples.
-        seed: of the draws.
+    Made by ``calibration_report``.
     """
 
     logits: Tensor
@@ -72,9 +68,8 @@ class CalibrationReport:
         """One row a metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
 
         The first are accuracy, NLL, Brier score and ECE. Intervals are as of ``metrics.bootstrap``.
-        NaN where a metric is not defined, e.g. the
-        entropy of wrong samples where all are right. Conformal sets, which need samples of their
-        own to be calibrated on, are not in it.
+        NaN where a metric is not defined, e.g. the entropy of wrong samples where all are right.
+        Conformal sets, which need samples of their own to be calibrated on, are not in it.
         """
         with torch.no_grad():
             values = evaluate(self.logits, self.labels)

@@ -24,10 +24,10 @@ def build_network(
         backbone: a name of ``BACKBONES``.
         init: ``reference``, as the code of the papers draws, or ``timm``, as timm does.
         channels: of the images.
-        size: height and width of the images.
+        size: height and width of the images, in pixels.
         classes: number of classes.
         seed: of the network slot.
-        is_bf16: whether the backbone will compute in bfloat16; its weights are float32.
+        is_bf16: the backbone will compute in bfloat16; its weights are float32.
 
     Raises:
         UserError: the backbone is unknown or cannot take images of that size.

@@ -10,12 +10,7 @@ from tune_calib.errors import UserError
 
 
 class Output(NamedTuple):
-    """What a network gives.
-
-    Attributes:
-        features: (N, D), what the head sees.
-        logits: (N, C), unnormalised.
-    """
+    """Features (N, D), which the head sees, and logits (N, C), unnormalised."""
 
     features: Tensor
     logits: Tensor
@@ -30,11 +25,6 @@ class Network(nn.Module):
         classes: number of classes C.
         is_bf16: the backbone computes in bfloat16 where that is safe (``torch.autocast``); features
             and logits are float32 all the same.
-
-    Attributes:
-        backbone: the feature extractor.
-        head: ``nn.Linear(width, classes)``.
-        width: number of features D.
     """
 
     def __init__(
@@ -63,11 +53,7 @@ class Network(nn.Module):
         return features.float() if self.is_bf16 else features
 
     def compile_backbone(self, mode: str) -> None:
-        """Have the backbone compiled at its first batch; its stages run as they are.
-
-        Args:
-            mode: of ``torch.compile``.
-        """
+        """Compile the backbone at its first batch, in a mode of ``torch.compile``; not its stages."""
         # Not as an attribute: as a submodule it would stand twice in the checkpoint.
         vars(self)["compiled"] = torch.compile(self.backbone, mode=mode)
 

@@ -29,12 +29,7 @@ Found = list[tuple[Path, int]]
 
 
 def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find every image below a root.
-
-    Raises:
-        DataNotFoundError: it has no folder of training images.
-        DamagedFileError: a file is no image by its name, or a class has none.
-    """
+    """Find every image below a root."""
     folder, classes, test = _folders(root)
     parts = [folder / "train", *([test] if test else [])]
     return tuple(file for part in parts for file, _ in _listed(part, classes))

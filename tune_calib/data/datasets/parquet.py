@@ -31,11 +31,7 @@ HINT = "give `data_root` a folder with train.parquet and test.parquet (or their 
 
 
 def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find the files below a root.
-
-    Raises:
-        DataNotFoundError: there are none of a training part.
-    """
+    """Find the files below a root."""
     train, test = _parts(root)
     return (*train, *test)
 

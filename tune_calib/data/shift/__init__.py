@@ -32,12 +32,7 @@ FAMILIES = ("ood", "corrupt", "generated")
 
 
 def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
-    """Names of the shift sets that some words ask for, each once.
-
-    Args:
-        words: as above.
-        slot: the data of the network.
-        root: where data sets and the published files lie.
+    """Return the names of the shift sets that some words stand for, each once.
 
     Raises:
         UserError: a word is unknown, or a set tells nothing about the network.
@@ -75,15 +70,7 @@ def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
 def opened_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """A shift set by its name; no image is read before its parts are asked for.
-
-    Args:
-        name: as ``sets_asked`` gives it.
-        slot: the data of the network.
-        root: where data sets and the published files lie.
-        cache: folder of decoded images.
-        test: loads the test split of the network's data.
-    """
+    """Open a shift set by its name; no image is read before its parts are read."""
     family, _, what = name.partition("/")
     info: DatasetInfo = slot.info
     if family == "generated":

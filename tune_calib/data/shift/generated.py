@@ -12,11 +12,7 @@ from tune_calib.text import nearest
 
 
 def refuse_kind(kind: str, info: DatasetInfo) -> None:
-    """Refuse what cannot be generated.
-
-    Raises:
-        UserError: the kind is unknown, or a grey image has nothing that it changes.
-    """
+    """Refuse an unknown kind, and one that changes nothing in grey images."""
     if kind not in KINDS:
         raise UserError(f"no corruption {kind!r} is generated{nearest(kind, list(KINDS))}")
     if KINDS[kind].needs_colour and info.channels == 1:
@@ -24,12 +20,7 @@ def refuse_kind(kind: str, info: DatasetInfo) -> None:
 
 
 def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
-    """A kind of corruption at every severity.
-
-    Args:
-        kind: a key of ``corruptions.KINDS``.
-        test: loads the test split.
-    """
+    """Return a kind of corruption of the test split at every severity."""
 
     def parts() -> list[Part]:
         split = test()

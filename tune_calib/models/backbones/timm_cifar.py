@@ -74,7 +74,7 @@ def _norm(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
 
 
 def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
-    """Build a timm model without its classifier.
+    """Build a timm model without its classifier; return it with its number of features.
 
     Args:
         channels: of the images.
@@ -84,9 +84,6 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         init: ``timm``: as timm draws. ``reference``: every convolution by torch's defaults and,
             in ResNets, no BN that starts at zero.
         name: of the model.
-
-    Returns:
-        The extractor and the number of features (2048 for a ResNet-50).
 
     Raises:
         UserError: the model cannot be built for such images, or gives no feature vector.
