@@ -23,7 +23,7 @@ HEAD = {"epochs": 3, "augment": "none"}
 
 
 class Bench:
-    """Small real data and a network on them, made once in a store for all methods that are tried."""
+    """Small real data and a network on them in a store, made once for all tried methods."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

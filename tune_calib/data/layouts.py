@@ -20,7 +20,7 @@ class Layouts:
         classes: number of classes.
         hint: how to get the data.
         format: what its images become.
-        find: gives all files below a root that pixels and labels depend on; none without the archive.
+        find: gives the files below a root that pixels and labels depend on; none: no archive.
         read: the data set from these files.
         parts: how Parquet files call the training part and the test part.
     """

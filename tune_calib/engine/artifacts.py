@@ -194,7 +194,7 @@ def ensure_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> FeatureBank:
-    """Return the feature bank of a trained network, built if it is absent, damaged or lacks a split.
+    """Return the feature bank of a trained network, built if it is absent or lacks a split.
 
     Args:
         spec: data and network slots are read.

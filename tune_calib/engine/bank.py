@@ -74,7 +74,7 @@ class FeatureSplit:
 
 
 class DevelopmentBank:
-    """A bank on disk, without its test split, for searches; a ``DamagedFileError`` if it is not whole."""
+    """A bank on disk, without its test split, for searches; a damaged one is refused."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)

@@ -108,7 +108,7 @@ class HeadPart(_Part[HeadMethod]):
         return method
 
     def refuse_incomplete(self) -> None:
-        """Raise a KeyError for tensors of another method, some of which would stay as they are drawn."""
+        """Raise a KeyError for tensors of another method: some would stay as they are drawn."""
         given = {name for name in self.tensors if not name.startswith("context.")}
         if other := sorted(given ^ tensors_of(self.method).keys()):
             raise KeyError(other[0])
@@ -222,7 +222,7 @@ def tensors_of_trial(
 def keep(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
-    """Keep the classifier of a finished trial, and its metrics on ``select``, if the store lacks it.
+    """Keep the classifier of a finished trial, with its metrics on ``select``, in the store.
 
     It can be made again: where nothing can be written, nothing is. Without tensors the network
     says it all.

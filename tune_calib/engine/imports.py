@@ -50,7 +50,7 @@ _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import, before they are stored; ``stamps`` are those of every file then."""
+    """Checked files of an import before they are stored, with the stamp of each at that time."""
 
     record: ImportedData
     files: Mapping[str, Sequence[str]]

@@ -123,7 +123,7 @@ class Looker:
         ]
 
     def refuse_other(self, spec: TrialSpec, told: dict[str, float]) -> None:
-        """Refuse a classifier whose metrics are not those of its row: other images, or another store."""
+        """Refuse a classifier whose metrics are not those of its row: another store or images."""
         # Once for all sets: the head alone costs a sixth of a look at a corruption.
         question = (spec.hash, *sorted(told.items()))
         if question in self._known:

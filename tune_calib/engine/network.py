@@ -258,7 +258,7 @@ class NetworkTrainer:
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """Build the untrained network of a spec and its method, for a training split of so many samples."""
+    """Build the untrained network of a spec and its method, for so many training samples."""
     info = spec.data.info
     slot = spec.network
     network = build_network(

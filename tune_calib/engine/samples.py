@@ -18,7 +18,7 @@ KIND = "samples"
 def write_epoch(
     store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
 ) -> None:
-    """Keep the records of an epoch (1-based) by split, as ``NetworkMethod.samples_seen`` gives them."""
+    """Keep the records of an epoch (1-based) by split, each of ``NetworkMethod.samples_seen``."""
     tensors: dict[str, Tensor] = {}
     for split, record in samples.items():
         if record:

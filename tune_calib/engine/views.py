@@ -51,9 +51,9 @@ class Views:
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features (B, D) and labels (B,) of each batch, or (K, B, D) and (K, B), on the device.
+        """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
 
-        ``order`` has the positions of an epoch on the CPU, (N,), or (K, N) if every head has its own.
+        ``order`` has the positions of an epoch on the CPU: (N,), or (K, N) if each head has its own.
         """
         order = _sent(order, split.features.device)
         row = split.features[:1].nbytes

@@ -164,7 +164,7 @@ def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
 
 
 def refuse_absent_plugins(about: Exported, path: Path) -> None:
-    """Refuse a trial of a plug-in that is not in use: its names are unknown, or of something else."""
+    """Refuse a trial of a plug-in that is not in use, whose names would mean something else."""
     in_use = {own.content for own in plugins.in_use()}
     for name, content in about.plugins.items():
         if content not in in_use:
