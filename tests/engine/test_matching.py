@@ -10,7 +10,7 @@ from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits
-from tune_calib.engine.given import refuse_better, refuse_seen
+from tune_calib.engine.frozen import refuse_better, refuse_seen
 from tune_calib.engine.store import Store
 from tune_calib.engine.tensors import TENSORS
 from tune_calib.engine.weights import keep, match_weights, trained_by, trained_spec

@@ -34,7 +34,7 @@ def slot(info: MethodInfo, **head: Any) -> HeadSlot:
 def trained(
     heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
 ) -> tuple[PopulationTrainer, list[dict[str, Tensor]]]:
-    """A population after some epochs, all of them unless given, and its reports."""
+    """Train a population for some epochs, all of them unless given, and return its reports."""
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
     return trainer, list(itertools.islice(trainer, epochs))
 

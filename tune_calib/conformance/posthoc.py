@@ -36,7 +36,7 @@ def finite(info: MethodInfo, bench: Bench) -> None:
 
 
 def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
-    """What is fitted under some hyper-parameters, and what it makes of logits."""
+    """Check what is fitted under some hyper-parameters, and the logits that it makes."""
     logits, labels = classifiers(info, bench)
     method = fitted(info, logits, labels, params)
     changed = method.transform(logits)

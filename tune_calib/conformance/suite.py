@@ -22,7 +22,7 @@ class Result:
     reason: str = ""
 
     def __str__(self) -> str:
-        """For the command line."""
+        """Return a line for the command line."""
         mark = {"passed": "ok", "failed": "FAILED", "skipped": "-"}[self.outcome]
         reason = f": {self.reason}" if self.reason else ""
         return f"{mark:<7} {self.check.name:<12} {self.check.rule}{reason}"

@@ -57,13 +57,13 @@ class Draws:
     spare: int = 0
 
     def to(self, device: torch.device) -> "Draws":
-        """The same on a device."""
+        """Return the same on a device."""
         offsets = self.offsets.to(device) if self.offsets is not None else None
         mirrored = self.mirrored.to(device) if self.mirrored is not None else None
         return Draws(offsets, mirrored, self.padding, self.spare)
 
     def part(self, first: int, last: int) -> "Draws":
-        """Those of the images [first, last)."""
+        """Return those of the images [first, last)."""
         offsets = self.offsets[:, first:last] if self.offsets is not None else None
         mirrored = self.mirrored[first:last] if self.mirrored is not None else None
         return Draws(offsets, mirrored, self.padding, self.spare)
@@ -108,16 +108,12 @@ def crop_flip(images: Tensor, draws: Draws) -> Tensor:
     (N, C, H - spare, W - spare), uint8; ``images`` is not changed.
     """
     if draws.offsets is not None:
-        images = _crop(images, draws.padding, draws.spare, draws.offsets)
+        height, width = (side - draws.spare for side in images.shape[2:])
+        border = F.pad(images, [draws.padding] * 4)
+        # Views of every window: the images are copied once, by the index, and not one by one.
+        windows = border.unfold(2, height, 1).unfold(3, width, 1)
+        rows, columns = draws.offsets
+        images = windows[torch.arange(len(images), device=images.device), :, rows, columns]
     if draws.mirrored is not None:
         images = torch.where(draws.mirrored.bool(), images.flip(3), images)
     return images
-
-
-def _crop(images: Tensor, padding: int, spare: int, offsets: Tensor) -> Tensor:
-    """Windows of the padded images at rows ``offsets[0]`` and columns ``offsets[1]``."""
-    height, width = (side - spare for side in images.shape[2:])
-    border = F.pad(images, [padding] * 4)
-    # Views of every window: the images are copied once, by the index, and not one by one.
-    windows = border.unfold(2, height, 1).unfold(3, width, 1)
-    return windows[torch.arange(len(images), device=images.device), :, offsets[0], offsets[1]]

@@ -52,7 +52,7 @@ class Opened:
     known: Summary | None = None
 
     def summary(self) -> Summary:
-        """Digest and moments of the images; without a cache they are all read for it."""
+        """Return digest and moments of the images; without a cache they are all read for it."""
         if self.known is not None:
             return self.known
         tally = Tally()
@@ -150,7 +150,7 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 
 def is_large(source: Source) -> bool:
-    """Whether a data set stays on disk."""
+    """Return whether a data set stays on disk."""
     return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
 
 
@@ -160,7 +160,7 @@ def settled(split: Split, source: Source) -> Split:
 
 
 def _key(files: Sequence[Path], info: DatasetInfo) -> str:
-    """Digest of name and content of every source file, and of how it is read."""
+    """Return digest of name and content of every source file, and of how it is read."""
     # Another version of a plug-in may make other images of the same files.
     plugin = DATASETS.origin(info.name)
     content = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
@@ -281,7 +281,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
 def _head(
     splits: dict[str, Split], numbers: dict[str, dict[str, Places]], known: Summary | None
 ) -> bytes:
-    """Length and header of a safetensors file: first numbers, then images."""
+    """Return length and header of a safetensors file: first numbers, then images."""
     channels = splits["train"].images.shape[1]
     told = (known or Summary.blank(channels)).written()
     sums: dict[str, str] = {"summary": told}

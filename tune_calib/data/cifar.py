@@ -65,7 +65,7 @@ class Cifar:
 
     @property
     def hint(self) -> str:
-        """How to get the data."""
+        """Return how to get the data."""
         return (
             "give `data_root` a folder with train.parquet and test.parquet in the Hugging Face "
             f"layout, the root of torchvision.datasets.{self.torchvision}(root, download=True), "
@@ -74,7 +74,7 @@ class Cifar:
 
     @property
     def layouts(self) -> Layouts:
-        """Where they are looked for: torchvision's folder before the binary archive."""
+        """Return the layouts in their order: torchvision's folder before the binary archive."""
         pixels = Format(CHANNELS, SIZE)
         return Layouts(self.name, self.classes, self.hint, pixels, self._find, self._read)
 
@@ -113,7 +113,7 @@ class Cifar:
         return Split(images.contiguous(), labels, torch.arange(len(rows)))
 
     def _rows(self, file: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-        """(N, label bytes and pixels) of one binary file."""
+        """Return label bytes and pixels of each image of one binary file."""
         width = self.label_bytes + CHANNELS * SIZE * SIZE
         content = np.fromfile(file, np.uint8)
         if len(content) == 0 or len(content) % width:

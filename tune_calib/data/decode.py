@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tune_calib.data.images import Places
+from tune_calib.data.base import Split
+from tune_calib.data.images import LazyImages, Places
 from tune_calib.errors import DamagedFileError
 
 # Pillow hands these to programs of the system, which must not see what a user was handed.
@@ -28,7 +29,7 @@ _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
 
 @dataclass(frozen=True)
 class Format:
-    """What the images of a data set become.
+    """The form that the images of a data set take.
 
     Attributes:
         channels: 1 (grey) or 3 (RGB).
@@ -95,7 +96,7 @@ def _formats() -> list[str]:
 
 
 def is_grey(content: bytes | Path) -> bool:
-    """Whether an image has no colours; one that cannot be read has none."""
+    """Return whether an image has no colours; one that cannot be read has none."""
     try:
         with opened(content) as image:
             return image.mode in _GREY
@@ -136,8 +137,14 @@ class FileRows:
         return stacked(decoded, self.format)
 
 
+def split_of_files(files: Sequence[Path], labels: Sequence[int], format_: Format) -> Split:
+    """Return the split of images that are a file each, none of which is decoded yet."""
+    images = LazyImages.all_of(FileRows(files, format_))
+    return Split(images, torch.tensor(labels), torch.arange(len(files)))
+
+
 def stacked(pixels: Sequence[NDArray[np.uint8]], format_: Format) -> Tensor:
-    """Images (H, W, C) as one tensor (N, C, H, W)."""
+    """Return images (H, W, C) as one tensor (N, C, H, W)."""
     if not pixels:
         return torch.empty((0, format_.channels, format_.size, format_.size), dtype=torch.uint8)
     return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))

@@ -23,7 +23,7 @@ def require_folder(name: str, root: Path | None, hint: str) -> Path:
 
 
 def unpacked(name: str, root: Path, folder: str) -> Path | None:
-    """An unpacked folder: the root itself, or below it; None if it is not there."""
+    """Return an unpacked folder: the root itself, or below it; None if it is not there."""
     places = (root, root / folder, root / name / folder)
     return next((each for each in places if each.name == folder and each.is_dir()), None)
 

@@ -36,7 +36,7 @@ TEST_PARTS = ("test", "val", "valid", "validation")
 
 @dataclass(frozen=True, eq=False)
 class Look:
-    """What the files say before any image is decoded.
+    """The content of files as far as it is known before any image is decoded.
 
     Attributes:
         where: the root, for messages.
@@ -63,7 +63,7 @@ class General:
     look: "Callable[[Path | None, DataSlot], Look]"
 
     def effective(self, slot: "DataSlot") -> dict[str, Any]:
-        """Fields of the record, from what a slot holds in ``found``; none of one without."""
+        """Return fields of the record, from what a slot holds in ``found``; none of one without."""
         found = slot.found
         if found is None:
             return {}
@@ -108,7 +108,7 @@ class General:
         }
 
     def _reading(self, slot: "DataSlot", channels: int, stored: int) -> dict[str, Any]:
-        """How the images are read, and what the name of a cache file says of it."""
+        """Return how the images are read, and what the name of a cache file says of it."""
 
         def load(root: Path | None) -> Source:
             look = self.look(root, slot)
@@ -128,7 +128,7 @@ def record(
     locate: Callable[[Path | None], tuple[Path, ...]],
     look: "Callable[[Path | None, DataSlot], Look]",
 ) -> DatasetInfo:
-    """The record of a kind of files; what they say takes the place of its numbers."""
+    """Return the record of a kind of files; what they say takes the place of its numbers."""
 
     def load(root: Path | None) -> Source:
         del root
@@ -157,7 +157,7 @@ def record(
 
 
 def _sizes(look: Look, slot: "DataSlot") -> tuple[int, int]:
-    """Height and width of images as they are kept, and as a network sees them."""
+    """Return height and width of images as they are kept, and as a network sees them."""
     is_small = look.side is not None and look.side <= SMALL
     if slot.resize is None and is_small:
         assert look.side is not None
@@ -174,7 +174,10 @@ def _parts(look: Look, format_: Format, slot: "DataSlot") -> Source:
     if slot.split == CARVED:
         if look.test is not None:
             raise UserError(f"data.split: {look.where} has a test part; leave carved out")
-        train, test = _carved(train)
+        # A fifth, which torch's ``randperm`` under seed 1 puts first, is the test part.
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
+        count = len(train) // 5
+        train, test = train.take(order[count:]), train.take(order[:count])
     elif look.test is None:
         raise UserError(
             f"{look.where} has no test part ({', '.join(TEST_PARTS)}); add it, or take a fifth of "
@@ -184,13 +187,6 @@ def _parts(look: Look, format_: Format, slot: "DataSlot") -> Source:
         test = look.test(format_)
     _require_classes(look, train, test)
     return Source(train, test)
-
-
-def _carved(whole: Split) -> tuple[Split, Split]:
-    """Four fifths, and the fifth that torch's ``randperm`` under seed 1 puts first."""
-    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(1))
-    test = len(whole) // 5
-    return whole.take(order[test:]), whole.take(order[:test])
 
 
 def _require_classes(look: Look, train: Split, test: Split) -> None:

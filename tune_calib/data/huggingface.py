@@ -65,7 +65,7 @@ class Columns:
         schema: pa.Schema,
         fits: Callable[[pa.DataType], bool],
     ) -> str | None:
-        """The first of some names that is there, if it is of the type; else the only other one."""
+        """Return the first name that exists, if it is of the type; else the only other one."""
         fitting = [field.name for field in schema if fits(field.type)]
         there = next((name for name in names if name in schema.names), None)
         if there is not None:
@@ -76,7 +76,7 @@ class Columns:
 
 
 def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """The files of the first part of some names that lies below a root; none if none does."""
+    """Return the files of the first part of some names below a root; none if there are none."""
     places = [(root / below, name) for below in _FOLDERS for name in names]
     return next((found for place in places if (found := find_shards(*place))), ())
 
@@ -147,7 +147,7 @@ def lazy_images(
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
-    """Labels of some files, (N,) int64; as ``lazy_images``."""
+    """Return labels of some files, (N,) int64; as ``lazy_images``."""
     return torch.cat([_labels(file, columns, classes) for file in files])
 
 
@@ -184,7 +184,7 @@ class ParquetRows:
         return stacked([decoded[row] for row in rows.tolist()], self.format)
 
     def batch_at(self, row: int) -> "_Batch":
-        """The batch that holds a row: the current one or a later one, else from the start."""
+        """Return the batch that holds a row: the current or a later one, else from the start."""
         if self._batch is None or self._batches is None or row < self._batch.first:
             self._batches = self._read()
             self._batch = next(self._batches)
@@ -218,7 +218,7 @@ class _Batch:
 
 @contextmanager
 def _whole(file: Path) -> Iterator[None]:
-    """Turns what pyarrow says of a damaged file into one line."""
+    """Report a damaged file in one line."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -229,7 +229,7 @@ def _whole(file: Path) -> Iterator[None]:
 
 
 def _labels(file: Path, columns: Columns, classes: int | None) -> Tensor:
-    """Labels of one file, (N,) int64, in range."""
+    """Return labels of one file, (N,) int64, in range."""
     with _whole(file), pq.ParquetFile(file) as parquet:
         _, label = columns.of(parquet.schema_arrow, file)
         column = parquet.read(columns=[label])[label]

@@ -3,12 +3,15 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
 from tune_calib.data.find import require_classes, require_folder
 from tune_calib.data.huggingface import find_parts, lazy_images
 from tune_calib.errors import DataNotFoundError
+from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,25 @@ class Layouts:
     read: Callable[[tuple[Path, ...], Format], Source]
     parts: tuple[str, str] = ("train", "test")
 
+    def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
+        """Return the record of the data set, with constants of ``NORMS`` and further fields."""
+        mean, std = NORMS[norm]
+        known = {"size": self.format.size, "padding": 0, "split": rules.mukhoti}
+        if self.format.resize:
+            known |= {"stored": self.format.size, "load_at": self.load_at}
+        return DatasetInfo(
+            name=self.name,
+            title=title,
+            classes=self.classes,
+            channels=self.format.channels,
+            mean=mean,
+            std=std,
+            load=self.load,
+            locate=self.locate,
+            hint=self.hint,
+            **{**known, **fields},
+        )
+
     def locate(self, root: Path | None) -> tuple[Path, ...]:
         """Find the files below a root.
 
@@ -56,7 +78,7 @@ class Layouts:
         return self._load(root, self.format)
 
     def load_at(self, root: Path | None, stored: int) -> Source:
-        """As ``load``, with images of another height and width."""
+        """Read the data set with images of another height and width."""
         return self._load(root, replace(self.format, size=stored))
 
     def _load(self, root: Path | None, format_: Format) -> Source:

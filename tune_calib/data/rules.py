@@ -66,7 +66,7 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
 
 
 def tenth(train: Tensor, test: Tensor) -> Cut:
-    """As ``mukhoti``."""
+    """Cut as ``mukhoti`` does."""
     del test
     return Cut(*mukhoti(len(train)))
 
@@ -171,7 +171,7 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
 
 
 def _largest_remainders(whole: int, shares: Sequence[float]) -> list[int]:
-    """Whole numbers that sum to ``whole``, each within one of its share."""
+    """Return whole numbers that sum to ``whole``, each within one of its share."""
     exact = np.array(shares) * whole
     # The margin keeps 25 from becoming 24 by the last bit of the product.
     counts = np.floor(exact + 1e-9).astype(np.int64)

@@ -38,7 +38,7 @@ class Development:
     digest: str = ""
 
     def fingerprint(self) -> str:
-        """Digest of labels, positions and the first images: another copy of a data set differs."""
+        """Return a digest of labels, positions and first images, by which copies differ."""
         digest = hashlib.sha256()
         for split in (self.train, self.select, self.calib):
             # The first images are enough: copies of a data set differ in the order of their rows.
@@ -47,7 +47,7 @@ class Development:
         return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "Development":
-        """The same splits on a device."""
+        """Return the same splits on a device."""
         splits = (self.train.to(device), self.select.to(device), self.calib.to(device))
         return Development(*splits, self.digest)
 
@@ -152,7 +152,7 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 
 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
-    """The test images that the rule in force leaves, labels as they are stored; the data set."""
+    """Return the test images that the rule in force leaves, not relabelled, and the data set."""
     info = slot.info
     source = load_source(info, root, cache)
     places = cut_parts(info, source.train.labels, source.test.labels).test
@@ -161,7 +161,7 @@ def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Spli
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:
-    """A split with the labels that the options of a data slot ask for, no image of others."""
+    """Return a split with the labels of a data slot, without images of other classes."""
     if info.relabel is None:
         return split
     labels = torch.tensor(info.relabel)[split.labels]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Summary:
-    """Of all images and labels of a data set.
+    """Digest and moments of all images and labels of a data set.
 
     Attributes:
         digest: of pixels and labels of both parts, 16 hexadecimal digits.
@@ -27,11 +27,11 @@ class Summary:
 
     @classmethod
     def blank(cls, channels: int) -> Self:
-        """One that is written as long as any other."""
+        """Return a summary whose text is as long as any other."""
         return cls("0" * 16, (0.0,) * channels, (0.0,) * channels)
 
     def written(self) -> str:
-        """As text of one length."""
+        """Return a text of one length."""
         return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
 
     @classmethod

@@ -51,7 +51,10 @@ class NetworkTraining:
         self.fingerprint = development.fingerprint()
         # Looked at without the lock first: a whole network may lie in a store where nothing can be
         # written, not even a lock file.
-        if (about := _whole(self.artifact)) is None:
+        about = None
+        with suppress(DamagedFileError):
+            about = artifact_manifest(self.artifact)
+        if about is None:
             report_progress("waiting for the network, which others may train")
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
@@ -130,7 +133,10 @@ class NetworkTraining:
         # below.
         report_progress("evaluating the network")
         weights = trainer.selected()
-        train, select = (_outputs(trainer, split) for split in (trainer.train, trainer.select))
+        train, select = (
+            (predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels)
+            for split in (trainer.train, trainer.select)
+        )
         about = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -231,7 +237,7 @@ def _bank_that(
     device: torch.device,
     with_train: bool,
 ) -> DevelopmentBank:
-    """A bank of a class, with the splits that it needs; it may hold more than the class reads."""
+    """Return a bank of a class with the splits that it needs; it may hold more than that."""
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 
@@ -257,14 +263,6 @@ def _bank_that(
 def has_network(spec: TrialSpec, store: Store) -> bool:
     """Return whether a spec's network need not be trained: it is there, or there is none."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
-
-
-def _whole(folder: AnyPath) -> dict[str, Any] | None:
-    """The manifest of an artifact that is whole: who only reads it needs no lock."""
-    try:
-        return artifact_manifest(folder)
-    except DamagedFileError:
-        return None
 
 
 def _build(
@@ -293,12 +291,8 @@ def _build(
     )
 
 
-def _outputs(trainer: NetworkTrainer, split: Split) -> tuple[Tensor, Tensor]:
-    return predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels
-
-
 def _regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Nothing of a network whose logits are not finite, which is not trained again for it."""
+    """Return the network check; of logits that are not finite nothing."""
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}

@@ -55,7 +55,7 @@ class BankKey(Params):
 
 
 def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
-    """The bank that a head is trained on; without a head, the clean one."""
+    """Return the bank that a head is trained on; without a head, the clean one."""
     is_augmented = head is not None and head.augment == "standard"
     # Views that nobody reads stay out of the key: else heads that differ in them alone would have a
     # bank each.
@@ -90,23 +90,23 @@ class DevelopmentBank:
         return bool(self.about.get("has_test", True))  # older banks do not say so and have it
 
     def train(self, view: int = 0) -> FeatureSplit:
-        """One view of the training split."""
+        """Return one view of the training split."""
         return self._read(f"train-{view:03d}")
 
     def select(self) -> FeatureSplit:
-        """The split that chooses epochs and hyper-parameters."""
+        """Return the split that chooses epochs and hyper-parameters."""
         return self._read("select")
 
     def calib(self) -> FeatureSplit:
-        """The split that post-hoc transforms are fitted on."""
+        """Return the split that post-hoc transforms are fitted on."""
         return self._read("calib")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """The splits that a trial reads at its end."""
+        """Return the splits that a trial reads at its end."""
         return {"select": self.select(), "calib": self.calib()}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
-        """Weight (C, D) and bias (C,) of the network's own head."""
+        """Return weight (C, D) and bias (C,) of the network's own head."""
         head = _read_arrow(self.folder / "head.arrow")
         return head["weight"], head["bias"].squeeze(1)
 
@@ -118,11 +118,11 @@ class FeatureBank(DevelopmentBank):
     """A bank on disk, with its test split."""
 
     def test(self) -> FeatureSplit:
-        """The split that is read once, by ``evaluate``, at the end of a trial."""
+        """Return the split that is read once, by ``evaluate``, at the end of a trial."""
         return self._read(TEST)
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """The splits that a trial reads at its end."""
+        """Return the splits that a trial reads at its end."""
         return {**super().evaluated(), TEST: self.test()}
 
 
@@ -193,7 +193,7 @@ def train_outputs(
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
-    """Images of a view, so many at a time: never all of them in memory."""
+    """Yield the images of a view in chunks: never all of them in memory."""
     batch = evaluation_batch(info)
     chunks = train.images.split(batch)
     if key.views == 0:
@@ -213,7 +213,7 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
 
 
 def read_split(path: Path) -> FeatureSplit:
-    """A split of a bank, mapped."""
+    """Return a split of a bank, mapped."""
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]

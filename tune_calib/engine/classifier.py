@@ -60,7 +60,7 @@ class _Part(nn.Module, Generic[_Method]):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """By the names that they were given under."""
+        """Return the tensors under their names."""
         return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
 
     @property
@@ -72,7 +72,7 @@ class _Part(nn.Module, Generic[_Method]):
 
     @abstractmethod
     def _make(self, tensors: dict[str, Tensor]) -> _Method:
-        """The method that predicts by the tensors."""
+        """Return the method that predicts by the tensors."""
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         self._made = None
@@ -114,7 +114,7 @@ class HeadPart(_Part[HeadMethod]):
             raise KeyError(other[0])
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
-        """Logits (1, N, C) of features (N, D) that follow each other from a place on."""
+        """Return logits (1, N, C) of features (N, D) that follow each other from a place on."""
         return logits_of(self.method, features, self.tensors["context.weight"].device, first)
 
 
@@ -131,7 +131,7 @@ class TransformPart(_Part[PostHocMethod]):
         return method
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Calibrated logits (1, N, C), on the device of the transform."""
+        """Return calibrated logits (1, N, C), on the device of the transform."""
         device = next((buffer.device for buffer in self.buffers()), logits.device)
         calibrated: Tensor = self.method.transform(logits.to(device))
         return calibrated
@@ -173,13 +173,13 @@ class Classifier(nn.Module):
         return own.double() if self.transform is None else self.transform(own.double())
 
     def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
-        """Calibrated logits of a split like those of a bank, or of a part of one; as a call."""
+        """Return calibrated logits of a split of a bank, or of a part of one."""
         calibrated = self(split.features, split.logits, first)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @torch.no_grad()
     def uncalibrated(self, split: FeatureSplit) -> Tensor:
-        """Logits (1, N, C) of the head, float32, that a transform is fitted on and applied to."""
+        """Return logits (1, N, C) of the head, float32, before the transform."""
         if self.head is None:
             return split.logits.unsqueeze(0)
         logits: Tensor = self.head(split.features)
@@ -187,7 +187,7 @@ class Classifier(nn.Module):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """As ``tensors_of_trial`` gave them."""
+        """Return what ``tensors_of_trial`` gave."""
         parts = {"head": self.head, "posthoc": self.transform}
         return {
             k: t
@@ -274,7 +274,7 @@ def load_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
-    """Metrics on ``select``, as ``select/<name>``."""
+    """Return metrics on ``select``, as ``select/<name>``."""
     found = classifier.logits(bank.select())
     scores = evaluate(found.logits, found.labels)
     return {column("select", name): float(score) for name, score in scores.items()}

@@ -36,7 +36,7 @@ class SplitLogits:
     labels: Tensor
 
     def one(self, k: int) -> "SplitLogits":
-        """Those of classifier k alone, K = 1."""
+        """Return those of classifier k alone, K = 1."""
         return SplitLogits(self.logits[k : k + 1], self.labels)
 
 
@@ -62,7 +62,7 @@ class Evaluation:
 def network_logits(
     trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
-    """Logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
+    """Return logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
@@ -74,7 +74,7 @@ def network_logits(
 
 
 def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    """Logits of every head of a finished population on what the bank lets a trial read."""
+    """Return logits of every head of a finished population on what the bank lets a trial read."""
     return {
         name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
         for name, split in bank.evaluated().items()
@@ -82,7 +82,7 @@ def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict
 
 
 def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
-    """Logits of a network's own head, as ``network_logits`` gives them, from its clean bank."""
+    """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
     found = {name: _of_bank(split) for name, split in bank.evaluated().items()}
     return {n: SplitLogits(z.logits.to(device), z.labels.to(device)) for n, z in found.items()}
 
@@ -128,7 +128,7 @@ def _of_bank(split: FeatureSplit) -> SplitLogits:
 
 
 def _regime(name: str, split: SplitLogits) -> dict[str, float]:
-    """Nothing of a network whose logits are not finite."""
+    """Return the network check of one split; of logits that are not finite nothing."""
     if not bool(split.logits.isfinite().all()):
         return {}
     found = regime(split.logits[0].double(), split.labels)
@@ -171,7 +171,7 @@ def evaluate_one(
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
-    """Logits behind the transform, and the labels."""
+    """Return logits behind the transform, and the labels."""
     # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
     # in none, and classwise errors differ in the first digits.
     logits = split.logits.double()
@@ -179,7 +179,7 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
 
 
 def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Flags of one classifier, given its logits on ``select`` behind its transform."""
+    """Return flags of one classifier, given its logits on ``select`` behind its transform."""
     # On select, since at chance a trial may not be chosen, and nothing may be chosen on test.
     found = {} if transform is None else transform.flags()
     at_chance = is_at_chance(logits[0].softmax(-1), labels)
@@ -188,7 +188,7 @@ def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> t
 
 @torch.no_grad()
 def fit_transform(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
-    """The transform of a slot, fitted on logits as they were computed, in float32."""
+    """Return the transform of a slot, fitted on logits as they were computed, in float32."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     transform.fit(calib.logits, calib.labels)
     return transform

@@ -20,7 +20,7 @@ _STRICT_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def machine() -> dict[str, str | None]:
-    """Processor, instruction set in use, and GPU (None without one), as result rows tell them."""
+    """Return processor, instruction set in use and GPU (None without one), as in result rows."""
     return {
         "processor": processor(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
@@ -30,7 +30,7 @@ def machine() -> dict[str, str | None]:
 
 @lru_cache
 def processor() -> str:
-    """Model name of the processor; its architecture where the system does not tell."""
+    """Return model name of the processor; its architecture where the system does not tell."""
     # On Linux platform.processor() knows the architecture at most.
     about = Path("/proc/cpuinfo")
     for line in about.read_text().splitlines() if about.exists() else ():

@@ -96,7 +96,7 @@ class NetworkTrainer:
         self.watch: Stopwatch | NoWatch = NO_WATCH
 
     def __iter__(self) -> Iterator[dict[str, float]]:
-        """The reports of the epochs that are left."""
+        """Return the reports of the epochs that are left."""
         return self
 
     def __next__(self) -> dict[str, float]:
@@ -170,7 +170,7 @@ class NetworkTrainer:
     def _step(
         self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
     ) -> tuple[Tensor, Tensor]:
-        """One step on raw images; its mean loss, and how many samples are right."""
+        """Take a step on raw images; return its mean loss and the number of right samples."""
         labels = self.train.labels[positions]
         with self.watch.phase("images"):
             batch = Batch(normalise(images, self.info), labels, positions)
@@ -212,7 +212,8 @@ class NetworkTrainer:
         # The first of equal epochs stays: accuracies on a small split tie often.
         if score > self.best.score:
             # The last epoch is in the network anyway; a copy would double memory and checkpoint.
-            weights = {} if rule == "last" else _copy(self._weights())
+            weights = {} if rule == "last" else self._weights()
+            weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
             self.best = Best(score, self.epoch, weights)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -220,14 +221,14 @@ class NetworkTrainer:
         return {**nest("network", network), **nest("method", method)}
 
     def selected(self) -> dict[str, Tensor]:
-        """Weights of network and method at the epoch that ``select`` names, taken up as well."""
+        """Load the weights of network and method at the selected epoch, and return them."""
         weights = self.best.weights or self._weights()
         self.network.load_state_dict(unnest("network", weights))
         self.method.load_state_dict(unnest("method", weights))
         return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that a resumed run needs: tensors, and what JSON can hold."""
+        """Return all that a resumed run needs: tensors, and what JSON can hold."""
         optimizer = self.optimizer.state_dict()["state"]
         moments = {f"{i}.{key}": value for i, s in optimizer.items() for key, value in s.items()}
         tensors = {
@@ -291,7 +292,7 @@ def predict(
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
-    """Images that are evaluated at a time: fewer of large ones, whose maps take more memory."""
+    """Return how many images are evaluated at a time: fewer of large ones, for their memory."""
     if info.size <= LARGEST_OF_FULL_BATCH:
         return EVALUATION_BATCH
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
@@ -328,10 +329,6 @@ def chunks_of_outputs(
     for images in chunks:
         output = method(network, normalise(images, info))
         yield output.features, output.logits
-
-
-def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 
 def _optimizer(

@@ -48,7 +48,7 @@ def take_up(slot: NetworkSlot, device: torch.device) -> None:
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """So many torch threads, on which last digits depend, within a block."""
+    """Use so many torch threads, on which last digits depend, within a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

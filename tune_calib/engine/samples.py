@@ -28,7 +28,7 @@ def write_epoch(
 
 
 def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Sorted by sample, in the types of the ``samples`` table."""
+    """Sort by sample, in the types of the ``samples`` table."""
     correct = record["correct"]
     # Batches come shuffled and say which samples they hold; a split judged as a whole comes in its
     # own order.

@@ -28,5 +28,5 @@ def learning_rate(slot: NetworkSlot, epoch: int, batch: int = 0, batches: int = 
 
 
 def _between(start: float, end: float, share: float) -> float:
-    """Half a cosine from start (share 0) to end (share 1)."""
+    """Follow half a cosine from start (share 0) to end (share 1)."""
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

@@ -59,11 +59,8 @@ class ShiftedFeatures:
                 raise DamagedFileError(f"{folder} lacks the part {name!a} that its manifest names")
 
     def parts(self) -> dict[str, FeatureSplit]:
-        """Its parts by their names, mapped."""
-        return {name: self._read(name) for name in self.about["parts"]}
-
-    def _read(self, name: str) -> FeatureSplit:
-        return read_split(self.folder / _file(name))
+        """Return its parts by their names, mapped."""
+        return {name: read_split(self.folder / _file(name)) for name in self.about["parts"]}
 
 
 def ensure_shifted(

@@ -145,7 +145,7 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
-    """The manifest of an artifact, whose files lie in ``files`` and match their checksums."""
+    """Return the manifest of an artifact whose files lie in ``files``, after their checksums."""
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
         manifest: dict[str, Any] = json.loads(content)
@@ -213,7 +213,7 @@ def _upload(source: Path, folder: RemotePath) -> None:
 
 
 def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
-    """The copy of an artifact on this machine, and its manifest."""
+    """Return the copy of an artifact on this machine, and its manifest."""
     content = _manifest_there(folder)
     if not content:
         raise DamagedFileError(f"{folder} holds no artifact")
@@ -252,7 +252,7 @@ def _put(whole: Path, copy: Path, folder: RemotePath) -> None:
 
 
 def _manifest_there(folder: RemotePath) -> bytes:
-    """The manifest of a remote artifact; nothing if there is none."""
+    """Return the manifest of a remote artifact; nothing if there is none."""
     try:
         return (folder / ARTIFACT_MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -260,7 +260,7 @@ def _manifest_there(folder: RemotePath) -> bytes:
 
 
 def _objects(manifest: bytes) -> dict[str, str]:
-    """Name of every object of a remote artifact, and the name of the file that it is."""
+    """Return name of every object of a remote artifact, and the name of the file that it is."""
     try:
         return {f"{name}.{checksum}": name for name, checksum in _files_of(manifest).items()}
     except _NOT_A_MANIFEST:

@@ -25,13 +25,13 @@ class Views:
         self.held: dict[int, FeatureSplit] = {}
 
     def view(self, index: int) -> "FeatureSplit":
-        """One view: on a CPU a map of its file, on a GPU a copy where there is room for one."""
+        """Return one view: on a CPU a map of its file, on a GPU a copy if there is room."""
         if index not in self.held:
             split = self.bank.train(index)
             if self.device.type == "cpu":
                 # The map of the one before is given up, and with it the memory of its pages.
                 self.held = {index: split}
-            elif not self._fits(split):
+            elif split.features.nbytes >= SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]:
                 return split
             else:
                 features = split.features.to(self.device)
@@ -44,16 +44,12 @@ class Views:
                 )
         return self.held[index]
 
-    def _fits(self, split: "FeatureSplit") -> bool:
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return split.features.nbytes < SHARE_OF_FREE * free
-
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
 
-        ``order`` has the positions of an epoch on the CPU: (N,), or (K, N) if each head has its own.
+        ``order`` has the positions of an epoch on the CPU, (N,), or (K, N) of each head.
         """
         order = _sent(order, split.features.device)
         row = split.features[:1].nbytes
@@ -67,7 +63,7 @@ class Views:
                 yield from zip(features.split(size), labels.split(size), strict=True)
 
     def chunks(self, split: "FeatureSplit", size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features and labels in their own order, so many at a time, on the device."""
+        """Yield features and labels in their own order, so many at a time, on the device."""
         for features, labels in zip(
             split.features.split(size), split.labels.split(size), strict=True
         ):
@@ -81,7 +77,7 @@ def _taken(rows: Tensor, positions: Tensor) -> Tensor:
 
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; a GPU is not waited for."""
+    """Send a tensor to a device without waiting for a GPU."""
     if tensor.device == device or device.type == "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -53,7 +53,7 @@ _NAMED = 3
 
 
 def is_hash(weights: str) -> bool:
-    """Whether ``network.weights`` is a hash already, and no path."""
+    """Return whether ``network.weights`` is a hash already, and no path."""
     return re.fullmatch(r"[0-9a-f]{16}", weights) is not None
 
 
@@ -92,7 +92,7 @@ def trained_by(path: Path) -> TrialSpec | None:
 
 
 def _about_beside(path: Path) -> dict[str, Any]:
-    """What a file beside the tensors says of them, if it is of these tensors."""
+    """Read the description beside the tensors, if it is of these tensors."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     for beside in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
@@ -104,7 +104,7 @@ def _about_beside(path: Path) -> dict[str, Any]:
 
 
 def trained_spec(identity: str, store: Store) -> TrialSpec | None:
-    """As ``trained_by``, of kept weights."""
+    """Return the spec that trained kept weights, as ``trained_by``."""
     with contextlib.suppress(DamagedFileError):
         return _spec_of(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
     return None
@@ -119,7 +119,7 @@ def _spec_of(told: Any) -> TrialSpec | None:
 
 
 def hash_of(path: Path) -> str:
-    """What stands for a file in specs."""
+    """Return the digest by which specs name a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 

@@ -25,7 +25,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All settings by name."""
+        """Return all settings by name."""
         return dict(self.settings)
 
     def set_params(self, **params: Any) -> Self:
@@ -53,7 +53,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether ``fit`` was called."""
+        """Return whether ``fit`` was called."""
         return hasattr(self, "classes_")
 
 
@@ -153,7 +153,7 @@ def _range(classes: NDArray[Any]) -> str:
 
 
 def as_given(found: Tensor, like: Any) -> Any:
-    """A tensor for who gave a tensor, an array for everybody else."""
+    """Return a tensor if ``like`` is one, else an array."""
     return found if isinstance(like, Tensor) else found.cpu().numpy()
 
 

@@ -139,7 +139,7 @@ _made: dict[str, type[PostHocEstimator]] = {}
 
 
 def __getattr__(name: str) -> type[PostHocEstimator]:
-    """The estimator of a post-hoc method, by the name of the method's class."""
+    """Return the estimator of a post-hoc method, by the name of the method's class."""
     infos = {info.implementation.__name__: info for info in map(METHODS.__getitem__, METHODS)}
     found = {own: info for own, info in infos.items() if info.kind == "posthoc"}
     if name not in found:

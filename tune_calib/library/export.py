@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_development_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
+from tune_calib.engine.finished import network_behind
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
@@ -107,10 +107,14 @@ def export(
 
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
-    """What ``NAME.json`` says that the network does not say itself."""
+    """Return what ``NAME.json`` says that the network does not say itself."""
     return {
         "samples": trained.about["samples"] if trained else 0,
-        "metrics": _metrics(row),
+        "metrics": {
+            name: value
+            for name, value in row.items()
+            if is_metric_column(name) and value is not None and math.isfinite(value)
+        },
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
         # Of imported features and logits the spec says what they are.
         "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
@@ -122,7 +126,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
 
 
 def _chosen(out: AnyPath, wanted: Wanted) -> Row:
-    """The row of the one trial that is meant."""
+    """Return the row of the one trial that is meant."""
     if wanted.trial is not None and wanted.best is not None:
         raise UserError("`trial` names a trial and `best` seeks one; give one of them")
     if wanted.trial is None and is_search(out):
@@ -170,7 +174,7 @@ def _named(out: AnyPath, rows: list[Row], trial: str) -> Row:
 
 
 def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
-    """The best on ``select``: whoever chose on test would report its luck."""
+    """Return the best on ``select``: a choice on test would report its luck."""
     split, _, name = given.rpartition("/")
     if split not in ("", "select"):
         raise UserError(
@@ -187,7 +191,7 @@ def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
 
 
 def _of_search(out: AnyPath) -> Row:
-    """The chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
+    """Return the chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
     if (row := _evaluated(out / EVALUATION)) is not None:
         return row
     try:
@@ -205,7 +209,7 @@ def _of_search(out: AnyPath) -> Row:
 
 
 def _evaluated(evaluation: AnyPath) -> Row | None:
-    """The choice of a search as it was evaluated; None where it is not, or not yet."""
+    """Return the choice of a search as it was evaluated; None where it is not, or not yet."""
     manifest = find_sweep_manifest(evaluation)
     if manifest is None:
         return None
@@ -261,17 +265,9 @@ def _real_logits(
 
 
 def _is_of(found: Mapping[str, float], row: Row) -> bool:
-    """Whether a classifier has the numbers of a row."""
+    """Return whether a classifier has the metrics of a row."""
     names = [name for name in _JUDGED if name in found]
     return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
-
-
-def _metrics(row: Row) -> dict[str, float]:
-    return {
-        name: value
-        for name, value in row.items()
-        if is_metric_column(name) and value is not None and math.isfinite(value)
-    }
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:

@@ -45,7 +45,7 @@ class InputRecord(BaseModel):
 
     @classmethod
     def of(cls, info: DatasetInfo) -> "InputRecord":
-        """Of the network of a data set."""
+        """Return the record of the network of a data set."""
         test = info.of_test()
         stored = info.stored or info.size
         return cls(

@@ -105,7 +105,7 @@ class _Plain(nn.Module):
             vars(network.network).pop("compiled", None)
 
     def forward(self, given: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities, and the logits before the transform, (N, C) each, float32."""
+        """Return probabilities, and the logits before the transform, (N, C) each, float32."""
         whole, head = self.calibrated, self.calibrated.classifier.head
         features = logits = given
         if whole.network is not None and whole.method is not None:
@@ -116,13 +116,13 @@ class _Plain(nn.Module):
         return self.calibrated_of(logits).softmax(-1).float(), logits.clone()
 
     def calibrated_of(self, logits: Tensor) -> Tensor:
-        """Calibrated logits (N, C), float64."""
+        """Return calibrated logits (N, C), float64."""
         transform = self.calibrated.classifier.transform
         own = logits.double()
         return own if transform is None else transform.method.transform(own.unsqueeze(0))[0]
 
     def example(self) -> tuple[str, Tensor]:
-        """Name of the input and some of it, always the same."""
+        """Return name of the input and some of it, always the same."""
         chance, info = torch.Generator().manual_seed(0), self.calibrated.info
         if self.calibrated.network is not None:
             size = info.stored or info.size

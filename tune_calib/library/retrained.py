@@ -118,15 +118,11 @@ class RetrainedHead(Estimator):
         return self
 
     def predict_proba(self, features: Any) -> Any:
-        """Probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
-
-        Raises:
-            ValueError: the features are of another width than in ``fit``, or not finite.
-        """
+        """Return probabilities, (N, C), float64; a tensor for a tensor, else an array."""
         return as_given(self._logits(features).softmax(-1), features)
 
     def decision_function(self, features: Any) -> Any:
-        """Logits, (N, C), float64, that a post-hoc method may be fitted on."""
+        """Return logits, (N, C), float64, that a post-hoc method may be fitted on."""
         return as_given(self._logits(features), features)
 
     def _logits(self, features: Any) -> Tensor:
@@ -197,7 +193,7 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
 
 
 def _unknown(classes: int, rows: Tensor) -> _Head:
-    """No numbers, so that what reads them has no finite loss and is told."""
+    """Return a head of NaN: what reads it has no finite loss."""
     nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
     return _Head(nothing, nothing[:, 0])
 

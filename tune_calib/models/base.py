@@ -28,7 +28,7 @@ def name_last_layer(backbone: nn.Module, name: str | None) -> None:
 
 
 def last_layer_of(backbone: nn.Module) -> str | None:
-    """What ``name_last_layer`` told; None where nothing was."""
+    """Return the name that ``name_last_layer`` declared; None without one."""
     name: str | None = vars(backbone).get("name_of_last_layer")
     return name
 
@@ -62,7 +62,7 @@ def conv_blocks(
 
 
 def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
-    """1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
+    """Build 1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
     return nn.Sequential(
         nn.Conv2d(channels, width, 1, bias=False),
         nn.BatchNorm2d(width),

@@ -53,7 +53,7 @@ class Network(nn.Module):
         return features.float() if self.is_bf16 else features
 
     def compile_backbone(self, mode: str) -> None:
-        """Compile the backbone, but not its stages, at its first batch; a mode of ``torch.compile``."""
+        """Compile the backbone, but not its stages, in a mode of ``torch.compile``."""
         # Not as an attribute: as a submodule it would stand twice in the checkpoint.
         vars(self)["compiled"] = torch.compile(self.backbone, mode=mode)
 

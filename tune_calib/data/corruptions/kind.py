@@ -31,5 +31,5 @@ class Kind:
 
 
 def scale(pixels: Tensor) -> float:
-    """What lengths are multiplied by: 1 up to images of the size of CIFAR."""
+    """Return the factor of lengths: 1 up to images of the size of CIFAR."""
     return max(1.0, pixels.shape[-1] / REFERENCE_SIDE)

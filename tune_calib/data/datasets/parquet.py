@@ -37,7 +37,7 @@ def locate(root: Path | None) -> tuple[Path, ...]:
 
 
 def look(root: Path | None, slot: "DataSlot") -> Look:
-    """What a first look tells."""
+    """Read labels and the first images."""
     train, test = _parts(root)
     columns = Columns(
         (slot.image_column,) if slot.image_column else IMAGE_COLUMNS,
@@ -56,7 +56,7 @@ def look(root: Path | None, slot: "DataSlot") -> Look:
 
 
 def _parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Files of the training part, and of the test part, if there is one."""
+    """Return files of the training part, and of the test part, if there is one."""
     folder = require_folder(NAME, root, HINT)
     train = find_files(folder, ("train",))
     if not train:

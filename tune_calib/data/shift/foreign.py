@@ -104,7 +104,7 @@ def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
 
 
 def _noise(info: DatasetInfo, samples: int) -> Part:
-    """Pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
+    """Draw pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
     side = info.stored or info.size
 
     def chunks(size: int, device: torch.device) -> Iterator[Tensor]:

@@ -29,7 +29,7 @@ _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
 
 def folder_of(info: DatasetInfo, root: Path | None) -> Path | None:
-    """Where the published files of a data set lie below a root, if they do."""
+    """Return the folder of the published files of a data set below a root, or None."""
     name = _FOLDERS.get(info.name)
     return unpacked(info.name, root, name) if name is not None and root is not None else None
 
@@ -90,7 +90,9 @@ class Published:
                 for level in SEVERITIES
             ]
 
-        return ShiftSet(f"corrupt/{kind}", self._fingerprint(kind), parts)
+        # Another copy or size of the set has other labels or images.
+        files = [self.folder / LABELS, self.folder / f"{kind}.npy"]
+        return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
 
     def _places(self, test: Split) -> Tensor:
         """Return the positions of the test split's images within a severity."""
@@ -115,10 +117,6 @@ class Published:
                 yield images.permute(0, 3, 1, 2).contiguous().to(device)
 
         return chunks
-
-    def _fingerprint(self, kind: str) -> str:
-        """Of the labels and the images: another copy or size of the set differs."""
-        return content_digest([self.folder / LABELS, self.folder / f"{kind}.npy"])[:16]
 
     def _pixels(self, kind: str) -> NDArray[Any]:
         file = self.folder / f"{kind}.npy"

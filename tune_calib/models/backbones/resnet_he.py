@@ -69,7 +69,7 @@ class ResNet(nn.Module):
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of normalised images."""
+        """Return features of normalised images."""
         for part in stages(self):
             images = part(images)
         return images

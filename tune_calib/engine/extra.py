@@ -16,10 +16,10 @@ from tune_calib.data.base import Split
 from tune_calib.data.shift import opened_set
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
 from tune_calib.engine.bank import FeatureBank, FeatureSplit
 from tune_calib.engine.classifier import Classifier, load_classifier
+from tune_calib.engine.finished import network_behind
 from tune_calib.engine.shifts import ShiftedFeatures, ensure_shifted, shifted_bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -41,7 +41,7 @@ _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
 """Metrics whose draws are kept: those that papers print and claim something of."""
 
 
-class Looker:
+class ExtraEvaluation:
     """Extra evaluations of trials of one network, whose features it reads or makes once.
 
     The trials have the ``shifted_bank_key`` of ``spec``. A ``DamagedFileError`` is raised if the
@@ -91,7 +91,7 @@ class Looker:
     def _drawn_on(
         self, name: str, own: Tensor | None, found: Tensor, split: FeatureSplit, resamples: int
     ) -> dict[str, Tensor]:
-        """Metrics of a part of a shift set on each draw."""
+        """Return metrics of a part of a shift set on each draw."""
         if own is None:
             # The test samples, corrupted: drawn as they are for intervals.
             weights = self._draw(len(found), resamples, 0)
@@ -167,7 +167,7 @@ class Looker:
         return ensure_shifted(self.spec, self.key, shift, self.store, network, self.device)
 
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
-        """Logits (N, C) of a trial's classifier, float64."""
+        """Return logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             found = load_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = found
@@ -175,7 +175,7 @@ class Looker:
 
 
 def _finite(names: tuple[str, ...], *logits: Tensor) -> dict[str, float]:
-    """NaN for each metric if a logit is not finite; else nothing."""
+    """Return NaN for each metric if a logit is not finite; else nothing."""
     if all(bool(each.isfinite().all()) for each in logits):
         return {}
     return dict.fromkeys(names, math.nan)

@@ -42,7 +42,7 @@ class FinishedTrial:
         return {name: self._logits(split, self.info) for name, split in known.items()}
 
     def logits(self, split: Split) -> SplitLogits:
-        """Logits of test images, before the post-hoc transform."""
+        """Return logits of test images, before the post-hoc transform."""
         return self._logits(split, self.info.of_test())
 
     def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
@@ -52,7 +52,7 @@ class FinishedTrial:
         return SplitLogits(self.classifier.uncalibrated(told), split.labels)
 
     def judge(self, logits: SplitLogits) -> Evaluation | None:
-        """Metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
+        """Return metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
 
@@ -73,6 +73,6 @@ def network_behind(
 
 
 def spread_out(samples: int, most: int) -> Tensor:
-    """Places of at most so many samples of a split, at equal distances in it."""
+    """Return positions of at most so many samples of a split, at equal distances in it."""
     count = min(most, samples)
     return torch.linspace(0, samples - 1, count).round().long()
