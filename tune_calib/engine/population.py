@@ -264,7 +264,7 @@ def take_up(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
 
 
 def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
-    """Return logits (K, N, C) of features (N, D), the first of which is at ``first`` in its split."""
+    """Return logits (K, N, C) of features (N, D) that begin at ``first`` in their split."""
     # Copies, since features of a mapped bank are aligned in another way than others: on some
     # processors the last digit of a product depends on that.
     parts = [
