@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +41,13 @@ _TOLD = (
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which trial of a folder: by first digits of its spec hash, or the best on ``select``."""
-
-    trial: str | None = None
-    best: str | None = None
-
-
 def export(
     out: AnyPath,
     store: AnyPath,
     data_root: Path | None,
-    wanted: Wanted,
     file: str,
+    trial: str | None = None,
+    best: str | None = None,
     is_onnx: bool = False,
 ) -> str:
     """Write the calibrated network of one finished trial, and describe it.
@@ -64,8 +56,10 @@ def export(
         out: folder of a run or a search.
         store: holds its networks and classifiers.
         data_root: where data sets lie; read if a head must be trained again.
-        wanted: which trial; of a search it is the chosen one.
         file: its name, with or without an ending.
+        trial: first digits of its spec hash; by default the chosen trial of a search, or the only
+            one of a run.
+        best: metric by which it is the best on ``select``.
         is_onnx: write an ONNX file too.
 
     Raises:
@@ -74,7 +68,7 @@ def export(
     """
     files = files_of(file)
     refuse_there(*(files if is_onnx else files[:2]))
-    row = _chosen(out, wanted)
+    row = _chosen(out, trial, best)
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
     # Where it was trained, if that is here: a head that is trained again has its numbers there.
@@ -125,22 +119,22 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
     }
 
 
-def _chosen(out: AnyPath, wanted: Wanted) -> Row:
+def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     """Return the row of the one trial that is meant."""
-    if wanted.trial is not None and wanted.best is not None:
+    if trial is not None and best is not None:
         raise UserError("`trial` names a trial and `best` seeks one; give one of them")
-    if wanted.trial is None and is_search(out):
-        if wanted.best is not None:
+    if trial is None and is_search(out):
+        if best is not None:
             raise UserError(
                 f"{out} holds a search, which has chosen by its own metrics; leave `best` out, or "
                 "name a trial by `trial`"
             )
         return _of_search(out)
     rows = _done(out)
-    if wanted.trial is not None:
-        return _named(out, rows, wanted.trial)
-    if wanted.best is not None:
-        return _best(out, rows, wanted.best)
+    if trial is not None:
+        return _named(out, rows, trial)
+    if best is not None:
+        return _best(out, rows, best)
     if len(rows) > 1:
         first = rows[0]
         raise UserError(
