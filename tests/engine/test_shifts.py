@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
-from tune_calib.data.shift import opened_set
+from tune_calib.data.shift import open_set
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
@@ -38,7 +38,7 @@ def made(spec, store, name, network=network_behind):
 
 
 def opened(name, spec):
-    return opened_set(name, spec.data, None, None, load_split)
+    return open_set(name, spec.data, None, None, load_split)
 
 
 @pytest.fixture

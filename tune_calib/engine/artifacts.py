@@ -71,7 +71,7 @@ class NetworkTraining:
             if spec.network.weights is not None:
                 start_from(self.trainer.network, spec.network, store)
             self._resume(self.trainer)
-            self._tell({})
+            self._report({})
 
     def _resume(self, trainer: NetworkTrainer) -> None:
         checkpoint = read_or_remove(self.checkpoint, read_tensors)
@@ -112,14 +112,14 @@ class NetworkTraining:
         self.train_s += time.monotonic() - started
         self.history.append(report)
         with watch.phase("checkpoint"):
-            self._keep(self.trainer)
-        self._tell(report)
+            self._checkpoint(self.trainer)
+        self._report(report)
         return report
 
-    def _tell(self, report: dict[str, float]) -> None:
+    def _report(self, report: dict[str, float]) -> None:
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
 
-    def _keep(self, trainer: NetworkTrainer) -> None:
+    def _checkpoint(self, trainer: NetworkTrainer) -> None:
         """Write what a run that is killed goes on from."""
         # Before the checkpoint: a run that is killed in between repeats the epoch and writes the
         # same records again; the other way round they would be lost.
@@ -149,7 +149,7 @@ class NetworkTraining:
             "machine": machine(),
             "device": trainer.device.type,
             "accuracy": {"train": _accuracy(*train), "select": _accuracy(*select)},
-            "regime": _regime(*train),
+            "regime": finite_regime(*train),
         }
         # On a remote store another node, which the lock of this machine does not stop, may have
         # been quicker.
@@ -291,8 +291,8 @@ def _build(
     )
 
 
-def _regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the network check; of logits that are not finite nothing."""
+def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return ``regime`` of logits (N, C); nothing of those that are not finite."""
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}

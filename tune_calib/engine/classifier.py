@@ -219,7 +219,7 @@ def tensors_of_trial(
     return {**tensors, **nest("posthoc", transform.state() if transform is not None else {})}
 
 
-def keep(
+def store_classifier(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
     """Keep the classifier of a finished trial, with its metrics on ``select``, in the store.
@@ -303,5 +303,5 @@ def train_again(
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)
     classifier.select = judged(classifier, bank)
-    keep(store, spec, tensors, classifier.select)
+    store_classifier(store, spec, tensors, classifier.select)
     return classifier

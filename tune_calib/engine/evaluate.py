@@ -11,14 +11,14 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork
+from tune_calib.engine.artifacts import TrainedNetwork, finite_regime
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
-from tune_calib.metrics.summary import evaluate, regime
+from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
@@ -128,11 +128,8 @@ def _of_bank(split: FeatureSplit) -> SplitLogits:
 
 
 def _regime(name: str, split: SplitLogits) -> dict[str, float]:
-    """Return the network check of one split; of logits that are not finite nothing."""
-    if not bool(split.logits.isfinite().all()):
-        return {}
-    found = regime(split.logits[0].double(), split.labels)
-    return {column(name, metric): float(value) for metric, value in found.items()}
+    found = finite_regime(split.logits[0], split.labels)
+    return {column(name, metric): value for metric, value in found.items()}
 
 
 def evaluate_one(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.base import Split
-from tune_calib.data.shift import opened_set
+from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
@@ -162,7 +162,7 @@ class ExtraEvaluation:
 
     def _features(self, name: str) -> ShiftedFeatures:
         test = lambda: self._test  # noqa: E731
-        shift = opened_set(name, self.spec.data, self.root, self.store.images, test)
+        shift = open_set(name, self.spec.data, self.root, self.store.images, test)
         network = lambda: self._network  # noqa: E731
         return ensure_shifted(self.spec, self.key, shift, self.store, network, self.device)
 

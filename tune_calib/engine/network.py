@@ -124,7 +124,7 @@ class NetworkTrainer:
             report |= self.method.end_epoch(self.epoch, self._feedback())
         with self.watch.phase("judgement on select"):
             report |= self._judge()
-        self._keep_best(report)
+        self._store_best(report)
         self.epoch += 1
         return report
 
@@ -201,7 +201,7 @@ class NetworkTrainer:
             "select/ece": float(ece(probs, labels)),
         }
 
-    def _keep_best(self, report: dict[str, float]) -> None:
+    def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
         score = {
             "last": float(self.epoch),

@@ -111,7 +111,7 @@ class PopulationTrainer:
             report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
         self._note_divergence(report)
-        self._keep_best(report)
+        self._store_best(report)
         self.epoch += 1
         return report
 
@@ -186,7 +186,7 @@ class PopulationTrainer:
         is_new = ~finite & (self.diverged_epoch < 0)
         self.diverged_epoch[is_new] = self.epoch
 
-    def _keep_best(self, report: dict[str, Tensor]) -> None:
+    def _store_best(self, report: dict[str, Tensor]) -> None:
         rule = self.slot.select
         if rule == "last":
             self.best_epoch[:] = self.epoch

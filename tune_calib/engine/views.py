@@ -55,8 +55,8 @@ class Views:
         row = split.features[:1].nbytes
         together = 1 if order.ndim == 2 else max(1, GATHERED_BYTES // (row * size))
         for positions in order.split(together * size, dim=-1):
-            features = _sent(_taken(split.features, positions), self.device)
-            labels = _sent(_taken(split.labels, positions), self.device)
+            features = _sent(_take_rows(split.features, positions), self.device)
+            labels = _sent(_take_rows(split.labels, positions), self.device)
             if order.ndim == 2:
                 yield features, labels
             else:
@@ -70,7 +70,7 @@ class Views:
             yield features.to(self.device), labels.to(self.device)
 
 
-def _taken(rows: Tensor, positions: Tensor) -> Tensor:
+def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
     # Faster than an index, which it equals.
     found = rows.index_select(0, positions.flatten())
     return found.view(*positions.shape, *rows.shape[1:])

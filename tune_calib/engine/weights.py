@@ -57,7 +57,7 @@ def is_hash(weights: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{16}", weights) is not None
 
 
-def keep(path: Path, store: Store) -> str:
+def store_weights(path: Path, store: Store) -> str:
     """Copy a file of weights into the store, with the spec that trained it; return its hash."""
     read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
     identity = hash_of(path)
@@ -85,13 +85,13 @@ def trained_by(path: Path) -> TrialSpec | None:
     It is in the metadata of the file, in the manifest beside an artifact of the store, or in the
     description beside an export.
     """
-    text = json.dumps(_about_beside(path).get(SPEC))
+    text = json.dumps(_read_description(path).get(SPEC))
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
         text = (file.metadata() or {}).get(SPEC, text)
     return _spec_of(text)
 
 
-def _about_beside(path: Path) -> dict[str, Any]:
+def _read_description(path: Path) -> dict[str, Any]:
     """Read the description beside the tensors, if it is of these tensors."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

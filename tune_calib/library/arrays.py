@@ -152,7 +152,7 @@ def _range(classes: NDArray[Any]) -> str:
     return ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
 
 
-def as_given(found: Tensor, like: Any) -> Any:
+def match_type(found: Tensor, like: Any) -> Any:
     """Return a tensor if ``like`` is one, else an array."""
     return found if isinstance(like, Tensor) else found.cpu().numpy()
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library.arrays import (
     Estimator,
-    as_given,
     find_classes,
     logits_of,
+    match_type,
     number_labels,
     refuse_unknown,
     rows_of,
@@ -89,7 +89,7 @@ class PostHocEstimator(Estimator):
         self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), own))
         self.n_features_in_ = rows.shape[1]
         for name, tensor in self.transform_.state().items():
-            setattr(self, f"{name.replace('.', '_')}_", as_given(tensor[0], logits))
+            setattr(self, f"{name.replace('.', '_')}_", match_type(tensor[0], logits))
         for name, tensor in self.transform_.fitted().items():
             setattr(self, f"{name}_", float(tensor[0]))
         flags = self.transform_.flags().items()
@@ -105,12 +105,12 @@ class PostHocEstimator(Estimator):
             ValueError: the logits are of other classes than in ``fit``, not finite, or several rows
                 of probabilities.
         """
-        return as_given(self._calibrated(logits).softmax(-1), logits)
+        return match_type(self._calibrated(logits).softmax(-1), logits)
 
     def decision_function(self, logits: Any) -> Any:
         """Return calibrated logits, (N, C), float64; of scores (N,) scores."""
         found = self._calibrated(logits)
-        return as_given(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
+        return match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
 
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:

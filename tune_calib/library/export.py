@@ -33,7 +33,7 @@ from tune_calib.text import format_count
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
 _JUDGED = ("select/accuracy", "select/nll", "select/ece")
-_TOLD = (
+_PROVENANCE = (
     "device", "threads", "processor", "instruction_set", "gpu", "versions", "git_revision",
     "recipe",
 )  # fmt: skip
@@ -115,7 +115,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
         "plugins": {
             own.name: own.content for own in plugins.in_use() if own.content in spec.plugins
         },
-        "circumstances": {name: row[name] for name in _TOLD if row.get(name) is not None},
+        "circumstances": {name: row[name] for name in _PROVENANCE if row.get(name) is not None},
     }
 
 

@@ -76,7 +76,7 @@ def _refuse_different(network: CalibratedNetwork, difference: float, where: str)
     # Not NaN either.
     if not difference <= CLOSE:
         raise UserError(
-            f"the ONNX file of {_told(network)} gives other numbers{where}, by up to "
+            f"the ONNX file of {_describe(network)} gives other numbers{where}, by up to "
             f"{difference:.2g}, so that it was not written; export without ONNX"
         )
 
@@ -152,7 +152,7 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
     except Exception as error:
         # What torch says of an operation that ONNX lacks is a page long.
         raise UserError(
-            f"{_told(plain.calibrated)} does what torch cannot write as ONNX "
+            f"{_describe(plain.calibrated)} does what torch cannot write as ONNX "
             f"({type(error).__name__}); export without ONNX"
         ) from error
     return sink.getvalue()
@@ -183,7 +183,7 @@ def _run_transform(content: bytes, logits: Tensor) -> Tensor:
     return torch.from_numpy(session.run(None, {name: logits.numpy()})[0])
 
 
-def _told(network: CalibratedNetwork) -> str:
+def _describe(network: CalibratedNetwork) -> str:
     spec = network.spec
     slots = (spec.head, spec.posthoc)
     return " with ".join(slot.method for slot in slots if slot) or spec.network.backbone

@@ -63,7 +63,7 @@ def resolve_files(
     if any(name.startswith("classifier.") for name in tensors):
         echo(f"{file}: only the network of this export is used, with its own head", err=True)
     if not is_dry:
-        weights.keep(file, store)
+        weights.store_weights(file, store)
     return asked
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 from tune_calib.data.base import Split
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
 from tune_calib.data.find import require_folder
-from tune_calib.data.general import TEST_PARTS, Look, record
+from tune_calib.data.general import TEST_PARTS, Scan, record
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import DATASETS
 
@@ -33,13 +33,13 @@ def locate(root: Path | None) -> tuple[Path, ...]:
     return tuple(file for part in parts for file, _ in _listed(part, classes))
 
 
-def look(root: Path | None, slot: "DataSlot") -> Look:
+def scan(root: Path | None, slot: "DataSlot") -> Scan:
     """Read names and the first images."""
     del slot
     folder, classes, test = _folders(root)
     train = _listed(folder / "train", classes)
     first = {label: file for file, label in reversed(train)}
-    return Look(
+    return Scan(
         where=folder,
         train=partial(_split, train),
         test=partial(_split, _listed(test, classes)) if test else None,
@@ -88,4 +88,4 @@ def _split(found: Found, format_: Format) -> Split:
     return split_of_files(files, labels, format_)
 
 
-DATASETS.register(record(NAME, "Folder of images", HINT, locate, look))
+DATASETS.register(record(NAME, "Folder of images", HINT, locate, scan))

@@ -31,7 +31,7 @@ CORRUPTIONS, GENERATED = "corruptions", "generated"
 FAMILIES = ("ood", "corrupt", "generated")
 
 
-def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
+def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
     """Return the names of the shift sets that some words stand for, each once.
 
     Raises:
@@ -86,7 +86,7 @@ def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
     return ShiftSet(f"generated/{kind}", f"version {VERSION}", parts)
 
 
-def opened_set(
+def open_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
     """Open a shift set by its name; no image is read before its parts are read."""

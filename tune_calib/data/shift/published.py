@@ -83,7 +83,7 @@ class Published:
 
         def parts() -> list[Part]:
             split = test()
-            places = self._places(split)
+            places = self._positions(split)
             size = len(self.labels) // len(SEVERITIES)
             return [
                 Part(str(level), split.labels, self._chunks(kind, (level - 1) * size + places))
@@ -94,7 +94,7 @@ class Published:
         files = [self.folder / LABELS, self.folder / f"{kind}.npy"]
         return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
 
-    def _places(self, test: Split) -> Tensor:
+    def _positions(self, test: Split) -> Tensor:
         """Return the positions of the test split's images within a severity."""
         size = len(self.labels) // len(SEVERITIES)
         labels = self.labels[:size]
