@@ -103,7 +103,7 @@ def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, 
     assert (tmp_path / "x.json").read_text() == "mine"
     assert "holds no sweep.json" in refusal("export", tmp_path, tmp_path / "y")
     absent = refusal("export", sweep, tmp_path / "y", "--best", "ece", "--store", tmp_path / "no")
-    assert "name the --store of the sweep" in absent
+    assert "name the --store of the run" in absent
 
 
 def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, bank, tmp_path):

@@ -134,7 +134,7 @@ def record(
         del root
         raise UserError(
             f"{name}: what its files hold must be found first; ask for it by the command line or a "
-            "sweep file, or fill `data.found` by ResolvedRequest.with_scanned_data"
+            "experiment file, or fill `data.found` by ResolvedRequest.with_scanned_data"
         )
 
     return DatasetInfo(

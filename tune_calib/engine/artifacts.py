@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from filelock import FileLock
@@ -25,9 +25,11 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
-from tune_calib.paths import AnyPath, remove_folder
+from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.spec.trial import TrialSpec
+
+_Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 
 class NetworkTraining:
@@ -143,7 +145,7 @@ class NetworkTraining:
             "history": self.history,
             "data": self.fingerprint,
             "samples": len(trainer.train),
-            # What a dry run of another sweep estimates from.
+            # A forecast of another run estimates from these.
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
             "machine": machine(),
@@ -210,9 +212,7 @@ def ensure_bank(
         device: where the network runs.
         with_train: False accepts a bank without the training split, on which nothing is trained.
     """
-    bank = _bank_that(FeatureBank, spec, key, store, splits, device, with_train)
-    assert isinstance(bank, FeatureBank)
-    return bank
+    return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
 
 
 def ensure_development_bank(
@@ -225,23 +225,23 @@ def ensure_development_bank(
 ) -> DevelopmentBank:
     """Return the bank of a search: the test split is neither loaded nor handed out."""
     splits = lambda: (development(), None)  # noqa: E731
-    return _bank_that(DevelopmentBank, spec, key, store, splits, device, with_train)
+    return _ensure(DevelopmentBank, spec, key, store, splits, device, with_train)
 
 
-def _bank_that(
-    kind: type[DevelopmentBank],
+def _ensure(
+    kind: type[_Bank],
     spec: TrialSpec,
     key: BankKey,
     store: Store,
     splits: Callable[[], tuple[Development, Split | None]],
     device: torch.device,
     with_train: bool,
-) -> DevelopmentBank:
+) -> _Bank:
     """Return a bank of a class with the splits that it needs; it may hold more than that."""
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 
-    def suffices(bank: DevelopmentBank) -> bool:
+    def suffices(bank: _Bank) -> bool:
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
     folder = store.folder("banks", key.identity)
@@ -255,7 +255,25 @@ def _bank_that(
         if bank is None or not suffices(bank):
             # What takes the place of a bank with a training split has one too: heads stand on it.
             with_train = with_train or (bank is not None and bank.views > 0)
-            _build(folder, spec, key, store, *splits(), device, with_train)
+            development, test = splits()
+            trained = load_network(spec, store, device)
+            # So that a head (gamma = val_ratio), and the network check, need the bank alone.
+            about = {
+                "accuracy": trained.about["accuracy"],
+                "regime": trained.about.get("regime", {}),
+                "key": key.model_dump(),
+            }
+            build_bank(
+                folder,
+                key,
+                trained.method,
+                trained.network,
+                spec.data.info,
+                development.to(device),
+                test.to(device) if test is not None else None,
+                about,
+                with_train,
+            )
             bank = kind(folder)
     return bank
 
@@ -263,32 +281,6 @@ def _bank_that(
 def has_network(spec: TrialSpec, store: Store) -> bool:
     """Return whether a spec's network need not be trained: it is there, or there is none."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
-
-
-def _build(
-    folder: AnyPath,
-    spec: TrialSpec,
-    key: BankKey,
-    store: Store,
-    development: Development,
-    test: Split | None,
-    device: torch.device,
-    with_train: bool,
-) -> None:
-    trained = load_network(spec, store, device)
-    # So that a head (gamma = val_ratio), and what is said of its network, need the bank alone.
-    copied = {"accuracy": trained.about["accuracy"], "regime": trained.about.get("regime", {})}
-    build_bank(
-        folder,
-        key,
-        trained.method,
-        trained.network,
-        spec.data.info,
-        development.to(device),
-        test.to(device) if test is not None else None,
-        {**copied, "key": key.model_dump()},
-        with_train,
-    )
 
 
 def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:

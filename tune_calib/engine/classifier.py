@@ -237,7 +237,7 @@ def store_classifier(
     }
     # Nor may a store out of reach cost a trial its row.
     with suppress(OSError, UserError):
-        # What is there stays, as all artifacts do: rows of an earlier sweep are of it.
+        # An existing one stays, as all artifacts do: rows of an earlier run are of it.
         with suppress(DamagedFileError):
             artifact_manifest(folder)
             return

@@ -138,7 +138,7 @@ class ExtraEvaluation:
             if not math.isclose(value, before, abs_tol=_FLIPPED / len(test.labels)):
                 raise UserError(
                     f"test {name} is {value:.6f} now and was {before:.6f} in its trial; name the "
-                    "`store` and `data_root` of the sweep"
+                    "`store` and `data_root` of the run"
                 )
         self._known.add(question)
 

@@ -50,7 +50,7 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
     networks = [spec.network for spec in specs]
     kinds = {network.portable for network in networks}
     if len(kinds) > 1:
-        raise UserError("network.portable holds for all trials of a sweep; set it for all or none")
+        raise UserError("network.portable holds for all trials of a run; set it for all or none")
     is_strict = any(network.deterministic for network in networks)
     return {**(PORTABLE if kinds == {True} else {}), **(_STRICT_CUBLAS if is_strict else {})}
 

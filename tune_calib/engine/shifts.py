@@ -83,29 +83,18 @@ def ensure_shifted(
     with store.lock("shift", identity.identity):
         found = read_or_remove(folder, ShiftedFeatures)
         if found is None:
-            _build(folder, spec, identity, shift, network(), device)
+            trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
+
+            def fill(path: Path) -> None:
+                for part in parts:
+                    images = part.chunks(evaluation_batch(info), device)
+                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                    write_split(path / _file(part.name), outputs, part.labels)
+
+            names = [part.name for part in parts]
+            write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
             found = ShiftedFeatures(folder)
     return found
-
-
-def _build(
-    folder: AnyPath,
-    spec: TrialSpec,
-    key: ShiftKey,
-    shift: ShiftSet,
-    trained: TrainedNetwork,
-    device: torch.device,
-) -> None:
-    info, parts = spec.data.info.of_test(), shift.parts()
-
-    def fill(path: Path) -> None:
-        for part in parts:
-            images = part.chunks(evaluation_batch(info), device)
-            outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-            write_split(path / _file(part.name), outputs, part.labels)
-
-    names = [part.name for part in parts]
-    write_folder(folder, fill, {"key": key.model_dump(), "parts": names})
 
 
 def _file(part: str) -> str:

@@ -85,7 +85,7 @@ def export(
         trained = None if is_imported else network_behind(spec, artifacts, development, device)
         classifier = _of_trial(row, spec, artifacts, development, device)
     except DamagedFileError as error:
-        raise UserError(f"{error}; name the `store` of the sweep") from None
+        raise UserError(f"{error}; name the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
         # First, since it may be refused.
@@ -149,7 +149,7 @@ def _done(out: AnyPath) -> list[Row]:
     """Return the rows of finished trials, of which there must be one, by rung and seeds."""
     if rows := _done_of(out):
         return rows
-    raise UserError(f"{out} holds no finished trial; name the folder of one sweep or one search")
+    raise UserError(f"{out} holds no finished trial; name the folder of one run or one search")
 
 
 def _done_of(out: AnyPath) -> list[Row]:
@@ -235,13 +235,13 @@ def _of_trial(
         bank = ensure_development_bank(spec, key, store, development, device, is_head)
         found = judged(classifier, bank)
     if not _is_of(found, row):
-        # Kept by a sweep of another machine, which shares the store.
+        # Stored by a run of another machine, which shares the store.
         classifier = train_again(spec, store, development, device)
         found = classifier.select
     if not _is_of(found, row):
         raise UserError(
             f"{row['rung_label']}: on select its NLL is {found['select/nll']:.6f} now and was "
-            f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the sweep, "
+            f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the run, "
             "on the machine that ran it"
         )
     return classifier
