@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
-from tune_calib.data.base import Source
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 
@@ -53,16 +50,3 @@ def fields_of(file: Path, count: int, separator: str | None = " ") -> list[list[
             f"{file}: line {wrong or 1} does not have {count} fields; unpack it again"
         )
     return found
-
-
-def require_classes(source: Source, files: Sequence[Path], classes: int) -> Source:
-    """Return a data set, which must have images of every class in both parts."""
-    for part, split in (("training", source.train), ("test", source.test)):
-        counts = torch.bincount(split.labels, minlength=classes)
-        if int(counts.min()) == 0:
-            absent = int((counts == 0).nonzero()[0])
-            raise DamagedFileError(
-                f"{files[0].parent} has no {part} image of class {absent} (of {classes}); is it "
-                "whole?"
-            )
-    return source

@@ -84,10 +84,7 @@ def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
 def find_parts(
     name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
 ) -> tuple[tuple[Path, ...], ...]:
-    """Find the files of the training and test part of a data set, named as ``parts``.
-
-    Returns:
-        The files of both, or nothing if there are none.
+    """Find the files of the training and test part of a data set, or nothing.
 
     Raises:
         DataNotFoundError: they are there in part only.
@@ -126,16 +123,9 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
 def lazy_images(
     files: Sequence[Path], format_: Format, classes: int | None, columns: Columns | None = None
 ) -> Split:
-    """Return the images of some files, in order, of which none is decoded yet.
+    """Return the images (N, C, H, W) of some files, of which none is decoded yet.
 
-    Args:
-        files: Parquet files, in order.
-        format_: what the images become.
-        classes: labels must be in [0, classes); None checks nothing.
-        columns: which columns are read.
-
-    Returns:
-        Images (N, channels, size, size); ``indices`` are the row numbers.
+    ``indices`` are the row numbers; labels must be in [0, classes), unless that is None.
 
     Raises:
         DamagedFileError: a file is truncated or foreign, or a label is out of range.

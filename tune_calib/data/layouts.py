@@ -5,12 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
-from tune_calib.data.find import require_classes, require_folder
+from tune_calib.data.find import require_folder
 from tune_calib.data.huggingface import find_parts, lazy_images
-from tune_calib.errors import DataNotFoundError
+from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
@@ -75,17 +77,21 @@ class Layouts:
             DataNotFoundError: the root does not hold it.
             DamagedFileError: a file is damaged or foreign, or a class is missing.
         """
-        return self._load(root, self.format)
-
-    def load_at(self, root: Path | None, stored: int) -> Source:
-        """Read the data set with images of another height and width."""
-        return self._load(root, replace(self.format, size=stored))
-
-    def _load(self, root: Path | None, format_: Format) -> Source:
         files = self.locate(root)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
-            source = Source(*(lazy_images(part, format_, self.classes) for part in parts))
+            source = Source(*(lazy_images(part, self.format, self.classes) for part in parts))
         else:
-            source = self.read(files, format_)
-        return require_classes(source, files, self.classes)
+            source = self.read(files, self.format)
+        for name, split in (("training", source.train), ("test", source.test)):
+            counts = torch.bincount(split.labels, minlength=self.classes)
+            if int(counts.min()) == 0:
+                raise DamagedFileError(
+                    f"{files[0].parent} has no {name} image of class {int(counts.argmin())} (of "
+                    f"{self.classes}); is it whole?"
+                )
+        return source
+
+    def load_at(self, root: Path | None, stored: int) -> Source:
+        """Read the data set with images of another height and width."""
+        return replace(self, format=replace(self.format, size=stored)).load(root)

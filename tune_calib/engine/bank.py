@@ -137,18 +137,10 @@ def build_bank(
     about: dict[str, Any],
     with_train: bool = True,
 ) -> None:
-    """Compute the features once and write them.
+    """Compute the features of a trained network once and write them, with entries of a manifest.
 
-    Args:
-        folder: where the bank will lie.
-        key: what it is made of.
-        method: the method that trained the network.
-        network: the trained network, on the device of the splits.
-        info: the data set.
-        development: train, select, calib.
-        test: the test split, stored for the evaluation at the end of a trial; none in a search.
-        about: further entries of the manifest.
-        with_train: heads will be trained on it; else it holds only what a trial reads at its end.
+    The test split, which a search does not have, is stored for the end of a trial. Without
+    ``with_train`` the bank holds only what a trial reads there.
     """
     views = max(1, key.views) if with_train else 0
     told = {**about, "train_views": views, "has_test": test is not None}

@@ -99,17 +99,10 @@ def batches_of(
     chance: torch.Generator,
     spare: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield positions and augmented raw images of each batch of an epoch.
+    """Yield positions and augmented raw images of each batch, as ``draw_views`` draws them.
 
-    All crops and flips of the epoch are drawn at once, so that a GPU gets them once.
-
-    Args:
-        images: of the training split.
-        order: positions of each batch, on the device of the images.
-        padding: as ``draw_views``; 0 with ``spare`` 0 and ``flip`` false augments nothing.
-        flip: as ``draw_views``.
-        chance: of the epoch.
-        spare: as ``draw_views``.
+    All crops and flips of the epoch are drawn at once, so that a GPU gets them once. ``order`` has
+    the positions of each batch, on the device of the images.
     """
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)

@@ -70,7 +70,7 @@ class CalibratedNetwork(nn.Module):
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
-        """Return calibrated logits (N, C), float64, that the trial was judged by.
+        """Return the calibrated logits (N, C), float64, that the trial was judged by.
 
         Args:
             images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
