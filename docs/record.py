@@ -1,7 +1,7 @@
 """Record a command in a terminal of 100 columns: ``python -m docs.record FILE COMMAND...``.
 
-tmux is the terminal: what its window shows is kept whenever more than clock, spinner and numbers
-have changed, and every ``EVERY_S`` seconds. A header of each frame says when it was seen.
+The command runs in tmux. A frame is kept whenever its window changes in more than clock, spinner
+and numbers, and every ``EVERY_S`` seconds. The header of a frame is its time.
 """
 
 import re
@@ -31,8 +31,8 @@ def _window() -> str:
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
-def recorded(words: Sequence[str]) -> list[str]:
-    """Frames of a command from start to end, each under a line with its second."""
+def record(words: Sequence[str]) -> list[str]:
+    """Run a command and return its frames, each below a line with its second."""
     shell = f"env PS1={shlex.quote(_PROMPT)} bash --norc --noprofile"
     size = ["-x", str(COLUMNS), "-y", str(LINES)]
     _tmux("new-session", "-d", "-s", _SESSION, *size, shell)
@@ -57,7 +57,7 @@ def recorded(words: Sequence[str]) -> list[str]:
 
 def main(path: str, *words: str) -> None:
     """Write the recording of a command to a file."""
-    Path(path).write_text("\n\n".join(recorded(words)) + "\n")
+    Path(path).write_text("\n\n".join(record(words)) + "\n")
 
 
 if __name__ == "__main__":

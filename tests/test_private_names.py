@@ -26,10 +26,11 @@ NAMES = {
     "torch._foreach_mul_",
     "torch._foreach_sqrt_",
     "torch._standard_gamma",
-    "torch.utils._python_dispatch.TorchDispatchMode",
-    "torch.utils._pytree.tree_leaves",
 }
 """Where one is used a comment says why no public name does it; ``pyproject.toml`` has bounds."""
+
+OVERRIDDEN = {"ray.tune.Trainable._setup_logdir"}
+"""Private methods that a class of the program replaces."""
 
 
 def is_private(name: str) -> bool:
@@ -75,10 +76,10 @@ def used() -> set[str]:
 
 
 def test_every_private_name_is_listed():
-    assert used() <= NAMES, "take a public one, or list it and say in a comment why there is none"
+    assert used() == NAMES, "take a public one, or list it and say in a comment why there is none"
 
 
-@each("name", sorted(NAMES))
+@each("name", sorted(NAMES | OVERRIDDEN))
 def test_it_is_still_there(name):
     try:
         pkgutil.resolve_name(name)

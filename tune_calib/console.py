@@ -1,4 +1,4 @@
-"""Text for a screen: paragraphs as wide as it is, of whole words.
+"""Lay out text for a screen: paragraphs of whole words, as wide as it is.
 
 Whatever the program prints goes through ``echo``, which shows the control characters of foreign
 text instead of sending them to the terminal.
@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Protocol
 
 import typer
@@ -39,24 +40,19 @@ def printable(text: str) -> str:
 
 
 def echo(text: object = "", err: bool = False) -> None:
-    """Print a text without control characters, and a line end.
-
-    Args:
-        text: what is printed.
-        err: print it on stderr.
-    """
+    """Print a text without control characters, and a line end; ``err`` prints on stderr."""
     typer.echo(printable(str(text)), err=err)  # noqa: TID251
 
 
 @dataclass(frozen=True)
 class Screen:
-    """Where text is shown.
+    """The medium of a text, and the columns of its main table.
 
     Attributes:
-        width: in characters; None: as wide as it takes.
-        columns: names of those columns of the main table that are shown; none: those that fit.
-        more: what shows all columns.
-        some: what shows some of the main table, said behind it.
+        width: in characters; None is unlimited.
+        columns: names of the columns that are shown; without any, those that fit.
+        more: how to see all columns.
+        some: how to see some of them.
     """
 
     width: int | None = None
@@ -65,7 +61,7 @@ class Screen:
     some: str = ""
 
     def without_choice(self) -> "Screen":
-        """The screen of a table that is not the main one."""
+        """Return the screen of a table that is not the main one."""
         return replace(self, columns=(), some="")
 
 
@@ -74,17 +70,14 @@ _screen: ContextVar[Screen] = ContextVar("screen", default=WIDE)
 
 
 def terminal() -> Screen:
-    """The terminal that output goes to, as wide as it is; ``WIDE`` in a pipe.
-
-    ``COLUMNS`` of the environment says otherwise, also of a pipe.
-    """
+    """Return the terminal of the output, or ``WIDE`` for a pipe; ``COLUMNS`` overrides both."""
     is_limited = os.environ.get("COLUMNS") or (sys.stdout is not None and sys.stdout.isatty())
     return Screen(shutil.get_terminal_size().columns) if is_limited else WIDE
 
 
 @contextmanager
 def shown_on(screen: Screen) -> Iterator[None]:
-    """Text that is made in the block is for this screen."""
+    """Lay out the text of the block for a screen."""
     token = _screen.set(screen)
     try:
         yield
@@ -99,7 +92,7 @@ class Prose:
     sentences: str
 
     def on(self, screen: Screen) -> str:
-        """The sentences as a screen has room for them."""
+        """Lay out the sentences."""
         return "\n".join(wrap(self.sentences, screen.width)) if screen.width else self.sentences
 
 
@@ -107,24 +100,20 @@ class Shown(Protocol):
     """A part of a text that depends on where it is shown, such as a table."""
 
     def on(self, screen: Screen) -> str:
-        """The part as a screen has room for it."""
+        """Lay out the part."""
 
 
 Part = Shown | str
-"""A part that is a plain text stands as it is, however long."""
+"""A plain text is printed unchanged, however long it is."""
 
 
 class Text(str):
-    """What is printed: as wide as it takes, until it is laid out for a screen.
-
-    Attributes:
-        parts: of which it is made.
-    """
+    """Printed text of unlimited width, and the parts to lay it out for a screen."""
 
     parts: tuple[Part, ...]
 
     def __new__(cls, parts: Iterable[Part]) -> "Text":
-        """The text of some parts."""
+        """Join the parts without a limit of the width."""
         kept = tuple(parts)
         text = super().__new__(cls, _joined(kept, WIDE))
         text.parts = kept
@@ -132,11 +121,7 @@ class Text(str):
 
 
 def shown(text: str) -> str:
-    """A text as the command's screen has room for it.
-
-    Raises:
-        UserError: a column that was asked for is not there.
-    """
+    """Lay out a text for the current screen; refuse a requested column that it does not have."""
     return _joined(text.parts, _screen.get()) if isinstance(text, Text) else text
 
 
@@ -145,24 +130,19 @@ def _joined(parts: Iterable[Part], screen: Screen) -> str:
 
 
 def entries(record: Mapping[str, str], margin: str = "") -> str:
-    """Keys and values, a line each, or several where a value is long.
-
-    Args:
-        record: the values by their keys.
-        margin: before each line.
-    """
+    """Format keys and values behind a margin, a line each, or several where a value is long."""
     indent = max(map(len, record), default=0) + _GAP
     width = _screen.get().width
     lines = []
     for key, value in record.items():
-        told = wrap(value, max(width - len(margin) - indent, _LEAST)) if width else [value]
-        lines += [f"{margin}{name:{indent}}{line}"
-                  for name, line in zip([key, *[""] * len(told)], told, strict=False)]  # fmt: skip
+        parts = wrap(value, max(width - len(margin) - indent, _LEAST)) if width else [value]
+        keys = zip_longest([key], parts, fillvalue="")
+        lines += [f"{margin}{name:{indent}}{part}" for name, part in keys]
     return "\n".join(line.rstrip() for line in lines)
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """A text in lines of whole words, which leave room for an indent from the second on."""
+    """Break a text into lines of whole words, which leave room for an indent from the second on."""
     lines = textwrap.wrap(
         text.replace(" ↓", f"{_GLUE}↓").replace(" ↑", f"{_GLUE}↑"),
         width,

@@ -1,7 +1,6 @@
-"""What makes numbers come out again: child seeds, and the environment of portable arithmetic.
+"""Child seeds, and the environment under which x86 processors with AVX2 compute equal numbers.
 
-One seed of the design drives every source of chance. Under the environment, x86 processors with
-AVX2 compute the same numbers.
+One seed of the design drives every source of chance.
 """
 
 import hashlib
@@ -35,5 +34,5 @@ def child_seed(seed: int, purpose: str, index: int = 0) -> int:
 
 
 def is_portable_process() -> bool:
-    """Whether this process has the environment."""
+    """Return whether this process has the environment."""
     return all(os.environ.get(name) == value for name, value in PORTABLE.items())

@@ -1,7 +1,4 @@
-"""Progress events: any code may report one, and the last listener of the process receives it.
-
-An event costs nothing where nobody listens.
-"""
+"""Progress events: any code may report one; they cost nothing where nobody listens."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +8,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """What a process does at the moment.
+    """The current activity of a process.
 
     Attributes:
         doing: in a few words, e.g. ``"reading CIFAR-10"``.
@@ -40,15 +37,7 @@ def report_progress(
     metrics: Mapping[str, float] = MappingProxyType({}),
     at_once: bool = False,
 ) -> None:
-    """Report what this process does from now on.
-
-    Args:
-        doing: in a few words, in the form "reading CIFAR-10".
-        at: steps that are done.
-        of: all steps; 0 if unknown.
-        metrics: latest values by their names in reports; they are read later and must not change.
-        at_once: print it at once where output is a pipe; for the few things that take long.
-    """
+    """Send a ``ProgressEvent`` to the last listener, which reads the metrics later."""
     if _listeners:
         _listeners[-1](ProgressEvent(doing, at, of, metrics, at_once))
 

@@ -37,7 +37,7 @@ def every_command() -> str:
         shown = [each for each in command.params if not getattr(each, "hidden", False)]
         rows = [(_name(each), _default(each), each.help or "") for each in shown]
         if rows:
-            parts.append(table(("", "default", "meaning"), rows))
+            parts.append(table(("Option", "Default", "Meaning"), rows))
     return "\n\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The data sets, and the options that `data.*` gives them."""
+"""Generate the tables of data sets and of their options."""
 
 from docs.generate.page import table
 from tune_calib.data.rules import GENERAL
@@ -7,7 +7,7 @@ from tune_calib.spec.describe import code
 
 
 def every_dataset() -> str:
-    """A row for each data set."""
+    """Return a table of the data sets."""
     rows = [
         (
             code(name),
@@ -19,18 +19,18 @@ def every_dataset() -> str:
         )
         for name in DATASETS
     ]
-    head = ("`--dataset`", "data set", "classes", "pixels", "rules of its own", "source")
+    head = ("`--dataset`", "data set", "classes", "pixels", "own split rules", "source")
     return table(head, rows)
 
 
 def every_rule() -> str:
-    """A row for each rule of `data.split` that all data sets have."""
+    """Return a table of the split rules that all data sets have."""
     rows = [(code(name), _first_sentences(rule.__doc__)) for name, rule in GENERAL.items()]
-    return table(("`data.split`", "what it does"), rows)
+    return table(("`data.split`", "Split"), rows)
 
 
 def every_norm() -> str:
-    """A row for each name of `data.norm`."""
+    """Return a table of the names of `data.norm`."""
     rows = [(code(name), mean, std) for name, (mean, std) in NORMS.items()]
     return table(("`data.norm`", "mean", "standard deviation"), rows)
 

@@ -1,4 +1,4 @@
-"""The keys of a sweep file."""
+"""Generate the reference of the keys of experiment files."""
 
 from pydantic import BaseModel
 
@@ -14,17 +14,17 @@ from tune_calib.spec.experiment import (
 )
 
 _PARTS: dict[str, type[BaseModel]] = {
-    "At the top": ExperimentFile,
-    "In an entry": Entry,
-    "In `search`": SearchOptions,
-    "Of a method in `methods`": Method,
-    "In `seeds`": SeedCounts,
-    "In `resources`": TrialResources,
+    "Top level": ExperimentFile,
+    "Entries": Entry,
+    "`search`": SearchOptions,
+    "Items of `methods`": Method,
+    "`seeds`": SeedCounts,
+    "`resources`": TrialResources,
 }
 
 
 def every_key() -> str:
-    """A table a part of the file."""
+    """Return a table for each part of the file."""
     parts = []
     for title, model in _PARTS.items():
         rows = []

@@ -1,4 +1,4 @@
-"""Every figure of a report: what it shows and how to read it, from its record."""
+"""Generate the tables of figures from their records."""
 
 from typing import Any
 
@@ -9,12 +9,12 @@ from tune_calib.spec.describe import code
 
 
 def every_figure() -> str:
-    """A table of the figures of each kind of report, in the order of the page."""
+    """Return a table of the figures of each kind of report, in the order of its page."""
     return "\n\n".join(
         [
-            "### Of a ladder or comparison",
+            "### Ladders and comparisons",
             _figures(LADDER_FIGURES),
-            "### Of a search",
+            "### Searches",
             _figures(SEARCH_FIGURES),
         ]
     )
@@ -23,4 +23,4 @@ def every_figure() -> str:
 def _figures(registry: Registry[Any]) -> str:
     records = sorted((registry[name] for name in registry), key=lambda record: record.position)
     rows = [(code(figure.name), figure.title, figure.reading) for figure in records]
-    return table(("file", "what it shows", "how to read it"), rows)
+    return table(("File", "Contents", "How to read it"), rows)

@@ -1,4 +1,4 @@
-"""Files of the checkout that are pages too."""
+"""Generate pages of the built site from files outside ``docs/pages``."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _FILES = {
 
 
 def pages() -> Iterator[Page]:
-    """The files, with their links to pages as links between pages."""
+    """Yield a page for each file, with its links rewritten for the site."""
     for path, (title, source) in _FILES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         yield Page(path, title, re.sub(r"\]\((?:\.\./)?docs/pages/", "](", text))

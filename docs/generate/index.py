@@ -1,4 +1,4 @@
-"""What can be said of records whose modules take seconds to import.
+"""Generate the index of records whose modules take seconds to import.
 
 ``python -m docs.generate.index`` writes ``tune_calib/index.json``; ``tests/test_registry.py``
 holds it true.

@@ -1,4 +1,4 @@
-"""A page of every method, from its record and its settings."""
+"""Generate a page for each method from its record and its settings."""
 
 import re
 from collections.abc import Iterator
@@ -13,29 +13,29 @@ KINDS = {"network": "Network methods", "head": "Head methods", "posthoc": "Post-
 
 
 def overview() -> str:
-    """A table of all methods, by kind."""
+    """Return tables of all methods by kind."""
     parts = []
     for kind, title in KINDS.items():
-        told = ("keeps accuracy",) if kind == "posthoc" else ()
+        told = ("Keeps accuracy",) if kind == "posthoc" else ()
         rows = [
             (f"[`{m.name}`]({m.name}.md)", m.title, f"[{m.paper} {m.year}]({m.url})")
             + (("yes" if m.keeps_accuracy else "no",) if told else ())
             for m in (METHODS[name] for name in METHODS)
             if m.kind == kind
         ]
-        parts += [f"## {title}", table(("method", "what it is", "paper", *told), rows)]
+        parts += [f"## {title}", table(("Method", "Description", "Paper", *told), rows)]
     return "\n\n".join(parts)
 
 
 def pages() -> Iterator[Page]:
-    """A page a method."""
+    """Yield a page for each method."""
     for name in METHODS:
         yield Page(f"methods/{name}.md", name, _text(METHODS[name]), "Methods")
 
 
 def _text(method: MethodInfo) -> str:
-    """The description, its formula drawn, and what it names as links."""
-    notation = "Letters are explained on the [page of all methods](index.md#notation)."
+    """Return the description with its formula as a block and its references as links."""
+    notation = "See [Notation](index.md#notation)."
     formula = f"{fenced(method.formula)}\n\n{notation}"
     text = re.sub(r"```latex\n.*?```", lambda _: formula, describe_method(method), flags=re.S)
     text = re.sub(r"^`(\w+)`(?= \()", r"[`\1`](../recipes.md#\1)", text, flags=re.M)

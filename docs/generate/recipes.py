@@ -1,4 +1,4 @@
-"""Every recipe, from its record."""
+"""Generate the tables of recipes from their records."""
 
 from collections.abc import Iterator, Mapping
 
@@ -14,7 +14,7 @@ Columns = Mapping[str, Mapping[str, Mapping[str, object]]]
 
 
 def every_recipe() -> str:
-    """The quick setting of each data set, and each published recipe."""
+    """Return the quick recipes of the data sets, and the published recipes."""
     parts = [f"## `{QUICK}`", *_quick()]
     for name in RECIPES:
         if name != QUICK:
@@ -25,9 +25,9 @@ def every_recipe() -> str:
 def _quick() -> Iterator[str]:
     found = {name: quick for name in DATASETS if (quick := DATASETS[name].quick) is not None}
     yield table(
-        ("data set", "what it is", "made for"),
+        ("Data set", "Description", "Backbones"),
         [
-            (code(name), quick.title, ", ".join(map(code, quick.backbones)) or "every backbone")
+            (code(name), quick.title, ", ".join(map(code, quick.backbones)) or "all")
             for name, quick in found.items()
         ],
     )
@@ -38,8 +38,8 @@ def _published(recipe: Recipe) -> Iterator[str]:
     source = f"[{recipe.source}]({recipe.url})" if recipe.url else recipe.source
     fits = ", ".join(map(code, recipe.datasets))
     backbones = ", ".join(map(code, recipe.backbones))
-    yield f"{recipe.title[:1].upper()}{recipe.title[1:]} ({source}). For {fits}" + (
-        f"; made for {backbones}." if backbones else "."
+    yield f"{recipe.title[:1].upper()}{recipe.title[1:]} ({source}). Data sets: {fits}" + (
+        f"; backbones: {backbones}." if backbones else "."
     )
     if recipe.note:
         yield recipe.note
@@ -55,7 +55,7 @@ def _published(recipe: Recipe) -> Iterator[str]:
     methods = [name for name in METHODS if METHODS[name].recipe == recipe.name]
     if methods:
         links = ", ".join(f"[`{name}`](methods/{name}.md)" for name in methods)
-        yield f"`--own-recipes` takes its optimiser for {links}."
+        yield f"With `--own-recipes`, these methods use its optimiser: {links}."
 
 
 def _place(place: str) -> str:
@@ -64,14 +64,14 @@ def _place(place: str) -> str:
 
 
 def _settings(columns: Columns) -> str:
-    """A row a setting, a column a place."""
+    """Return a table with a row per setting and a column per data set or backbone."""
     rows = [
         (code(f"{slot}.{key}"), *(_value(settings, slot, key) for settings in columns.values()))
         for slot, model in SLOTS.items()
         for key in model.model_fields
         if any(key in settings.get(slot, {}) for settings in columns.values())
     ]
-    return table(("setting", *columns), rows)
+    return table(("Setting", *columns), rows)
 
 
 def _value(settings: Mapping[str, Mapping[str, object]], slot: str, key: str) -> str:

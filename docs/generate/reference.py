@@ -1,4 +1,4 @@
-"""The API reference: a page a package, from the docstrings."""
+"""Generate the API reference from the docstrings, a page per package."""
 
 import pkgutil
 from collections.abc import Iterator
@@ -7,15 +7,16 @@ from importlib import import_module
 from docs.generate.page import Page
 
 _ROOTS = ("tune_calib", "search_spaces", "ablations", "analysis")
-# The methods have pages of their own; what a method offers to the engine is told here.
+# The methods have pages of their own; only their interface to the engine is listed here.
 _HIDDEN = {"tune_calib.methods": ("_base",), "tune_calib.cli": ()}
 
 
 def pages() -> Iterator[Page]:
-    """The list of packages, and a page of each."""
+    """Yield the list of packages and a page for each."""
     packages = [package for root in _ROOTS for package in _packages(root)]
     lines = [f"- [`{name}`]({name}.md)" for name in packages]
-    text = "# API\n\nFrom the docstrings; a page a package.\n\n" + "\n".join(lines) + "\n"
+    about = "This reference is generated from the docstrings. Each package has a page."
+    text = "\n\n".join(["# API", about, "\n".join(lines)]) + "\n"
     yield Page("reference/index.md", "API", text)
     for name in packages:
         yield Page(f"reference/{name}.md", name, _text(name), "Reference")
@@ -37,7 +38,7 @@ def _text(package: str) -> str:
     shown = _HIDDEN.get(package, tuple(name for name in names if not name.startswith("_")))
     parts = [f"# `{package}`", *(f"::: {package}.{name}" for name in shown)]
     if package == "tune_calib.cli":
-        parts.append("The commands stand on [a page of their own](../commands.md).")
+        parts.append("The commands are described [here](../commands.md).")
     if package == "tune_calib.methods":
-        parts.insert(1, "Each method has [a page of its own](../methods/index.md).")
+        parts.insert(1, "The methods are described [here](../methods/index.md).")
     return "\n\n".join(parts) + "\n"

@@ -1,4 +1,4 @@
-"""The settings of the slots of a trial spec."""
+"""Generate the tables of the settings of a trial spec."""
 
 from docs.generate.methods import linked
 from docs.generate.page import table
@@ -7,7 +7,7 @@ from tune_calib.spec.trial import SLOTS
 
 
 def of_slots() -> str:
-    """A table a slot."""
+    """Return a table for each slot."""
     parts = []
     for slot, model in SLOTS.items():
         if slot == "posthoc":
@@ -21,6 +21,6 @@ def of_slots() -> str:
             )
             for name, field in fields.list_settings(model).items()
         ]
-        head = ("setting", "default", "may be", "meaning")
+        head = ("Setting", "Default", "Values", "Meaning")
         parts += [f"## {slot.capitalize()}", table(head, rows)]
     return "\n\n".join(parts)

@@ -1,4 +1,4 @@
-"""Stubs of what Python is offered, for editors and type checkers.
+"""Generate type stubs of the public Python functions, for editors and type checkers.
 
 ``python -m docs.generate.stubs`` writes ``tune_calib/__init__.pyi``; ``tests/api/test_calls.py``
 holds it true.

@@ -1,4 +1,4 @@
-"""Columns of the result tables, keys of the JSON files, metrics and flags."""
+"""Generate the tables of result columns, JSON keys, metrics and flags."""
 
 import json
 import re
@@ -31,16 +31,16 @@ _WORDS = {
 
 
 def every_column() -> str:
-    """A table of columns for each result table."""
+    """Return a table of columns for each result table."""
     parts = []
     for name, columns in COLUMNS.items():
         rows = [(code(key), code(column.type), column.meaning) for key, column in columns.items()]
-        parts += [f"### `{name}`", table(("column", "type", "what it holds"), rows)]
+        parts += [f"### `{name}`", table(("Column", "Type", "Meaning"), rows)]
     return "\n\n".join(parts)
 
 
 def manifests() -> str:
-    """A table of keys for each JSON file, and for each record within one."""
+    """Return a table of keys for each JSON file and for each record in it."""
     parts, pending, told = [], list(FILES), set[type[BaseModel]]()
     while pending:
         model = pending.pop(0)
@@ -56,7 +56,7 @@ def manifests() -> str:
             if not field.exclude:
                 rows.append((code(key), _kind(field.annotation), meanings.get(key, "")))
                 pending[:0] = [inner for inner in _records(field.annotation) if inner not in told]
-        parts.append(table(("key", "value", "what it says"), rows))
+        parts.append(table(("Key", "Value", "Meaning"), rows))
     return "\n\n".join(parts)
 
 
@@ -67,7 +67,7 @@ def _summary(model: type[BaseModel]) -> str:
 
 
 def _attributes(model: type[BaseModel]) -> dict[str, str]:
-    """What a docstring says of the fields."""
+    """Return the descriptions of the fields from a docstring."""
     section = (model.__doc__ or "").partition("Attributes:\n")[2]
     lines = re.sub(r"\n {12,}", " ", section).splitlines()
     named = (line.strip().partition(": ") for line in lines)
@@ -81,7 +81,7 @@ def _records(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _kind(annotation: Any) -> str:
-    """A type in words."""
+    """Describe a type in words."""
     origin, parts = get_origin(annotation), get_args(annotation)
     if annotation in _WORDS:
         return _WORDS[annotation]
@@ -102,17 +102,17 @@ def _noun(model: type[BaseModel]) -> str:
 
 
 def metrics() -> str:
-    """Every metric that a trial has."""
+    """Return a table of the metrics."""
     better = {"min": "smaller", "max": "larger", None: "none"}
     rows = [
         (f'<span id="{m.name}">`{m.name}`</span>', m.title, better[m.direction], m.unit,
          f"{m.lower:g} to {m.upper:g}", "yes" if m.is_searchable else "no")
         for m in (METRICS[name] for name in METRICS)
     ]  # fmt: skip
-    return table(("name", "title", "better", "unit", "values", "searchable"), rows)
+    return table(("Name", "Title", "Better", "Unit", "Values", "Searchable"), rows)
 
 
 def flags() -> str:
-    """Every warning that stands beside numbers."""
+    """Return a table of the warnings in tables."""
     rows = [(flag.sign, code(flag.name), flag.meaning) for flag in FLAGS.values()]
-    return table(("sign", "in the column `flags`", "what it says"), rows)
+    return table(("Sign", "Flag", "Meaning"), rows)

@@ -111,7 +111,7 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
         with pytest.raises(type(defect)):
             main(["explain", "mac_cal"])
         # A folder may come from anybody: then the line names the line of the program.
-        monkeypatch.setattr(analysis.ladder.status, "sweep_of", broken)
+        monkeypatch.setattr(analysis.ladder.status, "read_sweep_manifest", broken)
         assert "or this is a defect to report" in refusal("status", out)
 
 

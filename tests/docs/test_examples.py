@@ -1,4 +1,4 @@
-"""The files of the page on adding things do what the page says, each as it is printed."""
+"""Test that the example files of the documentation do what their page says."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""What the documentation shows is what the program does."""
+"""Test that the documentation agrees with the program."""
 
 import re
 import shlex
@@ -41,7 +41,7 @@ def blocks(text: str, language: str = "") -> list[str]:
 
 
 def commands() -> list[tuple[str, str]]:
-    """Every ``tune-calib`` line in a block without a language."""
+    """Return each ``tune-calib`` line in a block without a language."""
     found = []
     for name, text in PAGES.items():
         for block in blocks(text):
@@ -92,7 +92,7 @@ def test_sources_point_to_sections_that_exist_and_to_no_notes_of_ours(path):
 
 
 def anchors(name: str) -> set[str]:
-    """Anchors of a written page: of its headings, as mkdocs makes them."""
+    """Return the anchors of the headings of a page, as mkdocs makes them."""
     headings = re.findall(r"^#+ (.+)$", page(name.removesuffix(".md")), re.M)
     return {re.sub(r"[^\w]+", "-", heading.lower()).strip("-") for heading in headings}
 

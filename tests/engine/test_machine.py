@@ -23,9 +23,8 @@ from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.resumed import tell_other_machine
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
@@ -35,7 +34,7 @@ NEW = ("processor", "instruction_set", "gpu")
 def network_row(store: Store, out) -> dict:
     spec = small_spec().model_dump(mode="json")
     run = Provenance(out=str(out), store=str(store.root), git_revision=None).plain()
-    drive(NetworkTrainable({**spec, "run": run}))
+    drive(trainable("ce")({**spec, "run": run}))
     return read_table(out, "trials").to_pylist()[0]
 
 
@@ -125,12 +124,12 @@ def test_portable_trials_are_not_mixed_with_others():
         environment_of([plain, portable])
 
 
-@each("kind", [NetworkTrainable, HeadTrainable])
-def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(kind, trained, tmp_path):
-    head = {"head": {"method": "retrain", "epochs": 1}} if kind is HeadTrainable else {}
+@each("method", ["ce", "retrain"])
+def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(method, trained, tmp_path):
+    head = {"head": {"epochs": 1}} if method == "retrain" else {}
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     with pytest.raises(UserError, match="ATEN_CPU_CAPABILITY=avx2"):
-        kind({**PORTABLE_SPEC, **head, "run": run})
+        trainable(method)({**PORTABLE_SPEC, **head, "run": run})
     require_environment(small_spec())
 
 

@@ -14,8 +14,7 @@ from tune_calib.engine.store import Store
 from tune_calib.metrics.summary import evaluate, regime
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import BASE, REGIME
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.trainables import trainable
 
 HEAD = {"method": "retrain", "epochs": 1}
 SLOTS = {
@@ -32,7 +31,7 @@ SLOTS = {
 
 def row_of(store, out, slots, **run) -> dict:
     config = {**small_spec().model_dump(mode="json"), **slots, "run": {**run_of(out, store), **run}}
-    drive((HeadTrainable if "head" in slots else NetworkTrainable)(config))
+    drive(trainable(slots["head"]["method"] if "head" in slots else "ce")(config))
     (row,) = rows(out)
     return row
 

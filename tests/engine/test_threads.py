@@ -15,10 +15,9 @@ from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.execution import resources_of
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import HEAD_THREADS, make_plan
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.trainables import trainable
 
 
 @each("seeds", [1, 2, 5])
@@ -54,7 +53,7 @@ def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, he
     ).plain()
     torch.set_num_threads(3)
     try:
-        actor = (HeadTrainable if head else NetworkTrainable)(
+        actor = trainable("retrain" if head else "ce")(
             {"data": {"train_fraction": 0.1}, "network": network, **slots, "run": run}
         )
         while not actor.step().get("done"):

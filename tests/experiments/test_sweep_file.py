@@ -357,11 +357,12 @@ def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     samples = blocks(page("experiment-files"), "yaml")
     sample = next(text for text in samples if text.startswith("# yaml-language-server: $schema="))
-    (tmp_path / "sweep.yaml").write_text(sample)
-    result = CliRunner().invoke(app, ["run", "sweep.yaml", "--dry-run"])
+    (tmp_path / "experiments.yaml").write_text(sample)
+    result = CliRunner().invoke(app, ["run", "experiments.yaml", "--dry-run"])
     assert result.exception is None
-    assert {path.name for path in tmp_path.iterdir()} == {"sweep.yaml"}
-    section = page("experiment-files").split("<!-- tune-calib run sweep.yaml --dry-run -->")[1]
+    assert {path.name for path in tmp_path.iterdir()} == {"experiments.yaml"}
+    mark = "<!-- tune-calib run experiments.yaml --dry-run -->"
+    section = page("experiment-files").split(mark)[1]
     printed = section.split("<!-- end -->")[0].strip().strip("`").strip()
     is_timed = re.compile("time on this|s an epoch")
     told = [[line for line in text.splitlines() if not is_timed.search(line)]

@@ -273,10 +273,11 @@ def check_reset(name, trained, tmp_path):
     drive(actor)
     assert actor.reset(config(11, "reset"))
     drive(actor)
+    network_id = actor.worker.trial.spec.network_id
     actor.cleanup()
     if METHODS[name].kind == "network":
         # The fresh actor must train it again and not read it from the store.
-        shutil.rmtree(trained.folder("networks", actor.spec.network_id))
+        shutil.rmtree(trained.folder("networks", network_id))
     drive(trainable(name)(config(11, "fresh")))
     reset, fresh = (read_table(tmp_path / out, "trials") for out in ("reset", "fresh"))
     assert reset["actor_resets"].to_pylist() == [1]

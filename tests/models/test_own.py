@@ -17,7 +17,7 @@ from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.trainables import trainable
+from tune_calib.tuning.ray.trainables import resolve_trial
 from tune_calib.tuning.resolve import resolve_files
 
 FILE = """
@@ -218,8 +218,8 @@ def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
     network = {"backbone": plugins.backbone(f"{file}:net"), "weights": str(weights), "epochs": 0}
     data = {"dataset": "digits", "norm": "dataset"}
     run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
-    bound = trainable("retrain").bound({"data": data, "network": network, "run": run})
-    spec = TrialSpec.build(**bound["spec"])
+    config = {"data": data, "network": network, "run": run}
+    spec = resolve_trial("retrain", config)
     asked = resolve_files(
         ResolvedRequest({"data": data, "network": network}).with_recipe(), None, tmp_path / "s"
     )

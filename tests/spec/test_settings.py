@@ -32,7 +32,7 @@ from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ablate import LadderJob, sweep_manifest
 from tune_calib.tuning.caption import conditions
-from tune_calib.tuning.ray.trainables import trainable
+from tune_calib.tuning.ray.trainables import resolve_trial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.job import Question
 from tune_calib.tuning.search.objective import Objective
@@ -160,7 +160,7 @@ def configured(name, dataset, own_recipes, nested):
 @each("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
-    spec = TrialSpec.build(**trainable(name).bound(config)["spec"])
+    spec = resolve_trial(name, config)
     (trial,) = planned([name], dataset, own_recipes, **given)
     asked = {"data": {"dataset": dataset}, **given}
     point = Candidates(name, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe()).trials(

@@ -21,8 +21,8 @@ from tests.support import (
 )
 from tune_calib.errors import UserError
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.trainables import trainable
 
 
 @pytest.fixture(scope="module")
@@ -116,13 +116,13 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
 def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path):
     head = {"method": "mac_cal", "epochs": 3, "augment": "none"}
     spec = {**small_spec().model_dump(mode="json"), "head": head}
-    whole = HeadTrainable({**spec, "run": run_of(tmp_path / "whole", trained)})
+    whole = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "whole", trained)})
     drive(whole)
-    first = HeadTrainable({**spec, "run": run_of(tmp_path / "resumed", trained)})
+    first = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "resumed", trained)})
     first.step()
     (tmp_path / "checkpoint").mkdir()
     first.save_checkpoint(str(tmp_path / "checkpoint"))
-    second = HeadTrainable({**spec, "run": run_of(tmp_path / "resumed", trained)})
+    second = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "resumed", trained)})
     second.load_checkpoint(str(tmp_path / "checkpoint"))
     drive(second)
     assert rows(tmp_path / "whole") == rows(tmp_path / "resumed")

@@ -65,7 +65,7 @@ def _run(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     crashed = run_stoppable(site.command, lambda: run(job, print_settings))
     print_report(str(site.out))
     if site.profile:
-        from tune_calib.tuning.profile import profiles_told  # imports pandas
+        from tune_calib.tuning.profile import format_profiles  # imports pandas
 
-        echo(shown(profiles_told(site.out)))
+        echo(shown(format_profiles(site.out)))
     exit_if_crashed(crashed, site.command, site.out)

@@ -158,7 +158,7 @@ def as_trials_ran(
     environment = {**os.environ, **PORTABLE, "PYTHONPATH": os.pathsep.join(sys.path)}
     words += [word for key, value in typed.items() if value for word in (key, str(value))]
     words += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
-    with screen() as own, own.hidden():
+    with screen() as own, own.display.hidden():
         done = subprocess.run(words, env=environment, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)

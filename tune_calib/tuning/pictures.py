@@ -1,4 +1,4 @@
-"""What some pictures need of finished trials: logits of samples, for which pixels are needed."""
+"""Write the logits of some samples of finished trials, which some figures need."""
 
 import json
 import math
@@ -26,23 +26,11 @@ _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same 
 
 
 def take_pictures(
-    out: AnyPath,
-    store: AnyPath,
-    data_root: Path | None,
-    device: str = "cpu",
+    out: AnyPath, store: AnyPath, data_root: Path | None, device: str = "cpu"
 ) -> list[str]:
-    """Write ``logits`` of one finished trial of each rung.
+    """Write ``logits`` of one finished trial of each rung, that of the smallest seeds.
 
-    It is the trial of the smallest seeds. What is on disk already stays.
-
-    Args:
-        out: folder of a sweep.
-        store: holds its networks.
-        data_root: where data sets lie.
-        device: ``cpu`` or ``cuda``.
-
-    Returns:
-        A line for each trial: what was done.
+    What is on disk already stays. Return a line for each trial.
     """
     trials = read_table(out, "trials").to_pylist()
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
@@ -56,11 +44,7 @@ def take_pictures(
 
 
 def _picture(
-    row: dict[str, Any],
-    out: AnyPath,
-    store: Store,
-    data_root: Path | None,
-    device: str,
+    row: dict[str, Any], out: AnyPath, store: Store, data_root: Path | None, device: str
 ) -> str:
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
@@ -72,29 +56,23 @@ def _picture(
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
     trial = FinishedTrial(spec, store, development, torch.device(device))
-    found = trial.logits(test)
-    _refuse_other(row, trial.judge(found))
+    logits = trial.logits(test)
+    _refuse_other(row, trial.judge(logits))
     positions = spread_out(len(test), SAMPLES)
-    kept = {
+    columns = {
         "spec_hash": [name] * len(positions),
-        "label": found.labels.cpu()[positions].numpy(),
-        "logits": list(found.logits[0].cpu()[positions].half().numpy()),
+        "label": logits.labels.cpu()[positions].numpy(),
+        "logits": list(logits.logits[0].cpu()[positions].half().numpy()),
     }
-    write_table(out, "logits", name, pa.table(kept))
+    write_table(out, "logits", name, pa.table(columns))
     return f"{row['rung_label']}: logits of {len(positions)} samples"
 
 
-def _told(evaluation: Evaluation | None) -> dict[str, float]:
-    names = ("accuracy", "ece")
-    if evaluation is None:
-        return dict.fromkeys(names, math.nan)
-    return {name: evaluation.metrics[f"test/{name}"] for name in names}
-
-
 def _refuse_other(row: dict[str, Any], evaluation: Evaluation | None) -> None:
-    """Nothing is written of a classifier that is not that of the trial."""
-    for name, now in _told(evaluation).items():
+    """Refuse a classifier that is not that of the trial."""
+    for name in ("accuracy", "ece"):
         before = row[f"test/{name}"]
+        now = evaluation.metrics[f"test/{name}"] if evaluation else math.nan
         if not math.isclose(now, before, abs_tol=_CLOSE):
             raise UserError(
                 f"{row['rung_label']}: test {name} is {now:.6f} now and was {before:.6f} in its "

@@ -1,4 +1,4 @@
-"""Where the time of an epoch went: ``OUT/profiles/NETWORK.json``, one for each network."""
+"""Profiles of an epoch, in ``OUT/profiles/NETWORK.json``, one for each network."""
 
 import json
 
@@ -19,7 +19,7 @@ def profiled_epoch(epochs: int) -> int:
 
 
 def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
-    """Write where the watched epoch of a network went."""
+    """Write the seconds of each phase of the profiled epoch of a network."""
     about = {
         "network": spec.network_id,
         "method": spec.network.method,
@@ -33,18 +33,18 @@ def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str
     atomic_write(out / FOLDER / f"{spec.network_id}.json", json.dumps(about, indent=2).encode())
 
 
-def profiles_told(out: AnyPath) -> str:
-    """Build a table of the profiled networks: a row per phase, as a share of the epoch."""
+def format_profiles(out: AnyPath) -> str:
+    """Format the profiles as a table: a row per phase, as a share of the epoch."""
     texts = {str(path): path.read_bytes() for path in (out / FOLDER).glob("*.json")}
-    found = [json.loads(texts[name]) for name in sorted(texts)]
-    if not found:
+    profiles = [json.loads(texts[name]) for name in sorted(texts)]
+    if not profiles:
         return "no network was trained, so that nothing was profiled"
-    frame = pd.DataFrame([each["seconds"] for each in found]).T
+    frame = pd.DataFrame([each["seconds"] for each in profiles]).T
     shares = (frame / frame.sum()).map("{:.1%}".format)
     rates = [
-        f"{each['images'] / whole:.0f}" for each, whole in zip(found, frame.sum(), strict=True)
+        f"{each['images'] / whole:.0f}" for each, whole in zip(profiles, frame.sum(), strict=True)
     ]
     shares.loc["images a second"] = rates
-    heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in found)]
+    heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in profiles)]
     rows = [[str(cell) for cell in row] for row in shares.itertuples()]
     return Text([table_of(heads, rows)])

@@ -69,8 +69,11 @@ def records(path):
 
 
 def of_wandb(out):
+    import wandb
     from wandb.proto.wandb_internal_pb2 import Record
 
+    # A finished run is written by a process of its own, which may not have got to it yet.
+    wandb.teardown()
     found = {}
     for path in sorted(out.rglob("*.wandb")):
         run = SimpleNamespace(points={}, settings={}, images=[], status=None)

@@ -1,4 +1,4 @@
-"""The interface of loggers, programs that follow experiments, and the loggers by name."""
+"""The interface of loggers, programs that record experiments, and the loggers by name."""
 
 import contextlib
 import json
@@ -41,67 +41,51 @@ class Run:
 
 @dataclass(frozen=True)
 class Group:
-    """The trials of one folder.
-
-    Attributes:
-        out: the folder.
-        sweep: identity of its request, which is part of the identity of a run.
-    """
+    """The trials of one folder; the identity of its request is part of that of each run."""
 
     out: AnyPath
     sweep: str
 
     @property
     def name(self) -> str:
-        """The last two parts of the folder, e.g. ``runs/mac_cal-digits``."""
+        """Return the last two parts of the folder, e.g. ``runs/mac_cal-digits``."""
         whole = self.out.resolve()
         return f"{whole.parent.name}/{whole.name}"
 
 
 class Logger(ABC):
-    """A logger of one group, used by one thread at a time.
-
-    Raises:
-        UserError: the program cannot be reached.
-    """
+    """A logger of one group, used by one thread at a time; open runs are of its own type."""
 
     @abstractmethod
-    def __init__(self, group: Group) -> None: ...
+    def __init__(self, group: Group) -> None:
+        """Raise UserError if the program cannot be reached."""
 
     @abstractmethod
-    def begin(self, run: Run) -> None:
+    def open_run(self, run: Run) -> Any:
         """Begin a run, or continue one that was begun earlier."""
 
     @abstractmethod
-    def epoch(self, key: str, epoch: int, values: Values) -> None:
-        """Add a point to the curves of a begun run; epochs are 1-based."""
+    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
+        """Add a point to the curves of a run; epochs are 1-based."""
 
     @abstractmethod
-    def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
-        """End a run.
+    def end_run(self, opened: Any, run: Run, epoch: int, status: str, metrics: Values) -> None:
+        """End a run with the epoch whose weights were evaluated.
 
-        Args:
-            key: of the run.
-            epoch: whose weights were evaluated.
-            status: of ``names.STATUSES``.
-            metrics: final ones by column, e.g. ``test/ece``; empty unless the trial is done.
+        The final metrics, by column as in ``test/ece``, are empty unless the trial is done.
         """
 
     @abstractmethod
-    def figures(self, paths: Sequence[Path]) -> None:
-        """Send the figures of a report, PNG files."""
+    def close_run(self, opened: Any) -> None:
+        """Close a run that has not ended; it may continue later."""
 
     @abstractmethod
-    def close(self) -> None:
-        """Send everything that is left; runs that have not ended may continue later."""
+    def write_figures(self, paths: Sequence[Path]) -> None:
+        """Send the figures of a report, PNG files."""
 
 
 def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
-    """Import loggers and return them by name.
-
-    Raises:
-        UserError: one is unknown, or a library that it needs is not installed.
-    """
+    """Import loggers and return them by name; refuse one that is unknown or not installed."""
     classes = {}
     for name in names:
         if name not in LOGGERS:

@@ -39,8 +39,11 @@ FOLDER = "logs"
 _followers: list["Follower"] = []
 
 
-class Sent:
-    """The file of what one logger was sent; if it is lost or damaged, all is sent again."""
+class Sent(dict[str, str]):
+    """What one logger was sent, in a file; if it is lost or damaged, all is sent again.
+
+    It holds the status of each trial, and of the report a digest of its figures.
+    """
 
     def __init__(self, out: AnyPath, name: str) -> None:
         self._path = out / FOLDER / f"{name}.json"
@@ -48,58 +51,58 @@ class Sent:
             content = json.loads(self._path.read_text())
         except (FileNotFoundError, ValueError):
             content = None
-        pairs = content.items() if isinstance(content, dict) else ()
-        self._sent = {str(key): str(value) for key, value in pairs}
-
-    def holds(self, key: str, value: str) -> bool:
-        """Return whether a trial was sent with a status, or the report with a digest."""
-        return self._sent.get(key) == value
+        super().__init__(content if isinstance(content, dict) else {})
 
     def add(self, key: str, value: str) -> None:
         """Note that it was sent."""
-        self._sent[key] = value
-        atomic_write(self._path, json.dumps(self._sent, indent=1).encode())
+        self[key] = value
+        atomic_write(self._path, json.dumps(self, indent=1).encode())
 
 
 class _Target:
-    """A logger, what it was sent, and the epochs that it has of open runs."""
+    """A logger, what it was sent, and its open runs with the epochs that they have."""
 
     def __init__(self, name: str, kind: type[Logger], group: Group) -> None:
         self.name = name
         self.logger = kind(group)
         self.sent = Sent(group.out, name)
-        self.epochs: dict[str, set[int]] = {}
-        self.ended: set[str] = set()
+        self.open: dict[str, tuple[Any, set[int]]] = {}
+
+    def begin(self, run: Run) -> tuple[Any, set[int]]:
+        """Open a run unless it is open."""
+        if run.key not in self.open:
+            self.open[run.key] = self.logger.open_run(run), set()
+        return self.open[run.key]
 
     def epoch(self, run: Run, epoch: int, values: Values) -> None:
         """Send an epoch of a network in training; Ray may report it after its row."""
-        if run.key in self.ended:
-            return
-        if run.key not in self.epochs:
-            self.logger.begin(run)
-        self.epochs.setdefault(run.key, set()).add(epoch)
-        self.logger.epoch(run.key, epoch, values)
+        if run.key not in self.sent:
+            opened, epochs = self.begin(run)
+            epochs.add(epoch)
+            self.logger.write_epoch(opened, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
         """End a network that has no trial of its own, and thus no row."""
-        if self.epochs.pop(run.key, None):
-            self.logger.end(run.key, epoch, status, {})
+        if run.key in self.open:
+            opened, _ = self.open.pop(run.key)
+            self.logger.end_run(opened, run, epoch, status, {})
 
     def end(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
         """Send a trial that ended, with the epochs that were not sent during training."""
-        self.ended.add(run.key)
-        if self.sent.holds(run.key, row["status"]):
+        if self.sent.get(run.key) == row["status"]:
             return
-        self.logger.begin(run)
-        for epoch in sorted(curves.keys() - self.epochs.pop(run.key, set())):
-            self.logger.epoch(run.key, epoch, curves[epoch])
-        metrics = {
-            name: value
-            for name, value in row.items()
-            if is_metric_column(name) and value is not None and math.isfinite(value)
-        }
-        self.logger.end(run.key, row["epoch"] or 0, row["status"], metrics)
+        opened, epochs = self.begin(run)
+        for epoch in sorted(curves.keys() - epochs):
+            self.logger.write_epoch(opened, epoch, curves[epoch])
+        metrics = _finite({name: row[name] for name in row if is_metric_column(name)})
+        self.logger.end_run(opened, run, row["epoch"] or 0, row["status"], metrics)
+        del self.open[run.key]
         self.sent.add(run.key, row["status"])
+
+    def close(self) -> None:
+        """Close the runs that have not ended."""
+        for opened, _ in self.open.values():
+            self.logger.close_run(opened)
 
 
 class Follower:
@@ -113,34 +116,30 @@ class Follower:
         self._thread = threading.Thread(target=self._run, name="loggers", daemon=True)
         self._thread.start()
 
+    def send(self, action: Callable[[_Target], None]) -> None:
+        """Do something with every logger, in the thread."""
+        self._queue.put(partial(self._each, action))
+
     def send_rows(self, name: str | None = None) -> None:
         """Send the rows of a file, or of all files that were not sent yet."""
-        self._queue.put(lambda: self._send_files(name))
-
-    def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
-        """Send an epoch of a network in training."""
-        self._queue.put(lambda: self._each(lambda target: target.epoch(run, epoch, values)))
-
-    def end_network(self, run: Run, epoch: int, status: str) -> None:
-        """Send the end of a network that has no row."""
-        self._queue.put(lambda: self._each(lambda target: target.end_network(run, epoch, status)))
+        self._queue.put(partial(self._send_files, name))
 
     def close(self) -> None:
         """Send what is left, and close the loggers."""
         self.send_rows()
+        self.send(_Target.close)
         self._queue.put(None)
         if self._targets and self._thread.is_alive():
             report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
         self._thread.join()
 
     def _run(self) -> None:
-        while (send := self._queue.get()) is not None:
-            send()
-        self._each(lambda target: target.logger.close())
+        while (action := self._queue.get()) is not None:
+            action()
 
     def _send_files(self, name: str | None) -> None:
-        found = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
-        for each in [path.name.removesuffix(".parquet") for path, _ in found]:
+        paths = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
+        for each in [path.name.removesuffix(".parquet") for path, _ in paths]:
             # A file that is named was just written, perhaps again by a retried trial.
             if name is None and each in self._read:
                 continue
@@ -154,11 +153,11 @@ class Follower:
                 end = partial(_Target.end, run=_run_of(row), row=row)
                 self._each(partial(end, curves=curves.get(row["spec_hash"], {})))
 
-    def _each(self, send: Callable[[_Target], None]) -> None:
-        """Send to every logger, and drop one that fails: no result may depend on it."""
+    def _each(self, action: Callable[[_Target], None]) -> None:
+        """Drop a logger that fails: no result may depend on it."""
         for target in list(self._targets):
             try:
-                send(target)
+                action(target)
             except Exception as error:
                 self._targets.remove(target)
                 echo(
@@ -178,26 +177,19 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """Let the loggers send what a worker reports of a network: an epoch, or its end."""
     if not _followers or work.get("kind") != "network" or "epoch" not in result:
         return
-    values = {
-        name: float(value)
-        for name, value in result.items()
-        if "/" in name and isinstance(value, int | float) and math.isfinite(value)
-    }
+    values = _finite({name: value for name, value in result.items() if "/" in name})
     run, has_row = _run_of_network(work)
+    epoch, status = result["epoch"], result.get("status")
     for follower in _followers:
-        if not result.get("status"):
-            follower.send_epoch(run, result["epoch"], values)
+        if not status:
+            follower.send(partial(_Target.epoch, run=run, epoch=epoch, values=values))
         elif not has_row:
-            follower.end_network(run, result["epoch"], result["status"])
+            follower.send(partial(_Target.end_network, run=run, epoch=epoch, status=status))
 
 
 @contextlib.contextmanager
 def followed(out: AnyPath, sweep: str) -> Iterator[None]:
-    """Let the requested loggers follow a folder while the block runs; they get all of its rows.
-
-    Raises:
-        UserError: a logger is unknown, not installed, or cannot be reached.
-    """
+    """Let the requested loggers follow a folder while the block runs; they get all of its rows."""
     names = use_loggers(out)
     if not names:
         yield
@@ -227,11 +219,10 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
     group = Group(out, read_identity(out) or "")
     for name, kind in load_loggers(names).items():
         sent = Sent(out, name)
-        if sent.holds("report", content):
+        if sent.get("report") == content:
             continue
         try:
-            with contextlib.closing(kind(group)) as logger:
-                logger.figures(paths)
+            kind(group).write_figures(paths)
         except Exception as error:
             reason = _first_line(error)
             echo(
@@ -245,14 +236,22 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
+def _finite(values: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
 def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
     """Return the finite values of a file of curves by spec hash, epoch and name."""
-    found: dict[str, dict[int, dict[str, float]]] = {}
+    curves: dict[str, dict[int, dict[str, float]]] = {}
     for row in read_table(out, "curves", name).to_pylist():
         if row["value"] is not None and math.isfinite(row["value"]):
-            epochs = found.setdefault(row["spec_hash"], {})
+            epochs = curves.setdefault(row["spec_hash"], {})
             epochs.setdefault(row["epoch"], {})[row["name"]] = row["value"]
-    return found
+    return curves
 
 
 def _run_of(row: Mapping[str, Any]) -> Run:

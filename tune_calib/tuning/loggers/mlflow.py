@@ -21,14 +21,9 @@ class MLflow(Logger):
     """A run for each trial, identified by a tag; figures are artifacts of a run ``report``."""
 
     def __init__(self, group: Group) -> None:
-        """Find or create the experiment.
-
-        Raises:
-            UserError: MLflow refuses it.
-        """
+        """Find or create the experiment."""
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs each of its tables
         self._client = MlflowClient()
-        self._runs: dict[str, str] = {}
         self._sweep = group.sweep
         try:
             old = self._client.get_experiment_by_name(group.name)
@@ -38,14 +33,13 @@ class MLflow(Logger):
             reason = str(error).splitlines()[0]
             raise UserError(f"`log` mlflow: {reason}; check MLFLOW_TRACKING_URI") from None
 
-    def begin(self, run: Run) -> None:
-        """Find or create the run."""
-        if run.key in self._runs:
-            return
-        self._runs[run.key] = self._find_run(run.key, run.name)
+    def open_run(self, run: Run) -> str:
+        """Find or create the run; return its id."""
+        run_id = self._find_run(run.key, run.name)
         parameters = [Param(name, str(value)[:_LONGEST]) for name, value in run.settings.items()]
         for first in range(0, len(parameters), _MOST):
-            self._client.log_batch(self._runs[run.key], params=parameters[first : first + _MOST])
+            self._client.log_batch(run_id, params=parameters[first : first + _MOST])
+        return run_id
 
     def _find_run(self, key: str, name: str) -> str:
         tag = f"{self._sweep} {key}"
@@ -54,28 +48,26 @@ class MLflow(Logger):
         ]
         return str(runs[0].info.run_id)
 
-    def epoch(self, key: str, epoch: int, values: Values) -> None:
+    def write_epoch(self, opened: str, epoch: int, values: Values) -> None:
         """Log a point of each curve."""
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, epoch) for name, value in values.items()]
-        self._client.log_batch(self._runs[key], metrics=points)
+        self._client.log_batch(opened, metrics=points)
 
-    def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
+    def end_run(self, opened: str, run: Run, epoch: int, status: str, metrics: Values) -> None:
         """Log the final metrics, and terminate the run."""
-        self.epoch(key, epoch, {f"final/{name}": value for name, value in metrics.items()})
-        run_id = self._runs.pop(key)
-        self._client.set_tag(run_id, "status", status)
-        self._client.set_terminated(run_id, "FINISHED" if status == "done" else "FAILED")
+        final = {f"final/{name}": value for name, value in metrics.items()}
+        self.write_epoch(opened, epoch, final)
+        self._client.set_tag(opened, "status", status)
+        self._client.set_terminated(opened, "FINISHED" if status == "done" else "FAILED")
 
-    def figures(self, paths: Sequence[Path]) -> None:
+    def close_run(self, opened: str) -> None:
+        """Mark the run as stopped."""
+        self._client.set_terminated(opened, "KILLED")
+
+    def write_figures(self, paths: Sequence[Path]) -> None:
         """Store them as artifacts."""
         run_id = self._find_run("report", "report")
         for path in paths:
             self._client.log_artifact(run_id, str(path), "figures")
         self._client.set_terminated(run_id)
-
-    def close(self) -> None:
-        """Mark open runs as stopped; they may continue later."""
-        for run_id in self._runs.values():
-            self._client.set_terminated(run_id, "KILLED")
-        self._runs.clear()

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial; its own variables (WANDB_...) say where it is sent."""
+"""Weights & Biases: a run for each trial, sent where its own variables (WANDB_...) say."""
 
 import hashlib
 import os
@@ -18,25 +18,20 @@ class WeightsAndBiases(Logger):
     """Runs of one group; figures are images of a run ``report``."""
 
     def __init__(self, group: Group) -> None:
-        """Check the login.
-
-        Raises:
-            UserError: the runs would be sent, and nobody is logged in.
-        """
+        """Require a login if the runs are sent."""
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
                 "`log` wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline"
             )
         self._group = group
-        self._runs: dict[str, Any] = {}
 
-    def begin(self, run: Run) -> None:
+    def open_run(self, run: Run) -> Any:
         """Begin or continue the run."""
-        if run.key not in self._runs:
-            begun = self._runs[run.key] = self._run(run.key, run.name, dict(run.settings))
-            # Its own steps never decrease, but an epoch may arrive late.
-            begun.define_metric("*", step_metric="epoch")
+        opened = self._run(run.key, run.name, dict(run.settings))
+        # Its own steps never decrease, but an epoch may arrive late.
+        opened.define_metric("*", step_metric="epoch")
+        return opened
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
         # One trial in two folders is two runs; sent twice from one folder, it is one.
@@ -52,25 +47,22 @@ class WeightsAndBiases(Logger):
             settings=wandb.Settings(silent=True, console="off"),
         )
 
-    def epoch(self, key: str, epoch: int, values: Values) -> None:
+    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
         """Log a point of each curve."""
-        self._runs[key].log({"epoch": epoch, **values})
+        opened.log({"epoch": epoch, **values})
 
-    def end(self, key: str, epoch: int, status: str, metrics: Values) -> None:
+    def end_run(self, opened: Any, run: Run, epoch: int, status: str, metrics: Values) -> None:
         """Write the final metrics into its summary, and finish it."""
-        run = self._runs.pop(key)
-        run.summary.update({"status": status, "epoch": epoch})
-        run.summary.update({f"final/{name}": value for name, value in metrics.items()})
-        run.finish(exit_code=0 if status == "done" else 1)
+        opened.summary.update({"status": status, "epoch": epoch})
+        opened.summary.update({f"final/{name}": value for name, value in metrics.items()})
+        opened.finish(exit_code=0 if status == "done" else 1)
 
-    def figures(self, paths: Sequence[Path]) -> None:
+    def close_run(self, opened: Any) -> None:
+        """Finish the run as one that failed."""
+        opened.finish(exit_code=1)
+
+    def write_figures(self, paths: Sequence[Path]) -> None:
         """Log them as images."""
         run = self._run("report", "report", {})
         run.log({path.stem: wandb.Image(str(path)) for path in paths})
         run.finish()
-
-    def close(self) -> None:
-        """Finish open runs; they may continue later."""
-        for run in self._runs.values():
-            run.finish(exit_code=1)
-        self._runs.clear()

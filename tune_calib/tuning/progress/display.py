@@ -86,15 +86,9 @@ class _LiveDisplay(LineDisplay):
                 self._console.show_cursor(True)
             self._live.update(View(record), refresh=True)
 
-    def _clear(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None  # rich cannot start it again elsewhere
-
     def print_above(self, stream: Any, text: str) -> None:
-        """Print text that stays; the next drawing stands below it."""
-        with self._lock:
-            self._clear()
+        """Print text that stays; the next drawing is below it."""
+        with self.hidden():
             stream.write(text)
             stream.flush()
 
@@ -104,18 +98,19 @@ class _LiveDisplay(LineDisplay):
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:
         with self._lock:
-            self._clear()
+            if self._live is not None:
+                self._live.stop()
+                self._live = None  # rich cannot start it again elsewhere
             yield
 
     def close(self) -> None:
-        with self._lock:
-            self._clear()
-        for name, stream in self._streams.items():
-            above = getattr(sys, name)
-            if isinstance(above, _LinesAbove):
-                stream.write(above.begun)
-                stream.flush()
-                setattr(sys, name, stream)
+        with self.hidden():
+            for name, stream in self._streams.items():
+                above = getattr(sys, name)
+                if isinstance(above, _LinesAbove):
+                    stream.write(above.begun)
+                    stream.flush()
+                    setattr(sys, name, stream)
 
 
 class _LinesAbove:

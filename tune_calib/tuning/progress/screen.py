@@ -28,37 +28,21 @@ POLL_EVERY_S = 1.0
 
 
 class Screen:
-    """The progress of this process and its display.
-
-    Args:
-        title: of the command, e.g. ``ablate mac_cal``.
-    """
+    """The progress of this process, and the display that shows it while ``screen`` is open."""
 
     def __init__(self, title: str) -> None:
         self.tracker = Tracker(title)
-        self._display = open_display()
+        self.display = open_display()
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """Show progress while the block runs."""
-        try:
-            with listening(self._receive), _repeated(self._draw, self._display.every_s):
-                self._draw()
-                yield
-        finally:
-            self._display.close()
-
-    def hidden(self) -> contextlib.AbstractContextManager[None]:
-        """Leave the terminal to another program while the block runs."""
-        return self._display.hidden()
-
-    def _receive(self, event: ProgressEvent) -> None:
+    def receive(self, event: ProgressEvent) -> None:
+        """Show an event of the driver itself."""
         self.tracker.set_event(event)
         if event.at_once:
-            self._draw(at_once=True)
+            self.draw(at_once=True)
 
-    def _draw(self, at_once: bool = False) -> None:
-        self._display.draw(self.tracker.record(), at_once)
+    def draw(self, at_once: bool = False) -> None:
+        """Show the progress of this moment."""
+        self.display.draw(self.tracker.record(), at_once)
 
     @contextlib.contextmanager
     def written_to(self, folder: "AnyPath") -> Iterator[None]:
@@ -112,7 +96,7 @@ class Screen:
             with _repeated(poll, POLL_EVERY_S):
                 yield
             # Not after an interrupt, whose last line says how to go on.
-            self._display.print(format_summary(self.tracker.record(), time.monotonic() - started))
+            self.display.print(format_summary(self.tracker.record(), time.monotonic() - started))
         finally:
             self.tracker.begin("", 0, "", {})
 
@@ -126,13 +110,15 @@ def screen(title: str = "") -> Iterator[Screen]:
     if _screens:
         yield _screens[-1]
         return
-    new = Screen(title)
-    _screens.append(new)
+    own = Screen(title)
+    _screens.append(own)
     try:
-        with new.open():
-            yield new
+        with listening(own.receive), _repeated(own.draw, own.display.every_s):
+            own.draw()
+            yield own
     finally:
-        _screens.remove(new)
+        own.display.close()
+        _screens.remove(own)
 
 
 @contextlib.contextmanager

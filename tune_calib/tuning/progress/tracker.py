@@ -22,15 +22,7 @@ TRIALS = "trials"
 
 @dataclass
 class Running:
-    """A Ray trial that is running.
-
-    Attributes:
-        told: its title.
-        kind: its kind, a key of ``Progress.kinds``.
-        weight: its share of the units of that kind.
-        began: seconds since 1970.
-        activity: its latest event.
-    """
+    """A running Ray trial: its title, kind, weight among its kind, start and latest event."""
 
     told: str
     kind: str
@@ -40,19 +32,13 @@ class Running:
 
     @property
     def fraction(self) -> float:
-        """The share of its steps that is done."""
+        """Return the share of its steps that is done."""
         return self.activity.at / self.activity.of if self.activity.of else 0.0
 
 
 @dataclass
 class Kind:
-    """Ray trials of similar cost, counted in what takes their time: networks or heads.
-
-    Attributes:
-        total: all of them, at most.
-        ended: how many have ended.
-        seconds: the sum of their durations.
-    """
+    """Ray trials of similar cost: the sum of their weights, and what has ended in how long."""
 
     total: int
     ended: int = 0
@@ -64,19 +50,15 @@ class Progress:
     """The record of a driver at one moment; its fields are the keys of ``progress.json``.
 
     Attributes:
-        host: the driver's machine.
-        process: its process id there.
-        title: of the command.
-        began: seconds since 1970, by the clock of that machine.
+        began: seconds since 1970, by the clock of the driver's host.
         written: as ``began``.
         every_s: seconds until it is written again.
         entry: of an experiment file, e.g. ``digits-mac_cal, 2 of 7``.
         activity: the latest event of the driver itself.
         phase: title of the phase; empty between phases.
-        unit: what the bar counts.
-        total: all units, at most.
+        unit: what the bar counts to ``total``.
         ended: units that ended, by status.
-        kinds: of Ray trials.
+        kinds: of Ray trials, by name.
         left_s: seconds that are left; None if unknown.
         is_least: some kind of Ray trial is not in ``left_s``, since none of it was timed yet.
         notes: lines of a search: best so far, guard, baseline.
@@ -131,10 +113,7 @@ class Tracker:
             self._record.ended, self._record.notes = dict(ended), list(notes)
 
     def begin(self, phase: str, total: int, unit: str, kinds: Mapping[str, int]) -> None:
-        """Begin a phase, or with empty arguments the time between two; see ``Progress``.
-
-        ``kinds`` has the total of each kind. The bar of ``TRIALS`` counts what Ray trials report.
-        """
+        """Begin a phase with the total of each kind, or without arguments the time between two."""
         with self._lock:
             self._record = replace(
                 self._record, phase=phase, total=total, unit=unit, ended={}, notes=[], running={},
@@ -160,9 +139,8 @@ class Tracker:
     def update(self, events: Mapping[str, ProgressEvent]) -> None:
         """Set the latest events of Ray trials by name; those that have ended are skipped."""
         with self._lock:
-            for name, event in events.items():
-                if name in self._record.running:
-                    self._record.running[name].activity = _plain(event)
+            for name in events.keys() & self._record.running.keys():
+                self._record.running[name].activity = _plain(events[name])
 
     @property
     def running(self) -> Sequence[str]:
@@ -173,28 +151,26 @@ class Tracker:
     def record(self, every_s: float = 0.0) -> Progress:
         """Return a copy of the record; the next one follows after ``every_s`` seconds."""
         with self._lock:
-            now = time.time()
-            left_s, is_least = self._estimate_left(now)
-            self._record = replace(
-                self._record, written=now, every_s=every_s, left_s=left_s, is_least=is_least
-            )
-            return copy.deepcopy(self._record)
+            now, record = time.time(), copy.deepcopy(self._record)
+        left_s, is_least = _estimate_left(record, now)
+        return replace(record, written=now, every_s=every_s, left_s=left_s, is_least=is_least)
 
-    def _estimate_left(self, now: float) -> tuple[float | None, bool]:
-        """Return the seconds that are left, and whether a kind without timings is not in them."""
-        left, is_least = 0.0, False
-        for name, kind in self._record.kinds.items():
-            rows = [row for row in self._record.running.values() if row.kind == name]
-            done = kind.ended + sum(row.weight * row.fraction for row in rows)
-            # Before its first step, only the start of a worker has been timed.
-            seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
-            if kind.total <= done:
-                continue
-            if done:
-                left += (kind.total - done) * seconds / done
-            else:
-                is_least = True
-        return (left / max(1, len(self._record.running)) or None), is_least
+
+def _estimate_left(record: Progress, now: float) -> tuple[float | None, bool]:
+    """Return the seconds that are left, and whether a kind without timings is not in them."""
+    left, is_least = 0.0, False
+    for name, kind in record.kinds.items():
+        rows = [row for row in record.running.values() if row.kind == name]
+        done = kind.ended + sum(row.weight * row.fraction for row in rows)
+        # Before its first step, only the start of a worker has been timed.
+        seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
+        if kind.total <= done:
+            continue
+        if done:
+            left += (kind.total - done) * seconds / done
+        else:
+            is_least = True
+    return (left / max(1, len(record.running)) or None), is_least
 
 
 def _plain(event: ProgressEvent) -> ProgressEvent:

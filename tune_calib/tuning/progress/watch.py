@@ -28,11 +28,7 @@ READ_EVERY_S = 1.0
 
 
 def read_progress(folder: AnyPath) -> Progress | None:
-    """Return the last record of a folder's driver, or None if there is no driver.
-
-    Raises:
-        DamagedFileError: the file is damaged.
-    """
+    """Return the last record of a folder's driver, or None if there is no driver."""
     path = folder / PROGRESS
     if not path.exists():
         return None
@@ -50,18 +46,14 @@ def is_dead(record: Progress, now: float) -> bool:
     silent_s = now - record.written - record.every_s
     if record.host != socket.gethostname():
         return silent_s > SILENT_S
-    # Containers may share a host name but not their processes, so a missing process may be alive.
-    return silent_s > (_BUSY_S if _is_running(record.process) else _GONE_S)
-
-
-def _is_running(process: int) -> bool:
     try:
-        os.kill(process, 0)
+        os.kill(record.process, 0)
     except ProcessLookupError:
-        return False
+        # Containers may share a host name but not their processes, so it may be alive.
+        return silent_s > _GONE_S
     except PermissionError:  # it belongs to another user
-        return True
-    return True
+        pass
+    return silent_s > _BUSY_S
 
 
 def describe_driver(folder: AnyPath) -> str:

@@ -101,7 +101,7 @@ class ExtraTrainable(SpecTrainable):
         shift, resamples, rows = self.work["shift"], self.work["resamples"], []
         trials = zip(self.trials, self.work["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
-            report_progress("looking at it", number, len(self.trials))
+            report_progress("evaluating", number, len(self.trials))
             self.evaluation.refuse_other(trial.spec, measured)
             if shift is None:
                 rows += self.evaluation.intervals(trial.spec, resamples)

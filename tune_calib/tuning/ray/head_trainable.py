@@ -43,8 +43,8 @@ class HeadTrainable(SpecTrainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Open the bank; train the network and build the bank if they are absent."""
         super().setup(config)
-        self.heads = _by_head(self.trials)
-        self.bank = self._bank()
+        self.heads = _group_by_head(self.trials)
+        self.bank = self._find_bank()
         # Watched is the first part; the others are trained at the end.
         first, *self.others = in_parts([slot for slot, _ in self.heads], self.bank)
         self._begin(first)
@@ -61,7 +61,7 @@ class HeadTrainable(SpecTrainable):
     def _threads(self) -> int:
         return HEAD_THREADS
 
-    def _bank(self) -> DevelopmentBank:
+    def _find_bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
         wanted = (self.provenance.store, self.provenance.is_search, key)
         if getattr(self, "opened", None) == wanted:
@@ -92,7 +92,10 @@ class HeadTrainable(SpecTrainable):
         if self.trained_s is not None:
             self.trained_s += time.monotonic() - started
         if self.trainer.epoch < self.trainer.slot.epochs:
-            return {"epoch": self.trainer.epoch, **self._select_metrics()}
+            # Of the first head: this is what a scheduler of single heads watches.
+            last = self.history[-1].items()
+            select = {name: values[0] for name, values in last if name.startswith("select/")}
+            return {"epoch": self.trainer.epoch, **select}
         return self._end()
 
     def _train(self, epochs: int) -> None:
@@ -102,17 +105,13 @@ class HeadTrainable(SpecTrainable):
             epochs = self.trainer.slot.epochs
             report_progress("epoch", self.trainer.epoch, epochs, _means(values))
 
-    def _select_metrics(self) -> dict[str, float]:
-        """``select`` metrics of the first head: what a scheduler of single heads watches."""
-        return {k: v[0] for k, v in self.history[-1].items() if k.startswith("select/")}
-
     def _end(self) -> dict[str, Any]:
         started = time.monotonic()
-        results, trained = self._results(0), len(self.trainer.slots)
+        results, trained = self._evaluate_part(0), len(self.trainer.slots)
         for slots in self.others:
             self._begin(slots)
             self._train(slots[0].epochs)
-            results += self._results(trained)
+            results += self._evaluate_part(trained)
             trained += len(slots)
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
@@ -122,19 +121,21 @@ class HeadTrainable(SpecTrainable):
         self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 
-    def _results(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
+    def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Evaluate the part in training, whose first head has this number among all heads."""
         logits = population_logits(self.trainer, self.bank)
         results = []
         for k, (_, trials) in enumerate(self.heads[first : first + len(self.trainer.slots)]):
             own = {name: split.one(k) for name, split in logits.items()}
             for trial in trials:
-                result = self._result_of(trial, k, own)
+                result = self._evaluate_head(trial, k, own)
                 self.save_classifier(trial, result, self.trainer, k)
                 results.append((trial, result))
         return results
 
-    def _result_of(self, trial: PlannedTrial, k: int, own: dict[str, SplitLogits]) -> TrialResult:
+    def _evaluate_head(
+        self, trial: PlannedTrial, k: int, own: dict[str, SplitLogits]
+    ) -> TrialResult:
         curves = [{name: v[k] for name, v in report.items()} for report in self.history]
         diverged = int(self.trainer.diverged_epoch[k])
         if diverged >= 0:
@@ -161,7 +162,7 @@ def _means(report: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in finite.items() if values}
 
 
-def _by_head(trials: Sequence[PlannedTrial]) -> list[tuple[HeadSlot, list[PlannedTrial]]]:
+def _group_by_head(trials: Sequence[PlannedTrial]) -> list[tuple[HeadSlot, list[PlannedTrial]]]:
     """Group trials by their heads: post-hoc methods behind one head share it."""
     groups: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
     for trial in trials:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from tune_calib.tuning.loggers.follow import report_rows
@@ -14,13 +15,9 @@ def show_phase(
     title: str, total: int, unit: str, kinds: Mapping[str, int], executor: Executor, channel: str
 ) -> Iterator[None]:
     """Show Ray trials while the block executes them; see ``Screen.phase``."""
+    read_events = partial(executor.read_events, channel)
     try:
-        with (
-            screen() as own,
-            own.phase(
-                title, total, unit, kinds, lambda names: executor.read_events(channel, names)
-            ),
-        ):
+        with screen() as own, own.phase(title, total, unit, kinds, read_events):
             yield
     finally:
         executor.clear_events(channel)

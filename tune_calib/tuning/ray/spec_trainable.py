@@ -3,10 +3,10 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import torch
@@ -30,13 +30,9 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import SLOTS
 from tune_calib.spec.plugins import Plugin
-from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, bin_rows, curve_rows, trial_row
-from tune_calib.tuning.resolve import resolve_files
 
 DONE = "done"
 """Whether a report is the last one of its trial, by the name that Ray Tune gives it."""
@@ -45,18 +41,11 @@ DONE = "done"
 class SpecTrainable:
     """Executes a Ray trial with the methods of Ray's Trainable, but without Ray.
 
-    Configuration of a run: ``work`` (``plan.RayTrial.config``) and ``run`` (``rows.Provenance``).
-    Used alone: the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings beside
-    its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
-    ``own_recipes`` (train each method as its authors do); and ``run``.
+    Its configuration has ``work`` (``plan.RayTrial.config``) and ``run`` (``rows.Provenance``).
     """
 
-    method: ClassVar[str | None] = None
-    plugins: ClassVar[Sequence[Plugin]] = ()
-
-    def __init__(self, config: dict[str, Any], trial_id: str = "default") -> None:
+    def __init__(self, config: dict[str, Any]) -> None:
         self.resets = 0
-        self.trial_id = trial_id
         try:
             self.setup(config)
         except BaseException:
@@ -68,8 +57,8 @@ class SpecTrainable:
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
         # Before anything is looked up; the process may have served a run with others.
-        plugins.use([*self.plugins, *(Plugin(**own) for own in self.provenance.plugins)])
-        work = config.get("work") or {"trials": [self.bound(config)], "name": self.trial_id}
+        plugins.use(Plugin(**own) for own in self.provenance.plugins)
+        work = config["work"]
         self.name: str = work["name"]
         self.device = torch.device(self.provenance.device)
         self.store = Store(parse_path(self.provenance.store))
@@ -81,25 +70,10 @@ class SpecTrainable:
         take_up(self.spec.network, self.device)
         torch.set_num_threads(self._threads())
 
-    @classmethod
-    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Resolve the only trial of a class that is used alone."""
-        slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
-        if cls.method is not None:
-            slots.setdefault(METHODS[cls.method].kind, {})["method"] = cls.method
-        request = ResolvedRequest(slots).with_recipe(config.get("recipe"))
-        if run := config.get("run"):
-            root = Path(run["data_root"]) if run.get("data_root") else None
-            request = resolve_files(request, root, parse_path(run["store"]))
-        spec = resolve_spec(request.overrides, request.recipe, config.get("own_recipes", False))
-        plain = spec.model_dump(mode="json")
-        return {"spec": plain, "rung": 0, "label": cls.method or "network"}
-
-    def reset(self, config: dict[str, Any], trial_id: str = "default") -> None:
+    def reset(self, config: dict[str, Any]) -> None:
         """Begin another trial, as a fresh instance would."""
         self.cleanup()
         self.resets += 1
-        self.trial_id = trial_id
         self.setup(config)
 
     def step(self) -> dict[str, Any]:

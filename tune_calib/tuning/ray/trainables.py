@@ -10,20 +10,29 @@
         },
     )
 
-Other settings have the defaults of the command line.
+The configuration has the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings
+beside its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
+``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Provenance``). Other
+settings have the defaults of the command line.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ray import tune
 
+from tune_calib.paths import parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.channel import send_events
-from tune_calib.tuning.ray.spec_trainable import SpecTrainable
-from tune_calib.tuning.ray.worker import KINDS, Worker
+from tune_calib.tuning.ray.worker import Worker
+from tune_calib.tuning.resolve import resolve_files
 
 
 class PlanTrainable(tune.Trainable):
@@ -49,50 +58,52 @@ class PlanTrainable(tune.Trainable):
         self.worker.close()
 
 
-class MethodTrainable(tune.Trainable):
+class MethodTrainable(PlanTrainable):
     """A method, for a ``Tuner`` of your own; ``trainable`` makes a class of each."""
 
-    kind: ClassVar[type[SpecTrainable]]
+    method: ClassVar[str]
+    plugins: ClassVar[Sequence[Plugin]]
 
     def _setup_logdir(self) -> None:
         """Make no folder without a Tuner: Ray would leave an empty one in the user's home."""
+        # No option of Ray does it (Ray 2.59 and 2.60).
         if self._storage:
             super()._setup_logdir()  # type: ignore[no-untyped-call]
 
-    @classmethod
-    def bound(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Resolve the trial of a configuration."""
-        return cls.kind.bound(config)
-
-    @property
-    def spec(self) -> TrialSpec:
-        """Return the spec of the trial."""
-        return self.trial.spec
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Begin the first trial."""
-        self.trial = self.kind(config, self.trial_id)
-
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin another trial, as a fresh actor would."""
-        self.trial.reset(new_config, self.trial_id)
+        run = new_config["run"]
+        used = [*self.plugins, *(Plugin(**own) for own in run.get("plugins", ()))]
+        # Before anything is looked up; the process may have served a run with others.
+        plugins.use(used)
+        spec = resolve_trial(self.method, new_config).model_dump(mode="json")
+        work = {
+            "name": self.trial_id,
+            "kind": "head" if METHODS[self.method].kind == "head" else "network",
+            "trials": [{"spec": spec, "rung": 0, "label": self.method}],
+        }
+        run = {**run, "plugins": [own.plain() for own in used]}
+        self.worker.begin({**new_config, "run": run, "work": work})
         return True
-
-    def step(self) -> dict[str, Any]:
-        """Do a step of the trial."""
-        return self.trial.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save what the trial needs to continue."""
-        self.trial.save_checkpoint(checkpoint_dir)
+        self.worker.trial.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Load a saved checkpoint."""
-        self.trial.load_checkpoint(checkpoint)
+        self.worker.trial.load_checkpoint(checkpoint)
 
-    def cleanup(self) -> None:
-        """Free what the trial holds."""
-        self.trial.cleanup()
+
+def resolve_trial(method: str, config: Mapping[str, Any]) -> TrialSpec:
+    """Resolve the trial of a method from the configuration of its Trainable."""
+    slots = {name: dict(config[name]) for name in SLOTS if config.get(name) is not None}
+    slots.setdefault(METHODS[method].kind, {})["method"] = method
+    request = ResolvedRequest(slots).with_recipe(config.get("recipe"))
+    if run := config.get("run"):
+        root = Path(run["data_root"]) if run.get("data_root") else None
+        request = resolve_files(request, root, parse_path(run["store"]))
+    return resolve_spec(request.overrides, request.recipe, config.get("own_recipes", False))
 
 
 def trainable(name: str) -> type[MethodTrainable]:
@@ -109,6 +120,5 @@ def trainable(name: str) -> type[MethodTrainable]:
     """
     about = METHODS[name]
     title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"
-    base = KINDS["head" if about.kind == "head" else "network"]
-    kind = type(title, (base,), {"method": name, "plugins": plugins.in_use()})
-    return type(title, (MethodTrainable,), {"kind": kind, "__doc__": about.title})
+    own = {"method": name, "plugins": plugins.in_use(), "__doc__": about.title}
+    return type(title, (MethodTrainable,), own)

@@ -21,6 +21,12 @@ class Worker:
     def __init__(self) -> None:
         self._trial: SpecTrainable | None = None
 
+    @property
+    def trial(self) -> SpecTrainable:
+        """Return the trial that runs."""
+        assert self._trial is not None
+        return self._trial
+
     def begin(self, config: dict[str, Any]) -> None:
         """Begin a trial."""
         kind = KINDS[config["work"]["kind"]]
@@ -32,8 +38,7 @@ class Worker:
 
     def step(self) -> dict[str, Any]:
         """Do a step of the trial."""
-        assert self._trial is not None
-        return self._trial.step()
+        return self.trial.step()
 
     def close(self) -> None:
         """Free what the trial holds."""
