@@ -1,8 +1,8 @@
-"""Ship the results of the papers' tables and the page made of them: ``python -m docs.results OUT``.
+"""Add results of papers' tables to the repository, and write their page.
 
-OUT is that of ``tune-calib reproduce``. What is shipped is what the page is computed from: the
-tables of trials joined, draws of the metrics that a table claims something of, no
-classifiers, and no curves and records of samples but where the table is of them.
+``python -m docs.results OUT`` takes the folder of ``tune-calib reproduce``. It copies what the page
+is computed from: the joined tables of trials and the draws of claimed metrics, without classifiers,
+and without curves and sample records unless the table is about them.
 """
 
 import json
@@ -32,7 +32,7 @@ _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 
 
 def ship(out: Path) -> None:
-    """Copy the results and the pictures of every table that was made in a folder."""
+    """Copy the results and figures of all tables in a folder."""
     for folder in (SHIPPED, IMAGES):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -49,12 +49,12 @@ def ship(out: Path) -> None:
 
 
 def page() -> str:
-    """The page, of what is shipped."""
+    """Return the page over the results in the repository."""
     return overview(read_all(parse_path(str(SHIPPED))), _pictured)
 
 
 def _command(own: Stored) -> str:
-    """The last of those that made it, which asks for all of it."""
+    """Return the last of the commands that made the results, which covers all of them."""
     return own.command.split(" && ")[-1]
 
 
@@ -79,7 +79,7 @@ def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
 
 
 def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
-    """Rows of the metrics that are shown, with draws of those that are claimed something of."""
+    """Return the rows of the shown metrics, with draws of the claimed ones only."""
     kept = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
     is_claimed = pc.is_in(kept["metric"], pa.array(sorted(claimed), pa.string()))
     others = kept.filter(pc.invert(is_claimed))
