@@ -13,9 +13,9 @@ from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.again import FinishedTrial
+from tune_calib.engine.extra import ExtraEvaluation
+from tune_calib.engine.finished import FinishedTrial
 from tune_calib.engine.imports import check_files, write_import
-from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results, write_table
@@ -58,7 +58,7 @@ def found_by(rows, where):
 def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finished):
     _, store = finished
     trial, test = again(TRIALS[index], store)
-    looked = Looker(trial.spec, store, None, CPU).rows_on("generated/contrast", trial.spec)
+    looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("generated/contrast", trial.spec)
     assert len(looked) == 5 * len(CORRUPTION_METRICS)
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
@@ -74,7 +74,7 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
 def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     _, store = finished
     trial, test = again(TRIALS[index], store)
-    looked = Looker(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
+    looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
     found = found_by(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
@@ -142,25 +142,25 @@ def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
 def test_nothing_is_written_of_another_classifier(finished, tmp_path):
     _, store = finished
     trial = TRIALS[0]
-    looker = Looker(trial.spec, store, None, CPU)
+    evaluation = ExtraEvaluation(trial.spec, store, None, CPU)
     (row,) = [row for row in rows(finished[0]) if row["spec_hash"] == trial.spec.hash]
     told = {name: row[name] for name in ("test/accuracy", "test/ece")}
-    looker.refuse_other(trial.spec, told)
+    evaluation.refuse_other(trial.spec, told)
     with pytest.raises(UserError, match="in its trial; name the `store`"):
-        looker.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
+        evaluation.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
 
 
 def test_a_diverged_classifier_has_rows_without_numbers(finished, monkeypatch):
     _, store = finished
-    looker = Looker(TRIALS[0].spec, store, None, CPU)
+    evaluation = ExtraEvaluation(TRIALS[0].spec, store, None, CPU)
     classes = DATASETS["digits"].classes
     nothing = lambda spec, split: torch.full((len(split.labels), classes), torch.nan)  # noqa: E731
-    monkeypatch.setattr(looker, "_calibrated", nothing)
+    monkeypatch.setattr(evaluation, "_calibrated", nothing)
     for name in ("ood/noise", "generated/contrast"):
-        values = [row["value"] for row in looker.rows_on(name, TRIALS[0].spec)]
+        values = [row["value"] for row in evaluation.rows_on(name, TRIALS[0].spec)]
         assert values
         assert all(value != value for value in values)
-    assert looker.intervals(TRIALS[0].spec, 100) == []
+    assert evaluation.intervals(TRIALS[0].spec, 100) == []
 
 
 def test_sets_are_read_back_by_their_names(tmp_path):
@@ -204,7 +204,7 @@ def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path)), store, replace=False)
     spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
-    found = Looker(spec, store, None, CPU).intervals(spec, 100)
+    found = ExtraEvaluation(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1
     with pytest.raises(UserError, match="no images that could be shifted"):
@@ -286,10 +286,10 @@ def rows_of_shifts(out):
 def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished):
     _, store = finished
     spec = TRIALS[1].spec
-    looker = Looker(spec, store, None, CPU)
-    test = looker.bank.test()
-    looker._features = lambda name: type("Same", (), {"parts": lambda self: {"1": test}})()
-    found = {r["metric"]: r["draws"] for r in looker.rows_on("generated/fog", spec, 100)}
-    clean = {row["metric"]: row["draws"] for row in looker.intervals(spec, 100)}
+    evaluation = ExtraEvaluation(spec, store, None, CPU)
+    test = evaluation.bank.test()
+    evaluation._features = lambda name: type("Same", (), {"parts": lambda self: {"1": test}})()
+    found = {r["metric"]: r["draws"] for r in evaluation.rows_on("generated/fog", spec, 100)}
+    clean = {row["metric"]: row["draws"] for row in evaluation.intervals(spec, 100)}
     for metric in ("accuracy", "ece"):
         assert found[metric] == pytest.approx(clean[metric], abs=1e-12)

@@ -50,14 +50,7 @@ _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import, before they are stored.
-
-    Attributes:
-        record: the import as specs have it.
-        files: of each split that was named.
-        head: the network's own, where there are features.
-        stamps: of every file when it was checked.
-    """
+    """Checked files of an import before they are stored, with the stamp of each at that time."""
 
     record: ImportedData
     files: Mapping[str, Sequence[str]]
@@ -266,13 +259,9 @@ def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
 
 @dataclass(frozen=True)
 class _Summary:
-    """Digest of a split, and a 64-bit sum of each distinct row with the number of such rows.
+    """Digest of a split of N samples, and a 64-bit sum of each distinct row with its count.
 
-    Attributes:
-        digest: of all numbers, their shapes and their kind.
-        samples: N.
-        rows: sums of distinct rows, (M,) uint64, rising.
-        counts: how often each occurs, (M,).
+    ``rows`` are the sums, (M,) uint64, rising, and ``counts`` how often each occurs, (M,).
     """
 
     digest: str
@@ -334,10 +323,7 @@ def _count_shared(one: _Summary, two: _Summary) -> int:
 
 
 def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
-    """Return the digest that specs hold, 16 hexadecimal digits.
-
-    An absent select says that calib is cut in two.
-    """
+    """Return the digest that specs hold, 16 digits; without select, calib is cut in two."""
     own = hashlib.sha256()
     for tensor in (head.weight, head.bias) if head else ():
         own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())

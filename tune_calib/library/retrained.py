@@ -14,8 +14,8 @@ from tune_calib.engine.precision import on_threads
 from tune_calib.errors import UserError
 from tune_calib.library.arrays import (
     Estimator,
-    as_given,
     find_classes,
+    match_type,
     number_labels,
     refuse_unknown,
     rows_of,
@@ -99,7 +99,7 @@ class RetrainedHead(Estimator):
             numbers = number_labels(select[1], len(own), known, "labels of select")
             held_out = _split(own, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
-        bank = _Given(train, held_out or train, head or _unknown(len(known), rows))
+        bank = _MemoryBank(train, held_out or train, head or _unknown(len(known), rows))
         with on_threads(HEAD_THREADS):
             trainer = PopulationTrainer([slot], bank, self.settings["network_seed"], rows.device)
             reports = list(trainer)
@@ -118,16 +118,12 @@ class RetrainedHead(Estimator):
         return self
 
     def predict_proba(self, features: Any) -> Any:
-        """Probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
-
-        Raises:
-            ValueError: the features are of another width than in ``fit``, or not finite.
-        """
-        return as_given(self._logits(features).softmax(-1), features)
+        """Return probabilities, (N, C), float64; a tensor for a tensor, else an array."""
+        return match_type(self._logits(features).softmax(-1), features)
 
     def decision_function(self, features: Any) -> Any:
-        """Logits, (N, C), float64, that a post-hoc method may be fitted on."""
-        return as_given(self._logits(features), features)
+        """Return logits, (N, C), float64, that a post-hoc method may be fitted on."""
+        return match_type(self._logits(features), features)
 
     def _logits(self, features: Any) -> Tensor:
         rows = self._rows(features, "features").float()
@@ -158,7 +154,7 @@ class _Head:
     bias: Tensor
 
 
-class _Given(DevelopmentBank):
+class _MemoryBank(DevelopmentBank):
     """Features in memory where a bank on disk would be."""
 
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: _Head) -> None:
@@ -197,7 +193,7 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
 
 
 def _unknown(classes: int, rows: Tensor) -> _Head:
-    """No numbers, so that what reads them has no finite loss and is told."""
+    """Return a head of NaN: what reads it has no finite loss."""
     nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
     return _Head(nothing, nothing[:, 0])
 

@@ -43,9 +43,9 @@ class ExtraEvaluations:
             raise UserError(
                 f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
             )
-        from tune_calib.data.shift import sets_asked
+        from tune_calib.data.shift import find_sets
 
-        return sets_asked(self.shift, slot, root)
+        return find_sets(self.shift, slot, root)
 
 
 def find_extra_trials(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tune_calib.console import echo
 from tune_calib.engine import weights
-from tune_calib.engine.given import refuse_seen
+from tune_calib.engine.frozen import refuse_seen
 from tune_calib.engine.imports import read_record
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
@@ -63,7 +63,7 @@ def resolve_files(
     if any(name.startswith("classifier.") for name in tensors):
         echo(f"{file}: only the network of this export is used, with its own head", err=True)
     if not is_dry:
-        weights.keep(file, store)
+        weights.store_weights(file, store)
     return asked
 
 
