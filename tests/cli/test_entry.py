@@ -234,11 +234,11 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     from tune_calib.spec.metrics import format_value
     from tune_calib.spec.resolved import ResolvedRequest
     from tune_calib.text import format_count
-    from tune_calib.tuning.caption import conditions
+    from tune_calib.tuning.caption import describe_setting
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = conditions(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
+    told = describe_setting(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
     assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

@@ -30,7 +30,7 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.trainables import resolve_trial
@@ -261,7 +261,7 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
     asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
-    told = conditions(trials, build_comparison(["ce"]), asked)
+    told = describe_setting(trials, build_comparison(["ce"]), asked)
     if own_recipes:
         assert told.endswith("each method by its authors' recipe")
         assert "SGD, lr 0.05" not in told
@@ -275,7 +275,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
     ladder = build_comparison(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
     trials = expand(ladder, ResolvedRequest(given).with_recipe())
-    told = conditions(trials, ladder, ResolvedRequest(given).with_recipe())
+    told = describe_setting(trials, ladder, ResolvedRequest(given).with_recipe())
     assert told.endswith("recipes differ")
     assert "lr " not in told
 
@@ -283,7 +283,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
     trials = expand(ladder, ResolvedRequest(given).with_recipe())
-    told = conditions(trials, ladder, ResolvedRequest(given).with_recipe())
+    told = describe_setting(trials, ladder, ResolvedRequest(given).with_recipe())
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
     assert told.endswith("one recipe for all networks, one by another optimiser for all heads")
 

@@ -26,9 +26,9 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.caption import (
-    conditions,
+    describe_setting,
+    print_left_out,
     recipe_record,
-    tell_left_out,
     titles,
 )
 from tune_calib.tuning.copies import Copies
@@ -144,7 +144,7 @@ class LadderRun(Run[LadderState, list[str]]):
             title=ladder.title,
             command=self.location.command,
             dataset=planned[0].spec.data.dataset,
-            setting=conditions(planned, ladder, self.resolved),
+            setting=describe_setting(planned, ladder, self.resolved),
             published=ladder.published,
             rungs=[
                 RungRecord(
@@ -201,7 +201,7 @@ class LadderRun(Run[LadderState, list[str]]):
     def open(self, left: Left) -> LadderState:
         """Report the rungs that are left out."""
         if not left.is_nothing:
-            tell_left_out(self.ladder, self.resolved, self.location.out)
+            print_left_out(self.ladder, self.resolved, self.location.out)
         return LadderState(left)
 
     def copy_rows(self, state: LadderState, copies: Copies) -> None:

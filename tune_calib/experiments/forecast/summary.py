@@ -24,7 +24,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_yaml
-from tune_calib.tuning.caption import data_told, heads_told, is_trained, network_told
+from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.definition import SearchDefinition
 
@@ -105,9 +105,9 @@ def _block(needs: Needs, trained: int | None, time: str) -> str:
     heads = [t.spec.head for t in trials if t.spec.head]
     recipe = _recipe(request).removeprefix("recipe ") if request.recipe else ""
     lines = {
-        "data": data_told(trials[0].spec.data),
-        "network": _with_augment(network_told(trials), networks),
-        "heads": _with_augment(heads_told(trials, head_recipe), heads),
+        "data": describe_data(trials[0].spec.data),
+        "network": _with_augment(describe_networks(trials), networks),
+        "heads": _with_augment(describe_heads(trials, head_recipe), heads),
         "recipe": recipe if is_trained(trials) else "",
         "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in request.fixed.items()),
         "searched": ", ".join(searched),

@@ -14,7 +14,7 @@ from tune_calib.tuning.ray.executor import OVER, Executor, Resources, configurat
 from tune_calib.tuning.ray.plan import Plan, RayTrial
 from tune_calib.tuning.ray.progress import show_phase
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.resumed import tell_other_machine
+from tune_calib.tuning.resumed import warn_of_other_machine
 
 
 @contextlib.contextmanager
@@ -26,7 +26,7 @@ def open_executor(
         from tune_calib.tuning.ray.in_process import in_process
 
         with in_process(everywhere) as executor:
-            tell_other_machine(location.out, location.address)
+            warn_of_other_machine(location.out, location.address)
             yield executor
         return
 
@@ -36,7 +36,7 @@ def open_executor(
     with ray_session(
         location.address, environment(location.out, location.store), needs, everywhere
     ):
-        tell_other_machine(location.out, location.address)
+        warn_of_other_machine(location.out, location.address)
         yield RayExecutor()
 
 

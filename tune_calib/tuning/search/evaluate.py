@@ -39,20 +39,13 @@ from tune_calib.tuning.search.state import SearchState
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of the evaluation on test.
-
-    Attributes:
-        folder: of its results, a run folder like any other.
-        reads: of the test split, in their order.
-        on_select: rows of the search by rung label.
-        crashed: one line for each Ray trial that crashed.
-    """
+    """The result of the evaluation on test, whose rows lie in a run folder like any other."""
 
     folder: AnyPath
     metrics: tuple[str, ...]
     reads: Sequence[ReadRecord]
-    on_select: Mapping[str, Sequence[Row]]
-    crashed: list[str]
+    on_select: Mapping[str, Sequence[Row]]  # rows of the search by rung label
+    crashed: list[str]  # a line for each Ray trial
 
 
 def evaluate_choice(
@@ -66,14 +59,8 @@ def evaluate_choice(
 ) -> Evaluation:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
 
-    Args:
-        out: folder of the search.
-        seeds: how many fresh seeds of networks and heads, which vary together.
-        study_storage: URL of the study, where that is a database.
-        command: repeats the evaluation.
-        extend: read test once more, under more seeds than before.
-        extra: evaluations of its trials.
-        begin: is called before the first trial.
+    Fresh seeds of networks and heads vary together; ``extend`` reads test once more, under more
+    seeds than before.
     """
     search = load_search(out, study_storage)
     with only_driver(out), show_driver(out):
