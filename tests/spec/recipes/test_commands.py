@@ -7,8 +7,8 @@ import pytest
 
 from tests.spec.recipes.resolved import WEIGHTS, asked_of
 from tests.support import each, here
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import planned_works
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import contents
 from tune_calib.spec.datasets import DATASETS, Quick
 from tune_calib.spec.ladder import expand
@@ -145,8 +145,8 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
     text += "    recipe: plp\n" if at != "top" else ""
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    (work,) = planned_works(read_sweep_file(path))
-    assert work.asked.recipe.name == ("focal" if at == "top" else "plp")
+    (work,) = plan_jobs(read_experiment_file(path))
+    assert work.request.recipe.name == ("focal" if at == "top" else "plp")
 
 
 @pytest.mark.parametrize(

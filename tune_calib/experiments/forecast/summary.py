@@ -1,5 +1,6 @@
-"""What would be done, in words: effective settings, disk, time. Starts nothing, writes nothing."""
+"""Describe what would be done: effective settings, disk, time. Starts nothing, writes nothing."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -10,82 +11,78 @@ import torch
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.store import Store
-from tune_calib.experiments.entries import Work
+from tune_calib.experiments.entries import EntryJob, Job
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast
-from tune_calib.experiments.forecast.needs import Job, Needs, needs_of, needs_of_work
+from tune_calib.experiments.forecast.needs import Needs, find_needs
 from tune_calib.experiments.forecast.rates import SHARE, Rates
 from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
-from tune_calib.spec.resolved import Seeds
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_yaml
-from tune_calib.tuning.ablate import LadderJob
 from tune_calib.tuning.caption import data_told, heads_told, is_trained, network_told
-from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.search.definition import SearchDefinition
 
 NOTHING = "nothing was started"
 _TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
 
 
-def before(job: Job) -> str:
-    """The effective settings of a ladder or search that is about to begin, in a few lines."""
-    needs, sums = needs_of(job), _sums(job)
+def print_settings(job: Job) -> None:
+    """Print on stderr the settings of a ladder or search and how long it will take."""
+    report_progress("reckoning how long it will take")
+    echo(describe_job(job), err=True)
+
+
+def describe_job(job: Job) -> str:
+    """Describe a ladder or search that is about to begin, in a few lines."""
+    needs, sums = find_needs(job), start_forecast(job)
     try:
         trained = sums.add(needs)
-    except Exception as error:  # what a trial dies of is told with it: a forecast stops no run
-        return _block(job, needs, None, f"unknown: {type(error).__name__} when it was timed")
-    return _block(job, needs, trained, _time(sums))
+    except Exception as error:  # the trial itself fails with a full report: a forecast stops no run
+        return _block(needs, None, f"unknown: {type(error).__name__} when it was timed")
+    return _block(needs, trained, _time(sums))
 
 
-def tell_settings(job: Job) -> None:
-    """Say on stderr what is about to be done."""
-    report_progress("reckoning how long it will take")
-    echo(before(job), err=True)
-
-
-def dry_run(job: Job) -> str:
-    """As ``before``, with what it would take on disk, and where the rates are from."""
-    needs, sums = needs_of(job), _sums(job)
+def describe_dry_run(job: Job) -> str:
+    """Describe a ladder or search with its disk space and where the rates are from."""
+    needs, sums = find_needs(job), start_forecast(job)
     trained = sums.add(needs)
-    lines = [_block(job, needs, trained, _time(sums)), *_disk(sums), *sums.describe_sources()]
-    return "\n".join([*lines, NOTHING])
+    lines = [_block(needs, trained, _time(sums)), _disk(sums), *_sources(sums), NOTHING]
+    return "\n".join(lines)
 
 
-def forecast(file: ReadFile, works: Sequence[Work]) -> Text:
-    """What a sweep file would do.
-
-    Args:
-        file: the sweep file.
-        works: what it asks for.
-    """
+def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
+    """Describe what an experiment file would do."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
-    sums, rows = _forecast(file.out, file.store, file.content.data_root, gpu), []
+    sums, rows = _start_forecast(file.out, file.store, file.content.data_root, gpu), []
     counts: list[tuple[int, int, int]] = []
-    all_needs = [needs_of_work(file, work) for work in works]
+    all_needs = [find_needs(each.job, each.hours) for each in jobs]
     if gpu is not None:  # trials that share it share its rates too
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
-    for needs in all_needs:
+    for each, needs in zip(jobs, all_needs, strict=True):
         trained = sums.add(needs)
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         counts.append((trained, needs.heads, needs.ray_trials + len(needs.looks)))
-        rows.append([needs.name, planned, needs.done, *counts[-1]])
-    lines = [*_recipes(works), *_totals(sums, all_needs, counts), *_disk(sums), *_hours(sums, gpu)]
-    if any(needs.gpus for needs in all_needs) and not (gpu or torch.cuda.is_available()):
+        rows.append([each.name, planned, needs.done, *counts[-1]])
+    lines = [*_recipes(jobs), *_totals(sums, all_needs, counts), _disk(sums), *_hours(sums, gpu)]
+    has_gpu = gpu is not None or torch.cuda.is_available()
+    if any(each.job.location.gpus for each in jobs) and not has_gpu:
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
-    told = map(Prose, [*lines, *sums.describe_sources()])
     head = f"{file.name} in {file.out}; {NOTHING}"
-    return Text([head, table_of(_TITLES, rows), "", *told])
+    return Text([head, table_of(_TITLES, rows), "", *map(Prose, [*lines, *_sources(sums)])])
 
 
-def _sums(job: Job) -> Forecast:
-    return _forecast(job.site.out, job.site.store, job.site.data_root)
+def start_forecast(job: Job) -> Forecast:
+    """Return an empty forecast for a ladder or search on this machine."""
+    return _start_forecast(job.location.out, job.location.store, job.location.data_root)
 
 
-def _forecast(
+def _start_forecast(
     out: AnyPath, store: AnyPath, data_root: Path | None, gpu: Gpu | None = None
 ) -> Forecast:
     where = out, Store(store), data_root
@@ -96,49 +93,50 @@ def _forecast(
     return Forecast(where[1], rates)
 
 
-def _block(job: Job, needs: Needs, trained: int | None, time: str) -> str:
-    trials = needs.trials
-    asked = job.asked if isinstance(job, LadderJob) else job.question.asked
-    head_recipe = job.ladder.head_recipe if isinstance(job, LadderJob) else None
+def _block(needs: Needs, trained: int | None, time: str) -> str:
+    job, trials = needs.job, needs.trials
+    if isinstance(job, LadderRun):
+        request, head_recipe, title = job.resolved, job.ladder.head_recipe, job.ladder.title
+        searched: Iterable[str] = ()
+    else:
+        request, head_recipe = job.resolved, None
+        title, searched = _title(job.definition), job.definition.candidates.space.settings
     networks = [t.spec.network for t in trials if not t.spec.network.is_frozen]
     heads = [t.spec.head for t in trials if t.spec.head]
-    recipe = asked.recipe_caption if is_trained(trials) else None
-    own = "; each method by its authors' recipe" if asked.own_recipes else ""
-    searched = () if isinstance(job, LadderJob) else job.question.candidates().space.settings
+    recipe = _recipe(request).removeprefix("recipe ") if request.recipe else ""
     lines = {
         "data": data_told(trials[0].spec.data),
         "network": _with_augment(network_told(trials), networks),
         "heads": _with_augment(heads_told(trials, head_recipe), heads),
-        "recipe": f"{recipe.removeprefix('recipe ')}{own}" if recipe else "",
-        "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in asked.fixed.items()),
+        "recipe": recipe if is_trained(trials) else "",
+        "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in request.fixed.items()),
         "searched": ", ".join(searched),
-        "seeds": _seeds(asked.seeds, has_heads=bool(heads)),
-        "machine": _machine(job, needs),
-        "results": f"{job.site.out}; artifacts in {job.site.store}",
+        "seeds": _seeds(request.seeds, has_heads=bool(heads)),
+        "machine": _machine(needs),
+        "results": f"{job.location.out}; artifacts in {job.location.store}",
         "to do": _to_do(needs, trained),
         "time": "" if needs.is_over else time,
     }
-    told = entries({name: line for name, line in lines.items() if line}, margin="  ")
-    title = job.ladder.title if isinstance(job, LadderJob) else _of_question(job.question)
-    return f"{job.site.out}: {title}\n{told}"
+    block = entries({name: line for name, line in lines.items() if line}, margin="  ")
+    return f"{job.location.out}: {title}\n{block}"
 
 
-def _of_question(question: Question) -> str:
+def _title(definition: SearchDefinition) -> str:
     metrics = " and ".join(
         f"{'least' if METRICS[name].is_less_better else 'largest'} {METRICS[name].title}"
-        for name in question.objective.metrics
+        for name in definition.objective.metrics
     )
-    lost = format_value("accuracy", question.objective.guard)
-    stopped = ", networks that are behind are stopped" * (question.scheduler == "asha")
+    lost = format_value("accuracy", definition.objective.guard)
+    stopped = ", networks that are behind are stopped" * (definition.scheduler == "asha")
     return (
-        f"search of {question.method} by {question.sampler} for the {metrics} on select, at most "
-        f"{lost} of accuracy lost{stopped}"
+        f"search of {definition.method} by {definition.sampler} for the {metrics} on select, "
+        f"at most {lost} of accuracy lost{stopped}"
     )
 
 
-def _with_augment(told: str, slots: Iterable[NetworkSlot | HeadSlot]) -> str:
+def _with_augment(text: str, slots: Iterable[NetworkSlot | HeadSlot]) -> str:
     augments = sorted({slot.augment for slot in slots})
-    return f"{told}; augmentation {' or '.join(augments)}" if told and augments else told
+    return f"{text}; augmentation {' or '.join(augments)}" if text and augments else text
 
 
 def _seeds(seeds: Seeds, has_heads: bool) -> str:
@@ -151,27 +149,27 @@ def _seeds(seeds: Seeds, has_heads: bool) -> str:
     return f"{numbers} of networks, {format_count(len(seeds.head), 'head')} on each"
 
 
-def _machine(job: Job, needs: Needs) -> str:
-    gpus = torch.cuda.device_count()
+def _machine(needs: Needs) -> str:
+    location, gpus = needs.job.location, torch.cuda.device_count()
     names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
     cores = format_count(os.cpu_count() or 1, "CPU core")
-    found = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
+    here = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
     used = f"{' or '.join(map(str, threads))} threads a network"
     if threads == [1]:
         used = "1 thread a network"
-    if needs.gpus:
-        used += f", {round(1 / needs.gpus)} trials on each GPU"
+    if location.gpus:
+        used += f", {round(1 / location.gpus)} trials on each GPU"
     elif gpus:
         used += ", no GPU asked for"
-    if not job.site.uses_ray:
-        return f"{found}; {used}, one trial after the other in this process"
-    where = f"; runs on the Ray cluster at {job.site.address}" if job.site.address else ""
-    return f"{found}; {used}, up to {needs.at_once} side by side{where}"
+    if not location.uses_ray:
+        return f"{here}; {used}, one trial after the other in this process"
+    where = f"; runs on the Ray cluster at {location.address}" if location.address else ""
+    return f"{here}; {used}, up to {needs.at_once} side by side{where}"
 
 
 def _to_do(needs: Needs, trained: int | None) -> str:
-    what = "trials" if needs.question is None else "suggestions"
+    what = "suggestions" if needs.is_search else "trials"
     planned = needs.planned or 0
     if needs.is_over:
         return f"nothing: {needs.done} of {planned} {what} are done"
@@ -186,18 +184,21 @@ def _to_do(needs: Needs, trained: int | None) -> str:
 
 
 def _time(sums: Forecast) -> str:
-    parts = " + ".join(f"{name} {duration(seconds)}" for name, seconds in sums.parts.items())
-    return f"about {duration(sums.whole)} = {parts}"
+    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in sums.parts.items())
+    return f"about {format_duration(sums.whole)} = {parts}"
 
 
-def _recipes(works: Sequence[Work]) -> list[str]:
-    """The recipe in force of each entry."""
-    entries: dict[str, dict[str, None]] = {}
-    for work in works:
-        described = work.asked.recipe_caption or "no recipe"
-        own = "; each method by its authors' recipe" if work.asked.own_recipes else ""
-        entries.setdefault(described + own, {})[str(work.position[1])] = None
-    return [f"{', '.join(names)}: {described}" for described, names in entries.items()]
+def _recipe(request: ResolvedRequest) -> str:
+    own = "; each method by its authors' recipe" if request.own_recipes else ""
+    return f"{request.recipe_caption or 'no recipe'}{own}"
+
+
+def _recipes(jobs: Sequence[EntryJob]) -> list[str]:
+    """Return the recipe in force of each entry."""
+    names: dict[str, dict[str, None]] = {}
+    for each in jobs:
+        names.setdefault(_recipe(each.request), {})[each.entry] = None
+    return [f"{', '.join(own)}: {recipe}" for recipe, own in names.items()]
 
 
 def _totals(
@@ -206,10 +207,11 @@ def _totals(
     trained, heads, ray_trials = (sum(column) for column in zip(*counts, strict=True))
     yield f"networks: {trained} to train, {len(sums.in_store)} in {sums.store.root} already"
     yield f"heads: {heads}; Ray trials: {ray_trials}"
-    here = torch.cuda.device_count()
-    for gpus in sorted({needs.gpus for needs in all_needs if needs.gpus}):
+    shares = {needs.job.location.gpus for needs in all_needs if needs.job.location.gpus}
+    for gpus in sorted(shares):
+        here = torch.cuda.device_count()
         yield f"GPU slots: {round(1 / gpus)} trials on each GPU; {here} GPUs on this machine"
-    if not any(needs.gpus for needs in all_needs):
+    if not shares:
         yield "GPU slots: none asked for"
     if any(needs.planned is None for needs in all_needs):
         yield "searches for some hours train as many as fit; they are not counted above"
@@ -217,9 +219,9 @@ def _totals(
         yield "closer looks are not counted: the files of their shift sets are not here"
 
 
-def _disk(sums: Forecast) -> Iterator[str]:
+def _disk(sums: Forecast) -> str:
     banks = sum(sums.banks.values())
-    yield (
+    return (
         f"disk: {_size(sums.network_bytes + banks + sums.head_bytes)} = networks "
         f"{_size(sums.network_bytes)} + {len(sums.banks)} feature banks {_size(banks)} + heads "
         f"{_size(sums.head_bytes)}; while networks train, checkpoints "
@@ -229,19 +231,24 @@ def _disk(sums: Forecast) -> Iterator[str]:
 
 def _hours(sums: Forecast, gpu: Gpu | None) -> Iterator[str]:
     where = f"one {gpu.name}" if gpu else "this machine"
-    yield f"time on {where}: {_time(sums)}" if sums.seconds else "time: nothing is left to do"
+    yield f"time on {where}: {_time(sums)}" if sums.parts else "time: nothing is left to do"
     if gpu is not None:
         peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
         yield f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks} ({gpu.source})"
+
+
+def _sources(sums: Forecast) -> list[str]:
+    """Return where the rates are from, in a line each."""
+    return [f"  {what}: {source}" for what, source in sums.sources.items()]
 
 
 def _size(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def duration(seconds: float | None) -> str:
-    """A time as it is spoken of, e.g. ``98 s``, ``12 min`` or ``1.5 h``."""
-    if seconds is None:
+def format_duration(seconds: float) -> str:
+    """Format a time for people, e.g. ``98 s``, ``12 min`` or ``1.5 h``; NaN is unknown."""
+    if math.isnan(seconds):
         return "unknown"
     if seconds < 120:
         return f"{seconds:.0f} s"
