@@ -68,13 +68,7 @@ class General:
         if found is None:
             return {}
         return {
-            "classes": found.classes,
-            "channels": found.channels,
-            "size": found.size,
-            "stored": found.stored,
-            "mean": found.mean,
-            "std": found.std,
-            "digest": found.digest,
+            **found.model_dump(),
             # Images of one size are cropped from a black border, as those of CIFAR are.
             "padding": 4 if found.size == found.stored else 0,
             **self._reading(slot, found.channels, found.stored),
@@ -133,8 +127,8 @@ def record(
     def load(root: Path | None) -> Source:
         del root
         raise UserError(
-            f"{name}: what its files hold must be found first; ask for it by the command line or a "
-            "experiment file, or fill `data.found` by ResolvedRequest.with_scanned_data"
+            f"{name}: its files must be read first; use the command line or an experiment file, or "
+            "fill `data.found` by ResolvedRequest.with_scanned_data"
         )
 
     return DatasetInfo(

@@ -54,11 +54,10 @@ class StackedOptimizer:
         self.down = -self.lr
         self.has_decay = any(decays)
         self.steps = 0
-        names = ("first",) if self.kind == "sgd" else ("first", "second")
         self.moments = {
             f"{name}.{moment}": torch.zeros_like(parameter, requires_grad=False)
             for name, parameter in parameters.items()
-            for moment in names
+            for moment in self._moments()
         }
 
     @torch.no_grad()

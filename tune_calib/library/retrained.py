@@ -1,12 +1,12 @@
 """A head retrained on features, as an estimator: the engine's training without a store."""
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tune_calib.data.imported import LinearHead
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
@@ -146,18 +146,10 @@ class RetrainedHead(Estimator):
         )
 
 
-@dataclass(frozen=True)
-class _Head:
-    """Weight (C, D) and bias (C,) of a network's own head."""
-
-    weight: Tensor
-    bias: Tensor
-
-
 class _MemoryBank(DevelopmentBank):
     """Features in memory where a bank on disk would be."""
 
-    def __init__(self, train: FeatureSplit, select: FeatureSplit, head: _Head) -> None:
+    def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
         accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
         self.about = {"train_views": 1, "accuracy": accuracies}
@@ -176,12 +168,12 @@ def _accuracy(split: FeatureSplit) -> float:
     return float((split.logits.argmax(1) == split.labels).double().mean())
 
 
-def _split(rows: Tensor, labels: Tensor, head: _Head | None) -> FeatureSplit:
+def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSplit:
     logits = rows[:, :1] if head is None else rows @ head.weight.T + head.bias
     return FeatureSplit(rows, logits, labels.to(rows.device))
 
 
-def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
+def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
     weight = rows_of(given[0], "weight of own_head").float().to(rows.device)
     bias = rows_of(np.reshape(to_array(given[1]), (1, -1)), "bias of own_head").float()[0]
     if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
@@ -189,13 +181,13 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "
             f"{tuple(weight.shape)} and {tuple(bias.shape)}"
         )
-    return _Head(weight, bias.to(rows.device))
+    return LinearHead(weight, bias.to(rows.device))
 
 
-def _unknown(classes: int, rows: Tensor) -> _Head:
+def _unknown(classes: int, rows: Tensor) -> LinearHead:
     """Return a head of NaN: what reads it has no finite loss."""
     nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
-    return _Head(nothing, nothing[:, 0])
+    return LinearHead(nothing, nothing[:, 0])
 
 
 def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
