@@ -177,8 +177,9 @@ class LadderRun(Run[LadderState, list[str]]):
             further["plugins"] = to_records(self.plugins)
         data, network = planned[0].spec.data, planned[0].spec.network
         # Where files beside the command decide what is planned, the program does not tell it.
-        if data.imported is None and data.found is None and network.weights is None:
-            further["program"] = contents.digest_program()
+        is_of_files = data.imported is not None or data.found is not None or network.weights
+        if not is_of_files and (program := contents.digest_program()):
+            further["program"] = program
         return manifest.model_copy(update=further)
 
     def find_left(self) -> Left:
