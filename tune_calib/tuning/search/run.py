@@ -175,6 +175,7 @@ class SearchRun(Run[SearchState, SearchResult]):
     def new_manifest(self) -> SearchManifest:
         """Build the manifest of a new folder."""
         definition, location = self.definition, self.location
+        is_default = location.store == location.out / "store"
         manifest = SearchManifest(
             version=VERSION,
             search=definition.identity,
@@ -184,9 +185,7 @@ class SearchRun(Run[SearchState, SearchResult]):
             command=location.command,
             commands=[CommandRecord(command=location.command, trials=self.length)],
             specs=list_first_specs(definition.candidates),
-            store=None
-            if location.store == location.out / "store"
-            else str(location.store.resolve()),
+            store=None if is_default else str(location.store.resolve()),
             data_root=str(location.data_root.resolve()) if location.data_root else None,
             address=location.address,
             gpus=location.gpus,

@@ -34,26 +34,17 @@ IN_SESSION = "{} Ray trials in this session"
 
 @dataclass
 class SearchState:
-    """The state of a search, which can be built again from its study and its rows.
-
-    Attributes:
-        length: suggestions that are requested.
-        needs: resources of the kinds of Ray trials.
-        rows: of the table ``trials`` by spec hash, without what the driver does not need.
-        crashed: what trials died of, by spec hash.
-        results: of the suggestions that ended, by number.
-        ended: Ray trials that ended in this session, by name.
-    """
+    """The state of a search, which can be built again from its study and its rows."""
 
     out: AnyPath
     definition: SearchDefinition
     study: SearchStudy
-    length: int
-    needs: Sequence[Resources] = ()
-    rows: dict[str, Row] = field(default_factory=dict)
-    crashed: dict[str, str] = field(default_factory=dict)
-    results: dict[int, SuggestionResult] = field(default_factory=dict)
-    ended: set[str] = field(default_factory=set)
+    length: int  # suggestions, without retries
+    needs: Sequence[Resources] = ()  # of the kinds of Ray trials
+    rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
+    crashed: dict[str, str] = field(default_factory=dict)  # what trials died of, by spec hash
+    results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
+    ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
     _baseline: dict[int, float] = field(default_factory=dict)
@@ -121,7 +112,7 @@ class SearchState:
         rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
-        # A study that knows is not told twice: Optuna would refuse.
+        # Optuna refuses a second result.
         if not suggestion.is_finished:
             self.study.tell(suggestion.number, result)
 

@@ -46,11 +46,9 @@ def _open_study(out: AnyPath, manifest: SearchManifest, study_storage: str | Non
     question = manifest.question
     if question.sampler == "grid" or not manifest.search:
         # Its points rest on the method's defaults, which import the method.
-        from tune_calib.tuning.search.run import find_study
+        from tune_calib.tuning.search.run import load_search, open_study
 
-        study = find_study(out, study_storage)
-        assert study is not None  # the manifest was read
-        return study
+        return open_study(load_search(out, study_storage), is_read_only=True)
     if not manifest.can_go_on:
         raise foreign_search(out, manifest)
     fixed = {f"{slot}.{key}": v for slot, own in question.given.items() for key, v in own.items()}
