@@ -21,6 +21,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.candidates import Candidates
@@ -257,10 +258,8 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
     definition = SearchDefinition("mac_cal", ResolvedRequest(given), ECE, population=6)
     state = SearchState(out, definition, study_in(out, given=given), planned)
     state.read_rows()
-    for baseline in state.candidates.baseline():
-        if baseline.spec.hash not in state.rows:
-            config = baseline.spec.model_dump(mode="json", include={"data", "network"})
-            drive(NetworkTrainable({**config, "run": run.plain()}))
+    for trial in make_plan(state.candidates.baseline(), set(state.rows)).networks:
+        drive(NetworkTrainable({"run": run.plain(), "work": trial.config()}))
     state.read_rows()
     execute_heads(state, ProcessPool(run, random.Random(order), dies_after), 4)
     return state
