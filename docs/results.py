@@ -1,8 +1,9 @@
-"""Ship the results of the papers' tables and the page made of them: ``python -m docs.results OUT``.
+"""Add results of papers' tables to the repository, and write their pages.
 
-OUT is that of ``tune-calib reproduce``; without it the pages alone are made again. What is shipped is what the page is computed from: the
-tables of trials joined, draws of the metrics that a table claims something of, no
-classifiers, and no curves and records of samples but where the table is of them.
+``python -m docs.results OUT`` takes the folder of ``tune-calib reproduce``. It copies what the pages
+are computed from: the joined tables of trials and the draws of claimed metrics, without
+classifiers, and without curves and sample records unless the table is about them. Without OUT it
+writes the pages again from the results in the repository.
 """
 
 import json
@@ -40,7 +41,7 @@ _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 
 
 def ship(out: Path) -> None:
-    """Copy the results and the pictures of every table that was made in a folder."""
+    """Copy the results and figures of all tables in a folder."""
     for folder in (SHIPPED, IMAGES):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
@@ -57,7 +58,7 @@ def ship(out: Path) -> None:
 
 
 def pages() -> dict[str, str]:
-    """Return the pages of claims and of tables, made of what is shipped."""
+    """Return the pages of claims and of tables, made of the results in the repository."""
     tables = read_all(parse_path(str(SHIPPED)))
     return {PAGE: overview(tables), TABLES_PAGE: describe_tables(tables, _pictured)}
 
@@ -69,7 +70,7 @@ def write_pages() -> None:
 
 
 def _command(own: Stored) -> str:
-    """The last of those that made it, which asks for all of it."""
+    """Return the last of the commands that made the results, which covers all of them."""
     return own.command.split(" && ")[-1]
 
 
@@ -95,7 +96,7 @@ def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
 
 
 def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
-    """Rows of the metrics that are shown, with draws of those that are claimed something of."""
+    """Return the rows of the shown metrics, with draws of the claimed ones only."""
     kept = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
     is_claimed = pc.is_in(kept["metric"], pa.array(sorted(claimed), pa.string()))
     others = kept.filter(pc.invert(is_claimed))

@@ -26,12 +26,11 @@ from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning import ablate
-from tune_calib.tuning.ablate import LadderJob
+from tune_calib.tuning import run as driver
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray import execution as chosen
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.search import driver as search_driver
-from tune_calib.tuning.site import Site
 
 CPU = torch.device("cpu")
 
@@ -117,21 +116,18 @@ def on_ray(uses_ray: bool):
 
 
 @contextlib.contextmanager
-def open_executor(site, *further):
+def open_executor(location, *further):
     """In the place of the drivers' own ``open_executor``."""
-    if site.address is None and not _on_ray[-1]:
-        site = replace(site, address=IN_PROCESS)
-    with chosen.open_executor(site, *further) as found:
+    if location.address is None and not _on_ray[-1]:
+        location = replace(location, address=IN_PROCESS)
+    with chosen.open_executor(location, *further) as found:
         yield found
 
 
 @contextlib.contextmanager
 def choosing_executors():
     """Let the drivers of this process heed ``on_ray`` within the block."""
-    with (
-        mock.patch.object(ablate, "open_executor", open_executor),
-        mock.patch.object(search_driver, "open_executor", open_executor),
-    ):
+    with mock.patch.object(driver, "open_executor", open_executor):
         yield
 
 
@@ -205,15 +201,15 @@ def damaged(path: Path, how: str) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content(whole))
 
 
-def job_in(out, given=None, seeds=1) -> LadderJob:
+def job_in(out, given=None, seeds=1) -> LadderRun:
     asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
-    site = Site(
+    location = RunLocation(
         parse_path(str(out)), parse_path(str(out)) / "store", command="tune-calib ablate mac_cal"
     )
-    return LadderJob(
+    return LadderRun(
         ladder=LADDERS["mac_cal"],
-        asked=ResolvedRequest(given or asked, Seeds.count(seeds, None, None)).with_recipe(),
-        site=site,
+        resolved=ResolvedRequest(given or asked, Seeds.count(seeds, None, None)).with_recipe(),
+        location=location,
     )
 
 

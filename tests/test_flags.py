@@ -273,11 +273,11 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
 @each("baseline", [0.9, 0.1])
 def test_a_search_never_chooses_what_is_at_chance(baseline):
     objective = Objective(("ece",), 0.01)
-    good = objective.standing([searched(ece=0.2, accuracy=baseline)], {0: baseline})
+    good = objective.summarise([searched(ece=0.2, accuracy=baseline)], {0: baseline})
     rows = [searched(ece=0.01, accuracy=baseline), searched(ece=0.02, accuracy=baseline)]
-    bad = objective.standing([rows[0], {**rows[1], "flags": f"{CHANCE},x"}], {0: baseline})
+    bad = objective.summarise([rows[0], {**rows[1], "flags": f"{CHANCE},x"}], {0: baseline})
     assert bad.status == "done"
-    assert objective.chosen({0: bad, 1: good}) == 1
-    assert objective.pareto({0: bad, 1: good}) == [1]
-    assert objective.chosen({0: bad}) is None
+    assert objective.choose({0: bad, 1: good}) == 1
+    assert objective.find_front({0: bad, 1: good}) == [1]
+    assert objective.choose({0: bad}) is None
     assert objective.excess(bad) > 0

@@ -83,7 +83,7 @@ def is_given(sweep: Sweep) -> bool:
 def _where(sweeps: Sequence[Sweep]) -> str:
     if len(sweeps) == 1:
         return name_of(sweeps[0])
-    return f"{sweeps[0].manifest.dataset} {len(sweeps)} given networks"
+    return f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
 
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Made:

@@ -152,10 +152,10 @@ def _paper(name: str, tables: Sequence[Stored], judged_claims: Sequence[Judged])
             outcomes = {one.verdict.outcome for one in of_claim if not one.is_part}
             key = next(iter(outcomes)) if len(outcomes) == 1 else "mixed"
             summary.setdefault(key, []).append(judged.title_of(claim))
-    told = [f"{words}: {'; '.join(summary[key])}." for key, words in _SUMMARY.items()
+    sentences = [f"{words}: {'; '.join(summary[key])}." for key, words in _SUMMARY.items()
             if key in summary]  # fmt: skip
     heads = ["claim", "table", *map(_titled, where), "paper"]
-    return [f"## {PAPERS.get(name, name)}", " ".join(told), body(table_of(heads, rows))]
+    return [f"## {PAPERS.get(name, name)}", "\n\n".join(sentences), body(table_of(heads, rows))]
 
 
 def describe_tables(tables: Sequence[Stored], pictured: Pictured) -> str:
@@ -178,7 +178,10 @@ def _verdict_text(one: Judged) -> str:
     if row["95 %"].is_blank:
         return words
     more = f"; {one.verdict.seeds} seeds" if one.verdict.seeds else ""
-    return f"{words} {row['difference'].text} ({row['95 %'].text}{more})"
+    # The metric of a further part, whose numbers are of another one than the claim's.
+    part = one.verdict.comparison.metric
+    name = f" {part}" if part != one.verdict.claim.metric else ""
+    return f"{words}{name} {row['difference'].text} ({row['95 %'].text}{more})"
 
 
 def _titled(where: str) -> str:

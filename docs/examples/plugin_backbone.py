@@ -8,7 +8,7 @@ WIDTH = 128
 
 
 def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
-    """The extractor, with features (N, 128) >= 0, and 128."""
+    """Build the extractor, which gives features (N, 128) >= 0, and return it with its width."""
     pixels = channels * size * size
     return nn.Sequential(nn.Flatten(), nn.Linear(pixels, WIDTH), nn.ReLU()), WIDTH
 

@@ -12,7 +12,7 @@ TEST, VALIDATION = 301, 200
 
 
 def load(root: Path | None) -> Source:
-    """Read the images; the order is drawn once, and no seed of a trial changes it."""
+    """Load the images in a fixed random order, which no seed of a trial changes."""
     from sklearn.datasets import load_digits  # only where the data set is used
 
     digits = load_digits(n_class=5)
@@ -24,7 +24,7 @@ def load(root: Path | None) -> Source:
 
 
 def split(samples: int) -> tuple[Tensor, Tensor]:
-    """Positions of train and validation in what is not for the test."""
+    """Return the positions of train and validation in the training part."""
     return torch.arange(VALIDATION, samples), torch.arange(VALIDATION)
 
 

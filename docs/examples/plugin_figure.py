@@ -1,4 +1,4 @@
-"""Is the ECE on select that on test? A dot a trial; on the diagonal it is."""
+"""Plot the ECE on test against the ECE on select, with one dot per trial."""
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
@@ -11,7 +11,7 @@ COLUMNS = ["select/ece", "test/ece"]
 
 
 def draw(results: LadderResults) -> Drawing | None:
-    """The dots, a colour a rung; None without numbers on both splits."""
+    """Draw the dots in one colour per rung, or return None without numbers on both splits."""
     trials = results.sweep.trials
     if not set(COLUMNS) <= set(trials) or trials[COLUMNS].dropna().empty:
         return None
@@ -30,8 +30,8 @@ LADDER_FIGURES.register(
     Figure(
         name="select_test",
         title="ECE on select and on test",
-        reading="A dot a trial; above the dashed line the ECE is larger on test than on select.",
+        reading="One dot per trial. Above the dashed line, the ECE on test is larger.",
         draw=draw,
-        absent="no trial that is done has ECE on select and on test",
+        absent="no finished trial has an ECE on both select and test",
     )
 )

@@ -1,4 +1,4 @@
-"""A cosine head (Gidaris and Komodakis, CVPR 2018): the norm of a feature says nothing."""
+"""A cosine head (Gidaris and Komodakis, CVPR 2018), which ignores the norm of a feature."""
 
 from pydantic import Field
 from torch import Tensor, bmm
@@ -13,11 +13,11 @@ from tune_calib.spec.space import SPACES, Space, log_uniform
 
 class CosineParams(Params):
     scale: float = Field(10.0, gt=0)
-    """Logits are this times a cosine, so none is larger."""
+    """Factor of the cosines, and therefore the largest possible logit."""
 
 
 class CosineHead(HeadMethod):
-    """K heads: every tensor has a leading axis K, and no operation mixes its entries."""
+    """K heads; each tensor has a leading axis K, and no operation mixes its entries."""
 
     def __init__(self, heads: list[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)

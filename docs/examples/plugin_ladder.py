@@ -1,4 +1,4 @@
-"""Does label smoothing leave anything for temperature scaling to mend?"""
+"""A ladder that adds temperature scaling to label smoothing."""
 
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 

@@ -6,7 +6,7 @@ from tune_calib.spec.metrics import METRICS, Metric
 
 
 def ks_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Largest distance between cumulative confidence and cumulative correctness, in [0, 1]."""
+    """Return the largest distance of cumulative confidence and correctness, in [0, 1]."""
     confidence, predicted = logits.softmax(1).max(1)
     order = confidence.argsort()
     gaps = (confidence - (predicted == labels).double())[order]

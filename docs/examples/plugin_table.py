@@ -1,4 +1,4 @@
-"""Table 2 of an invented paper, which the file beside this one describes."""
+"""Register table 2 of a fictitious paper from the YAML file in the same folder."""
 
 from pathlib import Path
 

@@ -15,13 +15,14 @@ from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
-from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.folder import refuse_mended
+from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.evaluate import _job
-from tune_calib.tuning.search.job import Question, SearchJob
+from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.evaluate import build_run
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.site import Site
+from tune_calib.tuning.search.run import SearchRun
 
 SEEDS = {
     "paired": Seeds((0, 1), (0, 1), is_paired=True),
@@ -136,11 +137,12 @@ def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, t
     candidates = Candidates(method, ResolvedRequest())
     defaults = candidates.first()[0]
     point = defaults if is_default else {**defaults, **dict([last_choice(candidates)])}
-    question = Question(method, ResolvedRequest(), Objective(("ece",), 0.01))
-    job = SearchJob(question, 4, Site(tmp_path, tmp_path / "store"))
-    choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any")
-    asked = _job(job, choice, [ReadRecord(seeds=2, command="again")], "again", None)
-    planned = asked.planned()
+    question = SearchDefinition(method, ResolvedRequest(), Objective(("ece",), 0.01))
+    job = SearchRun(question, 4, RunLocation(tmp_path, tmp_path / "store"))
+    reads = [ReadRecord(seeds=2, command="again")]
+    choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any", reads=reads)
+    asked = build_run(job, choice, "again", None)
+    planned = asked.known_trials
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)
     is_baseline = method == "ce"
@@ -172,18 +174,16 @@ def test_the_rungs_count_too():
 @pytest.mark.parametrize("changed", [0, 3])
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, seeds, tmp_path):
-    from tune_calib.tuning.ablate import sweep_manifest
-
     out = tmp_path / "out"
     job = job_in(out)
-    manifest = sweep_manifest(job, job.planned())
+    manifest = job.build_manifest()
     other = manifest.planned[changed].model_copy(update={"spec_hash": "of an earlier version"})
     manifest.planned[changed] = other
     manifest.write(out)
     before = fake_results_tree(out)
     label = job.ladder.rungs[changed].label
     with pytest.raises(UserError, match="other defaults") as told:
-        ablate(job_in(out, seeds=seeds))
+        execute_run(job_in(out, seeds=seeds))
     assert repr(label) in str(told.value)
     assert "name another `out`" in str(told.value)
     assert fake_results_tree(out) == before

@@ -28,8 +28,7 @@ from tests.benchmarks import noop
 from tests.benchmarks.common import CORES, CPU, head_slots
 from tests.benchmarks.floor import MemoryBank
 from tests.benchmarks.overhead import resident
-from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import PopulationTrainer, in_parts
 
 OUT = Path("build/growth")
 BATCH, EPOCHS, LEAST_S = 128, 50, 3.0

@@ -17,7 +17,7 @@ from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.trainables import PlanTrainable
 from tune_calib.tuning.ray.worker import KINDS
-from tune_calib.tuning.search.driver import search
+from tune_calib.tuning.run import execute_run
 
 COUNTS = (500, 2000)
 
@@ -53,10 +53,10 @@ def measured(count: int, at_once: int = CORES, address: str | None = None) -> di
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})
-        question = replace(asked.question, method="fl")
-        site = replace(asked.site, address=address)
-        asked = replace(asked, question=question, site=site, at_once=at_once)
-        search(asked)
+        question = replace(asked.definition, method="fl")
+        location = replace(asked.location, address=address)
+        asked = replace(asked, definition=question, location=location, at_once=at_once)
+        execute_run(asked)
         # Without the baseline, which is over before the actors of the search start.
         paths = asked.out.glob("trials/network-*")
         written = sorted(path.stat().st_mtime for path in paths)[1:]

@@ -9,7 +9,7 @@ from statistics import fmean, median
 import numpy as np
 
 from tune_calib.spec.space import Space, uniform
-from tune_calib.tuning.search.objective import Objective, Standing
+from tune_calib.tuning.search.objective import Objective, SuggestionResult
 from tune_calib.tuning.search.storage import open_storage
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -64,7 +64,7 @@ def best(
 
 def tell(study: SearchStudy, batch: range, values: list[float]) -> None:
     for number in batch:
-        study.tell(number, Standing("done", (values[number],), 0.0))
+        study.tell(number, SuggestionResult("done", (values[number],), 0.0))
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ from typing import Any
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.search.driver import MIN_SHARE, open_ledger, search
-from tune_calib.tuning.search.job import Question, SearchJob
+from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.site import Site
+from tune_calib.tuning.search.run import MIN_SHARE, SearchRun, open_state
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
 POPULATION, FLOOR_BATCHES = 16, 16
@@ -27,54 +28,56 @@ CIFAR10: Settings = {
 }
 
 
-def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -> SearchJob:
+def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -> SearchRun:
     """A search of MaC-Cal heads for the best ECE within a guard of five points."""
     dataset = given.get("data", {}).get("dataset", "digits")
-    question = Question(
+    question = SearchDefinition(
         method="mac_cal",
-        asked=ResolvedRequest(given).with_recipe(),
+        resolved=ResolvedRequest(given).with_recipe(),
         objective=Objective(("ece",), 0.05),
         **how,
     )
     root = CIFAR10_ROOT if dataset == "cifar10" else None
-    return SearchJob(question, suggestions, Site(out, store, root, command="benchmark"), CORES)
+    return SearchRun(
+        question, suggestions, RunLocation(out, store, root, command="benchmark"), CORES
+    )
 
 
-def floor(asked: SearchJob) -> float:
+def floor(asked: SearchRun) -> float:
     """Heads per second of the bare loop over the same populations, without a harness."""
-    ledger = open_ledger(asked, asked.question.candidates())
-    suggestions = [ledger.study.suggestion(n) for n in range(asked.suggestions)]
-    size = asked.question.population
+    state = open_state(asked)
+    suggestions = [state.study.suggestion(n) for n in range(asked.length)]
+    size = asked.definition.population
     # Heads of later suggestions may cost less: some batches from all of the search.
-    step = max(1, asked.suggestions // (FLOOR_BATCHES * size)) * size
+    step = max(1, asked.length // (FLOOR_BATCHES * size)) * size
     batches = []
-    for first in range(0, asked.suggestions, step):
+    for first in range(0, asked.length, step):
         batch = suggestions[first : first + size]
-        planned = [ledger.candidates.trials(s.point, s.number)[0] for s in batch]
+        planned = [state.candidates.trials(s.point, s.number)[0] for s in batch]
         populations = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).populations
         batches += [population.trials for population in populations]
-    return bare_loops(asked.site.store, batches)
+    return bare_loops(asked.location.store, batches)
 
 
-def ask_seconds(asked: SearchJob) -> float:
+def ask_seconds(asked: SearchRun) -> float:
     """Time of a suggestion behind the last trial, in a batch of 16; a study that was just opened
     is read once before."""
-    study = open_ledger(asked, asked.question.candidates()).study
-    study.suggestion(asked.suggestions)
-    numbers = range(asked.suggestions + 1, asked.suggestions + 17)
+    study = open_state(asked).study
+    study.suggestion(asked.length)
+    numbers = range(asked.length + 1, asked.length + 17)
     start = time.perf_counter()
     study.suggestions(numbers)
     return (time.perf_counter() - start) / len(numbers)
 
 
-def row(name: str, asked: SearchJob) -> str:
+def row(name: str, asked: SearchRun) -> str:
     """Search, and say what it took."""
-    search(asked)
+    execute_run(asked)
     reached, bare = steady_rate(asked.out), floor(asked)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    size = asked.question.population
+    size = asked.definition.population
     return (
-        f"{name:8s} {asked.suggestions:6d} {size:4d} {reached:9.1f} {bare:9.1f}"
+        f"{name:8s} {asked.length:6d} {size:4d} {reached:9.1f} {bare:9.1f}"
         f" {bare / reached:7.2f} {1e3 * ask_seconds(asked):13.0f} ms {memory:12.0f} MiB"
     )
 

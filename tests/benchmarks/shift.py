@@ -10,7 +10,7 @@ from tests.benchmarks.common import CPU
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN, SEVERITIES
-from tune_calib.data.shift import opened_set
+from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, build_bank
@@ -53,7 +53,7 @@ def main() -> None:
         )
         made["bank"], bare["bank"] = time.perf_counter() - started, forward(4)
         for name in names:
-            shift = opened_set(name, spec.data, None, None, lambda: split)
+            shift = open_set(name, spec.data, None, None, lambda: split)
             started = time.perf_counter()
             ensure_shifted(spec, key, shift, store, lambda: trained, CPU)
             # Beside each other, so that what else the machine does is in both.

@@ -19,8 +19,9 @@ from tests.benchmarks.common import CIFAR10_ROOT
 from tests.benchmarks.search import CIFAR10, job
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import Settings
-from tune_calib.tuning.search.driver import Found, search
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.run import SearchResult
 
 HEADS, REPEATS = 96, 5
 NOISY: Settings = {
@@ -41,9 +42,9 @@ FIGURES = Path("runs") / "studies"
 Histories = dict[str, list[list[float]]]
 
 
-def history(found: Found) -> list[float]:
+def history(found: SearchResult) -> list[float]:
     """Best first metric within the guard after each suggestion; NaN before there is one."""
-    objective, standings = found.ledger.objective, found.ledger.standings
+    objective, standings = found.state.objective, found.state.results
     kept = objective.within_guard(standings)
     values = [kept[n].values[0] if n in kept else np.inf for n in sorted(standings)]
     return [value if np.isfinite(value) else np.nan for value in accumulate(values, min)]
@@ -56,7 +57,7 @@ def heads(root: Path, given: Settings) -> Histories:
         for seed in range(REPEATS):
             out = root / f"{name}-{seed}"
             asked = job(out, root / "store", HEADS, given, sampler_seed=seed, **way)
-            histories.setdefault(name, []).append(history(search(asked)))
+            histories.setdefault(name, []).append(history(execute_run(asked)))
     return histories
 
 
@@ -114,8 +115,8 @@ def networks(root: Path, scheduler: str, trials: int, seed: int) -> tuple[int, f
         sampler_seed=seed,
         scheduler=scheduler,
     )
-    question = replace(asked.question, method="fl", objective=Objective(("nll",), 0.05))
-    found = search(replace(asked, question=question))
+    question = replace(asked.definition, method="fl", objective=Objective(("nll",), 0.05))
+    found = execute_run(replace(asked, definition=question))
     rows = read_table(out, "trials").select(["rung", "epoch"]).to_pylist()
     return sum(row["epoch"] for row in rows if row["rung"] >= 0), history(found)[-1]
 

@@ -14,9 +14,9 @@ from tests import fake_results
 from tests.support import command_line, each, run_of, small_spec
 from tune_calib.cli import main
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import works_of
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import Ended, run_sweep
+from tune_calib.experiments.entries import build_jobs
+from tune_calib.experiments.file import read_experiment_file
+from tune_calib.experiments.run import Ended, run_jobs
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.trainables import trainable
 
@@ -120,8 +120,8 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     path.write_text(f"out: {tmp_path}/out\nentries: {{a: {{methods: [ce]}}}}")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a-digits").touch()
-    file = read_sweep_file(path)
-    (ended,) = run_sweep(file, works_of(file), "again", None)
+    file = read_experiment_file(path)
+    (ended,) = run_jobs(file, build_jobs(file), None)
     assert isinstance(ended, Ended)
     assert "a file lies where a folder should" in ended.failures[0]
 
@@ -234,11 +234,11 @@ def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
     from tune_calib.spec.metrics import format_value
     from tune_calib.spec.resolved import ResolvedRequest
     from tune_calib.text import format_count
-    from tune_calib.tuning.caption import conditions
+    from tune_calib.tuning.caption import describe_setting
 
     given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = conditions(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
+    told = describe_setting(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
     assert "small_cnn, ce, 1 epoch: " in told
     assert "heads 1 epoch: " in told
     assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]

@@ -16,8 +16,7 @@ import pytest
 from tests import fake_results
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
-from tune_calib.tuning import ablate
-from tune_calib.tuning.search import driver as search
+from tune_calib.tuning import run as driver
 
 LINES = [
     "ablate mac_cal --seeds 2 --epochs 3 --head-epochs 2 --set head.gamma=0.8 --controls --out OUT",
@@ -180,8 +179,7 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
     for name, path in {"OUT": "out", "DIR": "dir", "FILE": "file.yaml", "LOOP": "loop"}.items():
         words = [word.replace(name, path) for word in words]
     monkeypatch.chdir(home)
-    monkeypatch.setattr(ablate, "open_executor", no_ray)
-    monkeypatch.setattr(search, "open_executor", no_ray)
+    monkeypatch.setattr(driver, "open_executor", no_ray)
     return words, *carried_out(words, chance, monkeypatch)
 
 

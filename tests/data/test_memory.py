@@ -20,7 +20,7 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.data.splits import load_test
-from tune_calib.data.shift.generated import generated
+from tune_calib.data.shift import generated
 from tune_calib.spec.trial import TrialSpec
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ from tests.support import CPU, each
 from tune_calib import caches
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN
-from tune_calib.data.shift import opened_set, sets_asked
+from tune_calib.data.shift import find_sets, open_set
 from tune_calib.data.shift.foreign import fitted
 from tune_calib.data.shift.published import Published
 from tune_calib.data.splits import load_development, load_test
@@ -40,7 +40,7 @@ def split_of(classes: int, each: int = 1) -> Split:
 
 
 def parts_of(name, slot, root, test):
-    return opened_set(name, slot, root, None, lambda: test).parts()
+    return open_set(name, slot, root, None, lambda: test).parts()
 
 
 def pixels(part, size=4):
@@ -51,9 +51,9 @@ def pixels(part, size=4):
 def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, tmp_path):
     folder = shift_set(tmp_path / ("CIFAR-10-C" if classes == 10 else "CIFAR-100-C"), classes)
     slot, test = DataSlot(dataset=dataset), split_of(classes)
-    names = sets_asked(["corruptions"], slot, tmp_path)
+    names = find_sets(["corruptions"], slot, tmp_path)
     assert names == ["corrupt/fog", "corrupt/gaussian_noise"]
-    assert sets_asked(["corruptions:fog"], slot, tmp_path) == names[:1]
+    assert find_sets(["corruptions:fog"], slot, tmp_path) == names[:1]
     parts = parts_of("corrupt/fog", slot, tmp_path, test)
     assert [part.name for part in parts] == list("12345")
     fog = torch.from_numpy(np.load(folder / "fog.npy")).permute(0, 3, 1, 2)
@@ -115,7 +115,7 @@ def test_wrong_published_files_are_one_line(what, tmp_path):
     damage, message = WRONG[what]
     damage(folder)
     with pytest.raises(UserError, match=message) as error:
-        sets_asked(["corruptions"], DataSlot(dataset="cifar10"), tmp_path)
+        find_sets(["corruptions"], DataSlot(dataset="cifar10"), tmp_path)
     assert "\n" not in str(error.value)
 
 
@@ -127,9 +127,9 @@ def test_files_of_another_data_set_are_refused(tmp_path):
 
 def test_words_stand_for_sets_each_once():
     slot = DataSlot(dataset="digits")
-    assert sets_asked(["corruptions"], slot, None) == [f"generated/{kind}" for kind in MAIN]
+    assert find_sets(["corruptions"], slot, None) == [f"generated/{kind}" for kind in MAIN]
     words = ["noise", "generated:fog, contrast", "corruptions:fog"]
-    assert sets_asked(words, slot, None) == ["ood/noise", "generated/fog", "generated/contrast"]
+    assert find_sets(words, slot, None) == ["ood/noise", "generated/fog", "generated/contrast"]
 
 
 REFUSED = {
@@ -149,14 +149,14 @@ REFUSED = {
 @each("word", REFUSED)
 def test_a_word_that_asks_for_nothing_sensible_is_one_line(word):
     with pytest.raises(UserError) as error:
-        sets_asked(["noise", word], DataSlot(dataset="digits"), None)
+        find_sets(["noise", word], DataSlot(dataset="digits"), None)
     assert REFUSED[word] in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def test_tiny_images_are_not_enlarged_to_tell_by_their_blur():
     with pytest.raises(UserError, match="told by their blur alone"):
-        sets_asked(["digits"], DataSlot(dataset="cifar10"), None)
+        find_sets(["digits"], DataSlot(dataset="cifar10"), None)
 
 
 @each("network", ["digits", "cifar10", "svhn", "tiny_imagenet"])
@@ -195,7 +195,7 @@ def test_shift_sets_are_known_by_the_content_of_their_files(tmp_path: Path, monk
     slot = DataSlot(dataset="digits" if name == "ood/cifar10" else "cifar10")
 
     def made() -> str:
-        return opened_set(name, slot, root, None, lambda: pytest.fail("no image is needed")).made
+        return open_set(name, slot, root, None, lambda: pytest.fail("no image is needed")).made
 
     first = made()
     assert made() == first
@@ -209,7 +209,7 @@ def test_another_data_set_and_noise_are_foreign_images(tmp_path):
     root = LAYOUTS["cifar10", "binary"](tmp_path / "cifar10")
     slot = DataSlot(dataset="digits")
     test = load_test(slot, None)
-    assert sets_asked(["cifar10"], slot, root) == ["ood/cifar10"]
+    assert find_sets(["cifar10"], slot, root) == ["ood/cifar10"]
     (part,) = parts_of("ood/cifar10", slot, root, test)
     cifar = load_test(DataSlot(dataset="cifar10"), root)
     assert torch.equal(part.labels, cifar.labels)
@@ -226,7 +226,7 @@ def test_another_data_set_and_noise_are_foreign_images(tmp_path):
 @each("rule", [{}, {"holdout": "test"}, {"split": "whole"}])
 def test_classes_that_are_held_out_are_in_no_split_and_are_foreign(rule):
     whole, slot = DataSlot(**rule), DataSlot(**rule, held_out_classes=[3, 0])
-    assert sets_asked(["heldout"], slot, None) == ["ood/heldout"]
+    assert find_sets(["heldout"], slot, None) == ["ood/heldout"]
     before, after = (load_development(each, None) for each in (whole, slot))
     assert slot.info.classes == 8
     number = {label: place for place, label in enumerate([1, 2, 4, 5, 6, 7, 8, 9])}

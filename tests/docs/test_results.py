@@ -5,8 +5,8 @@ import shlex
 import shutil
 from functools import cache
 
-from analysis.reproduction.overview import Stored, read_all
-from docs.results import IMAGES, PAGE, ROOT, SHIPPED, page
+from analysis.reproduction.overview import PAGE, TABLES_PAGE, Stored, read_all
+from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages
 from tests.support import each, here
 from tune_calib.paths import parse_path
 from tune_calib.results.contents import PACKAGES
@@ -30,25 +30,29 @@ def parts(text: str) -> tuple[str, str]:
     return ran, rest
 
 
-def test_the_page_says_what_the_stored_results_say(monkeypatch):
+def read(name: str) -> str:
+    return (PAGES / name).read_text(encoding="utf-8")
+
+
+def test_the_pages_say_what_the_stored_results_say(monkeypatch):
     monkeypatch.setattr("docs.results.read_all", lambda out: stored())
-    assert parts(page())[0] == parts(PAGE.read_text(encoding="utf-8"))[0]
+    for name, text in pages().items():
+        assert parts(text)[0] == parts(read(name))[0]
 
 
-def test_its_first_table_has_every_claim_of_what_was_run_and_the_rest_is_named():
-    ran, rest = parts(PAGE.read_text(encoding="utf-8"))
-    first = ran[: ran.index("\n## ")]
+def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
+    ran, rest = parts(read(PAGE))
     there = {own.made.table.name for own in stored()}
     for name in there:
-        assert all(claim.text in first for claim in REPRODUCTIONS[name].claims)
-        assert f"\n## {name}\n" in ran
+        assert all(claim.text in ran for claim in REPRODUCTIONS[name].claims)
+        assert f"\n## {name}\n" in read(TABLES_PAGE)
     absent = {line.split("|")[1].strip() for line in rest.strip().splitlines()[2:]}
     assert absent
     assert absent <= set(REPRODUCTIONS) - there
 
 
-def test_its_commands_make_tables_that_are():
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("tune-calib ")]
+def test_their_commands_make_tables_that_are():
+    lines = [line for line in read(TABLES_PAGE).splitlines() if line.startswith("tune-calib ")]
     assert len(lines) == len(stored())
     for line in lines:
         _, command, name, option, scale = shlex.split(line)[:5]
@@ -56,8 +60,8 @@ def test_its_commands_make_tables_that_are():
         assert scale in REPRODUCTIONS[name].scales
 
 
-def test_its_pictures_are_there_and_no_others():
-    text = PAGE.read_text(encoding="utf-8")
+def test_their_pictures_are_there_and_no_others():
+    text = read(TABLES_PAGE)
     assert all(f"(images/papers/{path.name})" in text for path in IMAGES.iterdir())
     assert text.count("](images/papers/") == len(list(IMAGES.iterdir()))
 

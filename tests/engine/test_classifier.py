@@ -11,7 +11,13 @@ import torch
 from tests.classifiers import TOLD, run_trials, spec_of
 from tests.support import CPU, each, rows
 from tune_calib.engine.bank import FeatureSplit
-from tune_calib.engine.classifier import KIND, keep, load_classifier, tensors_of_trial, train_again
+from tune_calib.engine.classifier import (
+    KIND,
+    load_classifier,
+    store_classifier,
+    tensors_of_trial,
+    train_again,
+)
 from tune_calib.engine.evaluate import evaluate_one, population_logits
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
@@ -49,7 +55,9 @@ def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, s
     for k, spec in enumerate(specs):
         own = {name: split.one(k) for name, split in found.items()}
         before = evaluate_one(own, spec.posthoc)
-        keep(store, spec, tensors_of_trial(trainer, k, before.transform), before.metrics)
+        store_classifier(
+            store, spec, tensors_of_trial(trainer, k, before.transform), before.metrics
+        )
         classifier = load_classifier(spec, store, never, CPU)
         for name in ("select", "test"):
             given = classifier.logits(split_of(bank, name))
@@ -102,7 +110,7 @@ def test_what_is_there_stays_and_what_is_damaged_is_made_again(store, bank):
     folder = store.folder(KIND, spec.hash)
     written = (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns
     tensors = {f"head.{name}": tensor + 1 for name, tensor in first.head.tensors.items()}
-    keep(store, spec, tensors, {"select/ece": 0.0})
+    store_classifier(store, spec, tensors, {"select/ece": 0.0})
     assert (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns == written
     (folder / "tensors.safetensors").write_bytes(b"x")
     second = load_classifier(spec, store, never, CPU)
@@ -141,7 +149,7 @@ def test_a_store_out_of_reach_breaks_no_trial(store):
     tensors = load_classifier(spec, store, never, CPU).tensors
     with pytest.raises(UserError, match="cannot read nowhere://bucket"):
         artifact_manifest(RemotePath("nowhere://bucket/store"))
-    keep(Store(RemotePath("nowhere://bucket/store")), spec, tensors, {})
+    store_classifier(Store(RemotePath("nowhere://bucket/store")), spec, tensors, {})
 
 
 def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):
@@ -161,7 +169,9 @@ def test_many_that_write_at_once_leave_one_whole_classifier(store, bank):
     made = load_classifier(spec, store, never, CPU)
     shutil.rmtree(store.root / KIND)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda _: keep(store, spec, made.tensors, made.select), range(16)))
+        list(
+            pool.map(lambda _: store_classifier(store, spec, made.tensors, made.select), range(16))
+        )
     assert [path.name for path in (store.root / KIND).iterdir()] == [spec.hash]
     kept = load_classifier(spec, store, never, CPU)
     assert torch.equal(kept.logits(split_of(bank)).logits, made.logits(split_of(bank)).logits)

@@ -10,10 +10,10 @@ from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits
-from tune_calib.engine.given import refuse_better, refuse_seen
+from tune_calib.engine.frozen import refuse_better, refuse_seen
 from tune_calib.engine.store import Store
 from tune_calib.engine.tensors import TENSORS
-from tune_calib.engine.weights import keep, match_weights, trained_by, trained_spec
+from tune_calib.engine.weights import match_weights, store_weights, trained_by, trained_spec
 from tune_calib.errors import UserError
 from tune_calib.models.network import Network
 from tune_calib.spec.resolved import ResolvedRequest
@@ -240,7 +240,7 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
     file = tmp_path / "w.safetensors"
     save_file({"x": torch.zeros(1)}, file, {"spec": made.canonical_json()})
     store = Store(tmp_path / "store")
-    spec = TrialSpec.build(network={"weights": keep(file, store), "epochs": 0})
+    spec = TrialSpec.build(network={"weights": store_weights(file, store), "epochs": 0})
     logits = {"select": outputs(0.99, 1000), "calib": outputs(0.99, 1000)}
     logits["test"] = outputs(0.92, 2000)
     if not beginning:

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 from tests.support import CPU, drive, each, rows, run_of, small_spec
-from tune_calib.engine import parts
+from tune_calib.engine import population as populations
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
-from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import PopulationTrainer, in_parts
 from tune_calib.engine.store import write_folder
 from tune_calib.engine.views import Views
 from tune_calib.spec.ladder import PlannedTrial
@@ -106,7 +105,7 @@ def train_heads(folder: str, population_bytes: str, mebibytes: str) -> None:
     slot = small_spec(method="mac_cal", epochs=1, params={"width": 2}).head
     list(PopulationTrainer([slot], bank, 0, CPU))
     limit_data(int(mebibytes))
-    parts.POPULATION_BYTES = int(population_bytes)
+    populations.POPULATION_BYTES = int(population_bytes)
     slots = [
         small_spec(method="mac_cal", seed=s, epochs=1, select="min_val_nll").head for s in range(12)
     ]
@@ -145,9 +144,10 @@ def test_the_rows_of_a_population_do_not_depend_on_its_parts(
     [population] = make_plan([PlannedTrial(spec, 0, "") for spec in specs], set()).populations
     found = []
     for name, heads in (("whole", 10**9), ("parts", size)):
-        monkeypatch.setattr(parts, "POPULATION_BYTES", 10**12)
+        monkeypatch.setattr(populations, "POPULATION_BYTES", 10**12)
         if heads < 3:
-            monkeypatch.setattr(parts, "_bytes_of_a_head", lambda *_, most=heads: 10**12 // most)
+            size = 10**12 // heads
+            monkeypatch.setattr(populations, "_bytes_of_a_head", lambda *_, size=size: size)
         actor = HeadTrainable({
             "run": run_of(tmp_path / name, trained), "work": population.config(),
             "epochs_per_step": 99,

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
-from tune_calib.data.shift import opened_set
+from tune_calib.data.shift import open_set
 from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
+from tune_calib.engine.finished import network_behind
 from tune_calib.engine.network import outputs_of
 from tune_calib.engine.shifts import ensure_shifted, shifted_bank_key
 from tune_calib.engine.store import Store
@@ -38,7 +38,7 @@ def made(spec, store, name, network=network_behind):
 
 
 def opened(name, spec):
-    return opened_set(name, spec.data, None, None, load_split)
+    return open_set(name, spec.data, None, None, load_split)
 
 
 @pytest.fixture

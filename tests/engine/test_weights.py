@@ -11,9 +11,9 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
-from tune_calib.engine.weights import FILE, KIND, keep
+from tune_calib.engine.weights import FILE, KIND, store_weights
 from tune_calib.errors import UserError
-from tune_calib.models.build import build_network
+from tune_calib.models.network import build_network
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
@@ -106,9 +106,9 @@ def test_a_store_without_the_weights_is_one_line(tmp_path):
 
 def test_damaged_weights_of_a_store_are_taken_from_the_file_once_more(tmp_path):
     file, store = saved(tmp_path / "w.safetensors", network_of()), Store(tmp_path / "store")
-    kept = store.folder(KIND, keep(file, store)) / FILE
+    kept = store.folder(KIND, store_weights(file, store)) / FILE
     kept.write_bytes(b"half")
-    keep(file, store)
+    store_weights(file, store)
     assert kept.read_bytes() == file.read_bytes()
 
 

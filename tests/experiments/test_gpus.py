@@ -15,10 +15,10 @@ from tests.support import each, here
 from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import read_sweep_file
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
+from tune_calib.experiments.forecast.measure import flops
 from tune_calib.experiments.forecast.rates import SHARE, Rates
-from tune_calib.experiments.forecast.timed import flops
-from tune_calib.experiments.run import planned_works
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
@@ -135,8 +135,8 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, nam
 @pytest.mark.parametrize("named", [True, False])
 def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
     path = file()
-    (work,) = planned_works(read_sweep_file(path))
-    spec = work.planned()[0].spec
+    (work,) = plan_jobs(read_experiment_file(path))
+    spec = work.job.known_trials[0].spec
     other = spec.model_copy(update={"network": spec.network.model_copy(update={"seed": 7})})
     folder = tmp_path / "out/store/networks" / other.network_id
     folder.mkdir(parents=True)
@@ -179,11 +179,11 @@ def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(fi
 
 
 def test_the_shipped_file_is_table_1():
-    works = planned_works(read_sweep_file(PAPER), needs_data=False)
-    backbones = {work.asked.overrides["network"]["backbone"] for work in works}
+    works = plan_jobs(read_experiment_file(PAPER), needs_data=False)
+    backbones = {work.request.overrides["network"]["backbone"] for work in works}
     assert backbones == set(PUBLISHED)
     for work in works:
-        trials = work.planned()
+        trials = work.job.known_trials
         assert len(trials) == 16
         assert {trial.spec.network.epochs for trial in trials} == {350}
     section = page("experiment-files").split("## A named GPU")[1]

@@ -13,18 +13,17 @@ from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.forecast.needs import needs_of_work
-from tune_calib.experiments.forecast.timed import bytes_of_head
-from tune_calib.experiments.forecast.told import forecast
-from tune_calib.experiments.run import planned_works, question_of, search_job
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
+from tune_calib.experiments.forecast.measure import bytes_of_head
+from tune_calib.experiments.forecast.needs import find_needs
+from tune_calib.experiments.forecast.summary import describe_dry_runs
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.extra import ExtraEvaluations
-from tune_calib.tuning.search.driver import search
-from tune_calib.tuning.search.manifest import search_manifest
+from tune_calib.tuning.run import execute_run
 
 WHOLE = """
 out: OUT
@@ -58,7 +57,7 @@ def read(tmp_path):
     def read(text):
         path = tmp_path / "sweep.yaml"
         path.write_text(text.replace("OUT", str(tmp_path / "out")))
-        return read_sweep_file(path)
+        return read_experiment_file(path)
 
     return read
 
@@ -70,7 +69,7 @@ def file(read):
 
 @pytest.fixture
 def works(file):
-    return {work.name: work for work in planned_works(file)}
+    return {work.name: work for work in plan_jobs(file)}
 
 
 def test_every_entry_stands_on_every_data_set_and_backbone(works):
@@ -86,29 +85,29 @@ def test_every_entry_stands_on_every_data_set_and_backbone(works):
 
 
 def test_a_setting_of_the_file_reaches_whoever_knows_it_and_an_entry_stands_above(works):
-    assert works["losses-digits-small_cnn"].asked.overrides["head"] == {"epochs": 1, "gamma": 0.8}
-    assert works["tuned-ls-digits-small_cnn"].asked.overrides["head"] == {"epochs": 1}
-    tuned = works["tuned-mac_cal-digits-resnet8"].asked.overrides
+    assert works["losses-digits-small_cnn"].request.overrides["head"] == {"epochs": 1, "gamma": 0.8}
+    assert works["tuned-ls-digits-small_cnn"].request.overrides["head"] == {"epochs": 1}
+    tuned = works["tuned-mac_cal-digits-resnet8"].request.overrides
     assert tuned["head"] == {"epochs": 1, "gamma": 0.8, "q0": 0.5}
     assert tuned["network"] == {"epochs": 1, "augment": "none", "backbone": "resnet8"}
 
 
 def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
-    rungs = works["losses-digits-small_cnn"].ladder.rungs
+    rungs = works["losses-digits-small_cnn"].job.ladder.rungs
     assert [rung.label for rung in rungs] == ["ce", "ls+mac_cal+temperature", "fl gamma=1"]
     assert rungs[2].slots == {"network": {"method": "fl", "gamma": 1}}
 
 
 def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     steps = works["steps-digits-small_cnn"]
-    assert steps.ladder is LADDERS["mac_cal"]
-    seeds = steps.asked.seeds
+    assert steps.job.ladder is LADDERS["mac_cal"]
+    seeds = steps.request.seeds
     assert (len(seeds.network), len(seeds.head), seeds.is_paired) == (1, 5, False)
-    question = question_of(works["tuned-ls-digits-small_cnn"])
+    question = works["tuned-ls-digits-small_cnn"].job.definition
     assert question.objective.metrics == ("ece", "nll")
     assert (question.sampler, question.objective.guard) == ("random", 0.02)
-    assert question.asked.seeds.pairs() == [(0, 0), (1, 1)]
-    assert question.asked.recipe.settings == DATASETS["digits"].quick.settings
+    assert question.resolved.seeds.pairs() == [(0, 0), (1, 1)]
+    assert question.resolved.recipe.settings == DATASETS["digits"].quick.settings
 
 
 COUNTS = {"4": 4, "{both: 3}": 3, "{networks: 2, heads: 3}": 6, "{heads: 5}": 5}
@@ -135,24 +134,23 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
     inner = ["trials: 9"] + ([f"seeds: {own}"] if own else [])
     lines += ["search: {" + ", ".join(inner) + "}"] if is_search else []
     text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
-    (work,) = planned_works(read(text))
+    (work,) = plan_jobs(read(text))
     nearest = own or entry or top
-    assert len(work.asked.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
-    assert work.asked.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
+    assert len(work.request.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
+    assert work.request.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
     if is_search:
-        assert question_of(work).asked == work.asked
-        assert work.candidates().asked == work.asked
+        assert work.job.definition.candidates.resolved == work.request
 
 
 def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     """Of a version that took no seeds of the file for its searches."""
     text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
-    old, new = (search_job(file, planned_works(file)[0], "it") for file in (begun, now))
+    old, new = (plan_jobs(file, "it")[0].job for file in (begun, now))
     old.out.mkdir(parents=True)
-    search_manifest(old).write(old.out)
+    old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
-        search(new)
+        execute_run(new)
     told = str(error.value)
     assert "holds another search (it), which differs in seeds" in told
     assert "have 1 seed, and 4 seeds are asked for now" in told
@@ -160,7 +158,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
-    assert search_manifest(search_job(file, planned_works(file)[0], "it")).trials == 9
+    assert plan_jobs(file, "it")[0].job.build_manifest().trials == 9
 
 
 def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
@@ -173,12 +171,12 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       none: {methods: [ls], shift: []}
       tuned: {methods: [ls], search: {trials: 3}}
     """
-    looks = {work.name.split("-")[0]: work.look for work in planned_works(read(text))}
+    looks = {job.entry: getattr(job.job, "extra", None) for job in plan_jobs(read(text))}
     assert looks == {
         "whole": ExtraEvaluations(("noise", "generated:fog"), 200),
         "own": ExtraEvaluations(("corruptions",), 200),
         "none": ExtraEvaluations((), 200),
-        "tuned": ExtraEvaluations(),
+        "tuned": None,
     }
 
 
@@ -289,7 +287,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
 )
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:
-        planned_works(read(text))
+        plan_jobs(read(text))
     message = str(error.value)
     assert told in message
     assert message.startswith(str(tmp_path / "sweep.yaml"))
@@ -321,7 +319,7 @@ def test_a_mutated_sweep_file_is_read_or_refused_in_one_line(read):
     chance, refused = random.Random(0), []
     for _ in range(300):
         try:
-            planned_works(read(mutated(WHOLE, chance)))
+            plan_jobs(read(mutated(WHOLE, chance)))
         except UserError as error:
             refused.append(str(error))
     assert len(refused) > 100
@@ -371,23 +369,23 @@ def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeyp
 
 
 def test_a_plan_counts_networks_heads_and_ray_trials(works, file):
-    needs = {name: needs_of_work(file, work) for name, work in works.items()}
+    needs = {name: find_needs(work.job) for name, work in works.items()}
     losses = needs["losses-digits-small_cnn"]
     # ce, ls and fl under two seeds; the pipeline adds a head on each ls network.
     assert (losses.planned, len(losses.networks), losses.heads, losses.ray_trials) == (6, 6, 2, 8)
     steps = needs["steps-digits-small_cnn"]
     assert (steps.planned, len(steps.networks), steps.heads) == (36, 1, 35)
     networks = needs["tuned-ls-digits-small_cnn"]
-    assert (networks.planned, len(networks.networks), networks.searched) == (40, 2, 80)
+    assert (networks.planned, len(networks.networks), len(networks.searched)) == (40, 2, 80)
     heads = needs["tuned-mac_cal-digits-small_cnn"]
-    assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, 0)
+    assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, [])
 
 
 def test_what_no_machine_here_can_time_is_unknown(read):
     import torch
 
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
-    told = forecast(file, planned_works(file))
+    told = describe_dry_runs(file, plan_jobs(file))
     assert "GPU slots: 4 trials on each GPU" in told
     assert torch.cuda.is_available() or "unknown: no such GPU" in told
 
@@ -395,12 +393,12 @@ def test_what_no_machine_here_can_time_is_unknown(read):
 def test_all_of_a_kind_are_an_entry(tmp_path):
     path = tmp_path / "all.yaml"
     path.write_text("entries: {a: {all: posthoc, set: {posthoc: {bins: 5}}}}")
-    (work,) = planned_works(read_sweep_file(path))
-    labels = [trial.label for trial in work.planned()]
+    (work,) = plan_jobs(read_experiment_file(path))
+    labels = [trial.label for trial in work.job.known_trials]
     assert labels[0] == "vanilla"
-    assert work.ladder.title == "Every post-hoc method side by side"
+    assert work.job.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
-    found = {trial.label: trial.spec.posthoc for trial in work.planned()}
+    found = {trial.label: trial.spec.posthoc for trial in work.job.known_trials}
     assert found["histogram"].params.bins == 5
 
 

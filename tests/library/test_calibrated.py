@@ -16,7 +16,7 @@ from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.network import build
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated, write_calibrated
-from tune_calib.library.export import Wanted, export
+from tune_calib.library.export import export
 from tune_calib.library.files import FORMAT
 from tune_calib.spec import plugins
 from tune_calib.spec.trial import TrialSpec
@@ -54,7 +54,7 @@ def exported(folder, tmp_path_factory):
     out, specs = folder
     files = tmp_path_factory.mktemp("files")
     for name, spec in specs.items():
-        export(out, out / "store", None, Wanted(spec.hash), str(files / name.replace(" ", "-")))
+        export(out, out / "store", None, str(files / name.replace(" ", "-")), spec.hash)
     return files
 
 

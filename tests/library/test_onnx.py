@@ -15,7 +15,7 @@ from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
-from tune_calib.library.export import Wanted, export
+from tune_calib.library.export import export
 from tune_calib.library.onnx_file import CLOSE, write_onnx
 from tune_calib.methods import _curves
 from tune_calib.spec.trial import TrialSpec
@@ -85,8 +85,8 @@ def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
 
 def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path):
     out, specs = folder
-    wanted = Wanted(specs["network of balcal"].hash)
-    export(out, out / "store", None, wanted, str(tmp_path / "x"), is_onnx=True)
+    trial = specs["network of balcal"].hash
+    export(out, out / "store", None, str(tmp_path / "x"), trial, is_onnx=True)
     images = load_test(small_spec().data, None).images
     found = found_by_onnx(tmp_path / "x.onnx", "images", images)
     assert (found - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE

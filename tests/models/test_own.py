@@ -12,7 +12,7 @@ from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.forecast.timed import made
+from tune_calib.experiments.forecast.measure import build_empty
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.resolved import ResolvedRequest
@@ -167,7 +167,7 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
     spec = TrialSpec.build(network={"backbone": backbone, "epochs": 1, "augment": "none"})
     one, two = (build(spec, 2)[0].state_dict() for _ in range(2))
     assert all(torch.equal(one[name], two[name]) for name in one)
-    assert made(spec, 2)[0].width == 16
+    assert build_empty(spec, 2)[0].width == 16
 
 
 @each(

@@ -5,10 +5,10 @@ import pytest
 from tests.support import QUICK, drive, here, job_in, keep_ray, on_ray, rows, run_of
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.ablate import ablate
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.run import execute_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -46,11 +46,11 @@ def test_a_ladder_of_reused_actors_is_that_of_one_process_and_of_fresh_ones(tmp_
     found = {}
     for uses_ray in (True, False):
         with on_ray(uses_ray):
-            assert ablate(job_in(tmp_path / str(uses_ray))) == []
+            assert execute_run(job_in(tmp_path / str(uses_ray))) == []
         found[uses_ray] = tables(tmp_path / str(uses_ray))
     assert found[True] == found[False]
     assert max(read_table(tmp_path / "True", "trials")["actor_resets"].to_pylist()) > 0
-    plan = make_plan(job_in(tmp_path / "True").planned(), set())
+    plan = make_plan(job_in(tmp_path / "True").known_trials, set())
     out, store = tmp_path / "fresh", Store(tmp_path / "fresh" / "store")
     for kind, trials in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for trial in trials:

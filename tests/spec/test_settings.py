@@ -13,8 +13,8 @@ from tests import fake_results
 from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import planned_works, question_of
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
@@ -30,13 +30,13 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ablate import LadderJob, sweep_manifest
-from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.caption import describe_setting
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.trainables import resolve_trial
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import Question
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.site import Site
 
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
 
@@ -204,36 +204,33 @@ def test_rows_of_the_example_give_the_hashes_that_they_have():
             assert TrialSpec.build(**slots).hash == row["spec_hash"]
 
 
-def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderJob:
+def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderRun:
     asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
-    return LadderJob(build_comparison(names), asked, Site(out, out / "store"))
+    return LadderRun(build_comparison(names), asked, RunLocation(out, out / "store"))
 
 
 def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
     asked = {own: job(tmp_path, own) for own in (False, True)}
-    sweeps = {
-        own: sweep_manifest(one, planned(["ce", "tst"], own_recipes=own)).sweep
-        for own, one in asked.items()
-    }
+    sweeps = {own: one.build_manifest().sweep for own, one in asked.items()}
     assert sweeps[False] == "82669afa07cdd694"
     assert sweeps[True] != sweeps[False]
-    question = Question("tst", ResolvedRequest(), Objective(("ece",), 0.01))
-    assert "own_recipes" not in question.record().plain()
-    own = Question("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
-    assert own.record().plain() == {**question.record().plain(), "own_recipes": True}
+    question = SearchDefinition("tst", ResolvedRequest(), Objective(("ece",), 0.01))
+    assert "own_recipes" not in question.record.plain()
+    own = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
+    assert own.record.plain() == {**question.record.plain(), "own_recipes": True}
     for one in (question, own):
-        again = Question.of(one.record())
+        again = SearchDefinition.from_record(one.record)
         assert again == one
-        lr = {t.spec.head.lr for t in again.candidates().trials({}, 0)}
-        assert lr == {1e-4 if one.asked.own_recipes else 0.01}
+        lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
+        assert lr == {1e-4 if one.resolved.own_recipes else 0.01}
 
 
 ENTRIES = {
-    "methods": ("methods: [ce, balcal]", lambda work: work.planned()[-1].spec.network),
-    "ladder": ("ladder: fedlas", lambda work: work.planned()[0].spec.network),
+    "methods": ("methods: [ce, balcal]", lambda work: work.job.known_trials[-1].spec.network),
+    "ladder": ("ladder: fedlas", lambda work: work.job.known_trials[0].spec.network),
     "search": (
         "methods: [balcal]\n    search: {trials: 3}",
-        lambda work: question_of(work).candidates().trials({}, 0)[0].spec.network,
+        lambda work: work.job.definition.candidates.trials({}, 0)[0].spec.network,
     ),
 }
 
@@ -249,9 +246,9 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
     path.write_text("\n".join(lines) + "\n")
     if kind == "ladder" and own:
         with pytest.raises(UserError, match="ladder differ in one ingredient"):
-            planned_works(read_sweep_file(path))
+            plan_jobs(read_experiment_file(path))
         return
-    (work,) = planned_works(read_sweep_file(path))
+    (work,) = plan_jobs(read_experiment_file(path))
     expected = bool(top if own is None else own)
     if kind == "ladder":
         shared, other = NetworkSlot(params={}).loss_reduction, "sum"
@@ -264,7 +261,7 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
     asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
-    told = conditions(trials, build_comparison(["ce"]), asked)
+    told = describe_setting(trials, build_comparison(["ce"]), asked)
     if own_recipes:
         assert told.endswith("each method by its authors' recipe")
         assert "SGD, lr 0.05" not in told
@@ -278,7 +275,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
     ladder = build_comparison(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
     trials = expand(ladder, ResolvedRequest(given).with_recipe())
-    told = conditions(trials, ladder, ResolvedRequest(given).with_recipe())
+    told = describe_setting(trials, ladder, ResolvedRequest(given).with_recipe())
     assert told.endswith("recipes differ")
     assert "lr " not in told
 
@@ -286,7 +283,7 @@ def test_the_caption_tells_recipes_that_settings_make_differ():
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
     ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
     trials = expand(ladder, ResolvedRequest(given).with_recipe())
-    told = conditions(trials, ladder, ResolvedRequest(given).with_recipe())
+    told = describe_setting(trials, ladder, ResolvedRequest(given).with_recipe())
     assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
     assert told.endswith("one recipe for all networks, one by another optimiser for all heads")
 

@@ -1,5 +1,6 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -9,7 +10,6 @@ from tests.support import CPU, each, here, job_in
 from tune_calib.cli.registries import format_markdown
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.forecast import (
-    CREW_S,
     EVALUATION,
     HEADS,
     LOOKS,
@@ -18,10 +18,11 @@ from tune_calib.experiments.forecast.forecast import (
     REPORT,
     REPORT_S,
     STARTS,
+    TUNER_S,
 )
-from tune_calib.experiments.forecast.needs import needs_of
+from tune_calib.experiments.forecast.needs import find_needs
 from tune_calib.experiments.forecast.rates import Rates
-from tune_calib.experiments.forecast.told import _sums, before, duration
+from tune_calib.experiments.forecast.summary import describe_job, format_duration, start_forecast
 from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS
@@ -80,20 +81,20 @@ def test_what_a_run_would_refuse_its_dry_run_refuses(tmp_path, monkeypatch, word
 
 def finished(job) -> None:
     """Write rows of all trials of a job, as if they had been run."""
-    planned = job.planned()
-    provenance = Provenance(out=str(job.site.out), store=str(job.site.store))
+    planned = job.known_trials
+    provenance = Provenance(out=str(job.location.out), store=str(job.location.store))
     measured = {"wall_s": 1.0, "population": 1, "actor_resets": 0, "deterministic": True}
     rows = [
         {**trial_row(trial, TrialResult("done", 1, []), provenance, measured),
          "test/accuracy": 0.5, "test/ece": 0.1}
         for trial in planned
     ]  # fmt: skip
-    write_results(job.site.out, "all", {"trials": rows})
+    write_results(job.location.out, "all", {"trials": rows})
 
 
 def job_of(tmp_path, methods, look=None, seeds=1):
     job = job_in(tmp_path / "out", seeds=seeds)
-    return replace(job, ladder=build_comparison(methods), look=look or ExtraEvaluations())
+    return replace(job, ladder=build_comparison(methods), extra=look or ExtraEvaluations())
 
 
 @pytest.mark.parametrize("behind", [1, 3])
@@ -101,7 +102,7 @@ def job_of(tmp_path, methods, look=None, seeds=1):
 def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
     transforms = ["temperature", "isotonic", "histogram"][:behind]
     job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=seeds)
-    needs = needs_of(job)
+    needs = find_needs(job)
     assert needs.heads == seeds
     assert len(needs.networks) == seeds
     assert len(needs.evaluated) == needs.planned == seeds * (behind + 1)
@@ -122,25 +123,25 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, c
     job = job_of(tmp_path, ["ce", "temperature"], look)
     if is_done:
         finished(job)
-    needs = needs_of(job)
+    needs = find_needs(job)
     assert len(needs.looks) == count
     assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
-    sums = _sums(job)
+    sums = start_forecast(job)
     sums.add(needs)
     assert (LOOKS in sums.parts) == (count > 0)
     # Nothing is waited for where nothing is left.
     assert ({STARTS, REPORT} <= set(sums.parts)) != needs.is_over
     assert ({NETWORKS, EVALUATION} <= set(sums.parts)) != is_done
     assert sums.whole == pytest.approx(sum(sums.parts.values()))
-    assert ("nothing: 2 of 2 trials are done" in before(job)) == needs.is_over
+    assert ("nothing: 2 of 2 trials are done" in describe_job(job)) == needs.is_over
 
 
 def test_what_a_person_waits_for_is_more_than_training(tmp_path):
     job = job_of(tmp_path, ["ce", "mac_cal"])
-    sums = _sums(job)
-    sums.add(needs_of(job))
+    sums = start_forecast(job)
+    sums.add(find_needs(job))
     assert list(sums.parts) == [STARTS, NETWORKS, HEADS, EVALUATION, REPORT]
-    assert sums.parts[STARTS] >= RAY_S + CREW_S
+    assert sums.parts[STARTS] >= RAY_S + TUNER_S
     assert sums.parts[REPORT] == REPORT_S
 
 
@@ -156,17 +157,17 @@ def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
 def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
     monkeypatch.setattr(Rates, "evaluation_s", lambda *_: 1 / 0)
-    told = before(job)
+    told = describe_job(job)
     assert "time     unknown: ZeroDivisionError when it was timed" in told
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 
 
 @each(("seconds", "told"), [
-    (None, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
+    (math.nan, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
     (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
 def test_a_time_is_told_as_it_is_spoken_of(seconds, told):
-    assert duration(seconds) == told
+    assert format_duration(seconds) == told
 
 
 @each("width", [60, 100])

@@ -19,9 +19,8 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning import ablate
+from tune_calib.tuning import run as driver
 from tune_calib.tuning.ray.plan import lacking, make_plan
-from tune_calib.tuning.search import driver as search
 
 EXAMPLE = Path("analysis/example").resolve()
 FEW = ("absent", "truncated", "another type")
@@ -149,8 +148,7 @@ def no_ray(*_, **__):
 @pytest.fixture
 def begun(monkeypatch):
     """Begin a sweep or a search, up to where Ray would start; whether it came so far."""
-    for module in (ablate, search):
-        monkeypatch.setattr(module, "open_executor", no_ray)
+    monkeypatch.setattr(driver, "open_executor", no_ray)
 
     def begin(*words) -> bool:
         with pytest.raises((WouldBegin, SystemExit)) as ended:

@@ -7,12 +7,11 @@ from tests.support import job_in
 from tune_calib.cli import main
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.ablate import sweep_manifest
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.search.job import Question, SearchJob
-from tune_calib.tuning.search.manifest import search_manifest
+from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.site import Site
+from tune_calib.tuning.search.run import SearchRun
 
 QUICK = ["--epochs", "1", "--head-epochs", "1", "--set", "network.augment=none"]
 SWEEP = "out: OUT\nentries: {a: {ladder: mac_cal}}\n"
@@ -35,13 +34,17 @@ GIVEN = {
 
 def begun_sweep(out, seeds, given=GIVEN) -> None:
     job = job_in(out, given, seeds)
-    sweep_manifest(job, job.planned()).write(out)
+    job.build_manifest().write(out)
 
 
 def begun_search(out) -> None:
-    question = Question("mac_cal", ResolvedRequest(GIVEN).with_recipe(), Objective(("ece",), 0.01))
-    job = SearchJob(question, 4, Site(out, out / "store", command="tune-calib search"), at_once=2)
-    search_manifest(job).write(out)
+    question = SearchDefinition(
+        "mac_cal", ResolvedRequest(GIVEN).with_recipe(), Objective(("ece",), 0.01)
+    )
+    job = SearchRun(
+        question, 4, RunLocation(out, out / "store", command="tune-calib search"), at_once=2
+    )
+    job.build_manifest().write(out)
 
 
 COMMANDS = {

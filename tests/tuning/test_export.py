@@ -17,7 +17,7 @@ from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import load_calibrated
-from tune_calib.library.export import Wanted, _chosen, export
+from tune_calib.library.export import _chosen, export
 from tune_calib.library.onnx_file import CLOSE
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results.manifests import RungRecord, SearchOutcome, SweepManifest
@@ -103,16 +103,16 @@ def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, 
     assert (tmp_path / "x.json").read_text() == "mine"
     assert "holds no sweep.json" in refusal("export", tmp_path, tmp_path / "y")
     absent = refusal("export", sweep, tmp_path / "y", "--best", "ece", "--store", tmp_path / "no")
-    assert "name the --store of the sweep" in absent
+    assert "name the --store of the run" in absent
 
 
 def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, bank, tmp_path):
     spec, other = HEAD(seed=0), HEAD(seed=1)
     kept = own / "store" / KIND
-    export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "a"))
+    export(own, own / "store", None, str(tmp_path / "a"), spec.hash)
     shutil.rmtree(kept / spec.hash)
     shutil.copytree(kept / other.hash, kept / spec.hash)
-    export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "b"))
+    export(own, own / "store", None, str(tmp_path / "b"), spec.hash)
     features = bank.test().features
     first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")
     assert torch.equal(first, second)
@@ -122,7 +122,7 @@ def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(o
     changed = {**whole, "select/nll": whole["select/nll"] + 1e-3}
     write_results(own, "heads", {"trials": [changed]})
     with pytest.raises(UserError, match=r"its NLL is .* now and was .* in its trial"):
-        export(own, own / "store", None, Wanted(spec.hash), str(tmp_path / "c"))
+        export(own, own / "store", None, str(tmp_path / "c"), spec.hash)
     assert not (tmp_path / "c.json").exists()
 
 
@@ -161,34 +161,34 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
 
 def test_of_a_search_it_is_the_choice(tmp_path):
     search = EXAMPLE / "search"
-    row = _chosen(search, Wanted())
+    row = _chosen(search, None, None)
     assert row["status"] == "done"
     if (search / "evaluation").exists():
         assert row["test/ece"] is not None
     copy = shutil.copytree(search, tmp_path / "search")
     shutil.rmtree(copy / "evaluation", ignore_errors=True)
-    row = _chosen(copy, Wanted())
+    row = _chosen(copy, None, None)
     outcome = SearchOutcome.read(copy)
     chosen = next(each for each in outcome.suggestions if each.number == outcome.chosen)
     assert row["spec_hash"] == chosen.specs[0]
     assert row.get("test/ece") is None
     with pytest.raises(UserError, match="has chosen by its own metrics"):
-        _chosen(copy, Wanted(best="ece"))
+        _chosen(copy, None, "ece")
     (copy / "outcome.json").unlink()
     with pytest.raises(UserError, match="no outcome yet"):
-        _chosen(copy, Wanted())
+        _chosen(copy, None, None)
     (copy / "trials").rename(copy / "elsewhere")
     shutil.copy(search / "outcome.json", copy)
     write_results(copy, "a", {"trials": [{**row, "spec_hash": "another"}]})
     with pytest.raises(UserError, match="has lost the rows of its choice"):
-        _chosen(copy, Wanted())
+        _chosen(copy, None, None)
 
 
 @pytest.mark.parametrize("done", [["baseline"], ["baseline", "chosen"], []])
 @pytest.mark.parametrize("asked", [["baseline", "chosen"], ["baseline"]])
 def test_the_baseline_is_taken_for_the_choice_of_a_search_only_where_it_is(asked, done, tmp_path):
     copy = shutil.copytree(EXAMPLE / "search", tmp_path / "search")
-    searched = _chosen(copy, Wanted())
+    searched = _chosen(copy, None, None)
     manifest = SweepManifest.read(EXAMPLE / "ladder")
     rungs = [
         RungRecord(index=number, label=label, published=None, kind="variant")
@@ -200,7 +200,7 @@ def test_the_baseline_is_taken_for_the_choice_of_a_search_only_where_it_is(asked
     table = [{**of_sweep, "rung_label": label} for label in done if label in asked]
     if table:
         write_results(copy / "evaluation", "a", {"trials": table})
-    found = _chosen(copy, Wanted())["rung_label"]
+    found = _chosen(copy, None, None)["rung_label"]
     assert found == (asked[-1] if asked[-1] in done else searched["rung_label"])
 
 

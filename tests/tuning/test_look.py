@@ -13,17 +13,17 @@ from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.again import FinishedTrial
+from tune_calib.engine.extra import ExtraEvaluation
+from tune_calib.engine.finished import FinishedTrial
 from tune_calib.engine.imports import check_files, write_import
-from tune_calib.engine.look import Looker
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.results.tables import read_table, write_table
+from tune_calib.results.tables import read_table, write_results, write_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.tuning.extra import ExtraEvaluations, lacking_looks
+from tune_calib.tuning.extra import ExtraEvaluations, find_extra_trials
 from tune_calib.tuning.ray.extra import ExtraTrainable
 
 TRIALS = planned(
@@ -58,7 +58,7 @@ def found_by(rows, where):
 def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finished):
     _, store = finished
     trial, test = again(TRIALS[index], store)
-    looked = Looker(trial.spec, store, None, CPU).rows_on("generated/contrast", trial.spec)
+    looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("generated/contrast", trial.spec)
     assert len(looked) == 5 * len(CORRUPTION_METRICS)
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
@@ -74,7 +74,7 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
 def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     _, store = finished
     trial, test = again(TRIALS[index], store)
-    looked = Looker(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
+    looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
     found = found_by(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
@@ -111,12 +111,12 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
     look, sets = ExtraEvaluations(("noise",), 100), ["ood/noise"]
-    looks = lacking_looks(look, sets, TRIALS[:3], tmp_path)
+    looks = find_extra_trials(look, sets, TRIALS[:3], tmp_path)
     # The three share the features of one network.
     assert [(each.shift, len(each.trials)) for each in looks] == [("ood/noise", 3), (None, 3)]
     carry_out(looks, tmp_path, store)
-    assert lacking_looks(look, sets, TRIALS[:3], tmp_path) == []
-    more = lacking_looks(look, [*sets, "generated/fog"], TRIALS, tmp_path)
+    assert find_extra_trials(look, sets, TRIALS[:3], tmp_path) == []
+    more = find_extra_trials(look, [*sets, "generated/fog"], TRIALS, tmp_path)
     names = [sorted(trial.rung for trial in each.trials) for each in more]
     told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
     assert sorted(told, key=str) == sorted(
@@ -126,7 +126,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
         ],
         key=str,
     )  # fmt: skip
-    other = lacking_looks(ExtraEvaluations((), 200), [], TRIALS[:3], tmp_path)
+    other = find_extra_trials(ExtraEvaluations((), 200), [], TRIALS[:3], tmp_path)
     assert [(each.shift, each.resamples, len(each.trials)) for each in other] == [(None, 200, 3)]
     intervals = read_table(tmp_path, "intervals").to_pylist()
     assert {row["resamples"] for row in intervals} == {100}
@@ -136,31 +136,31 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
 
 
 def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
-    assert lacking_looks(ExtraEvaluations(("noise",)), ["ood/noise"], TRIALS, tmp_path) == []
+    assert find_extra_trials(ExtraEvaluations(("noise",)), ["ood/noise"], TRIALS, tmp_path) == []
 
 
 def test_nothing_is_written_of_another_classifier(finished, tmp_path):
     _, store = finished
     trial = TRIALS[0]
-    looker = Looker(trial.spec, store, None, CPU)
+    evaluation = ExtraEvaluation(trial.spec, store, None, CPU)
     (row,) = [row for row in rows(finished[0]) if row["spec_hash"] == trial.spec.hash]
     told = {name: row[name] for name in ("test/accuracy", "test/ece")}
-    looker.refuse_other(trial.spec, told)
+    evaluation.refuse_other(trial.spec, told)
     with pytest.raises(UserError, match="in its trial; name the `store`"):
-        looker.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
+        evaluation.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
 
 
 def test_a_diverged_classifier_has_rows_without_numbers(finished, monkeypatch):
     _, store = finished
-    looker = Looker(TRIALS[0].spec, store, None, CPU)
+    evaluation = ExtraEvaluation(TRIALS[0].spec, store, None, CPU)
     classes = DATASETS["digits"].classes
     nothing = lambda spec, split: torch.full((len(split.labels), classes), torch.nan)  # noqa: E731
-    monkeypatch.setattr(looker, "_calibrated", nothing)
+    monkeypatch.setattr(evaluation, "_calibrated", nothing)
     for name in ("ood/noise", "generated/contrast"):
-        values = [row["value"] for row in looker.rows_on(name, TRIALS[0].spec)]
+        values = [row["value"] for row in evaluation.rows_on(name, TRIALS[0].spec)]
         assert values
         assert all(value != value for value in values)
-    assert looker.intervals(TRIALS[0].spec, 100) == []
+    assert evaluation.intervals(TRIALS[0].spec, 100) == []
 
 
 def test_sets_are_read_back_by_their_names(tmp_path):
@@ -171,13 +171,12 @@ def test_sets_are_read_back_by_their_names(tmp_path):
         ]
     )
     write_table(tmp_path, "shifts", "a", trials)
-    from tune_calib.tuning import extra
-
-    hashes = TRIALS[0].spec.hash
-    assert extra._evaluated_sets(tmp_path, 0) == {
-        (hashes, "generated/fog"),
-        (hashes, "ood/cifar100"),
-    }
+    done = {"spec_hash": TRIALS[0].spec.hash, "status": "done", "schema_version": 1}
+    metrics = {"test/accuracy": 0.9, "test/ece": 0.1}
+    write_results(tmp_path, "a", {"trials": [{**done, **metrics}]})
+    sets = ["generated/fog", "generated/snow", "ood/cifar100"]
+    left = find_extra_trials(ExtraEvaluations(("any",)), sets, TRIALS[:1], tmp_path)
+    assert [each.shift for each in left] == ["generated/snow"]
 
 
 @pytest.mark.parametrize("bootstrap", [-1, 1, 99])
@@ -205,7 +204,7 @@ def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path)), store, replace=False)
     spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
-    found = Looker(spec, store, None, CPU).intervals(spec, 100)
+    found = ExtraEvaluation(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1
     with pytest.raises(UserError, match="no images that could be shifted"):
@@ -256,12 +255,14 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets, both = ["ood/noise", "generated/fog"], ("noise", "generated:fog")
-    carry_out(lacking_looks(ExtraEvaluations(both), sets, TRIALS[:2], tmp_path), tmp_path, store)
+    carry_out(
+        find_extra_trials(ExtraEvaluations(both), sets, TRIALS[:2], tmp_path), tmp_path, store
+    )
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
     few = ExtraEvaluations(both, 100)
-    looks = [each for each in lacking_looks(few, sets, TRIALS[:2], tmp_path) if each.shift]
+    looks = [each for each in find_extra_trials(few, sets, TRIALS[:2], tmp_path) if each.shift]
     assert sorted(each.shift for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.
@@ -272,8 +273,8 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}
     assert draws_of(tmp_path, metric=("nll", "aupr_in")) == {None}
     for again in (few, ExtraEvaluations(both)):
-        assert not any(look.shift for look in lacking_looks(again, sets, TRIALS[:2], tmp_path))
-    more = lacking_looks(ExtraEvaluations(both, 200), sets, TRIALS[:2], tmp_path)
+        assert not any(look.shift for look in find_extra_trials(again, sets, TRIALS[:2], tmp_path))
+    more = find_extra_trials(ExtraEvaluations(both, 200), sets, TRIALS[:2], tmp_path)
     assert sorted(look.shift for look in more if look.shift) == sorted(sets)
 
 
@@ -285,10 +286,10 @@ def rows_of_shifts(out):
 def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished):
     _, store = finished
     spec = TRIALS[1].spec
-    looker = Looker(spec, store, None, CPU)
-    test = looker.bank.test()
-    looker._features = lambda name: type("Same", (), {"parts": lambda self: {"1": test}})()
-    found = {r["metric"]: r["draws"] for r in looker.rows_on("generated/fog", spec, 100)}
-    clean = {row["metric"]: row["draws"] for row in looker.intervals(spec, 100)}
+    evaluation = ExtraEvaluation(spec, store, None, CPU)
+    test = evaluation.bank.test()
+    evaluation._features = lambda name: type("Same", (), {"parts": lambda self: {"1": test}})()
+    found = {r["metric"]: r["draws"] for r in evaluation.rows_on("generated/fog", spec, 100)}
+    clean = {row["metric"]: row["draws"] for row in evaluation.intervals(spec, 100)}
     for metric in ("accuracy", "ece"):
         assert found[metric] == pytest.approx(clean[metric], abs=1e-12)

@@ -77,15 +77,15 @@ def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
     with _begun("search", request, log, plugin):
         asked = resolve_search(request)
 
-        from tune_calib.experiments.forecast.told import tell_settings
-        from tune_calib.tuning.jobs import build_search_job
-        from tune_calib.tuning.search.driver import search as run_search
+        from tune_calib.experiments.forecast.summary import print_settings
+        from tune_calib.tuning.run import execute_run
+        from tune_calib.tuning.search.run import build_search_run
         from tune_calib.tuning.search.summary import summarise
 
-        job = build_search_job(request, asked, _command("search", request, log, plugin))
-        found = run_search(job, request.retry, tell_settings)
-        told = summarise(found)
-        ran = OpenSearch(job.out, tuple(found.crashed), told, request.study_storage)
+        run = build_search_run(request, asked, _command("search", request, log, plugin))
+        result = execute_run(run, print_settings)
+        crashed = tuple(result.crashed)
+        ran = OpenSearch(run.out, crashed, summarise(result), request.study_storage)
     _warned(ran)
     return ran
 
@@ -101,15 +101,15 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
         UserError: the search found nothing, or test was read with another choice or other seeds.
     """
     with _begun("evaluate", request, log, plugin):
-        from tune_calib.experiments.forecast.told import tell_settings
+        from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.extra import ExtraEvaluations
-        from tune_calib.tuning.search.evaluate import evaluate_choice, optimism
+        from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
 
         command = _command("evaluate", request, log, plugin, "extend", "study_storage")
-        look = ExtraEvaluations(request.shift, request.bootstrap)
+        extra = ExtraEvaluations(request.shift, request.bootstrap)
         asked = (parse_path(request.out), request.seeds, request.study_storage)
-        found = evaluate_choice(*asked, command, request.extend, look, begin=tell_settings)
-        ran = OpenSweep(found.folder, tuple(found.crashed), optimism(found))
+        found = evaluate_choice(*asked, command, request.extend, extra, begin=print_settings)
+        ran = OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
     _warned(ran)
     return ran
 
@@ -125,17 +125,17 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
         UserError: the file is wrong, data is not there, or another program runs on its folder.
     """
     with _begun("run", request, log, plugin):
-        from tune_calib.experiments.file import read_sweep_file
-        from tune_calib.experiments.forecast.told import tell_settings
-        from tune_calib.experiments.run import planned_works, run_sweep
+        from tune_calib.experiments.entries import plan_jobs
+        from tune_calib.experiments.file import read_experiment_file
+        from tune_calib.experiments.forecast.summary import print_settings
+        from tune_calib.experiments.run import run_jobs
         from tune_calib.tuning.search.summary import summarise
 
         command = _command("run", request, log, plugin, "retry")
         try:
-            read = read_sweep_file(request.file)
-            read = read if request.address is None else read.at_address(request.address)
-            works = planned_works(read)
-            ended = list(run_sweep(read, works, command, request.retry, tell_settings))
+            read = read_experiment_file(request.file).override(address=request.address)
+            jobs = plan_jobs(read, command)
+            ended = list(run_jobs(read, jobs, request.retry, print_settings))
         except UserError as error:
             raise UserError(as_key(error)) from None
         entries: dict[str, OpenSweep | OpenSearch] = {}
@@ -173,13 +173,14 @@ def _run_ladder(
     with _begun(name, request, log, plugin):
         ladder, asked = resolve_ladder(request)
 
-        from tune_calib.experiments.forecast.told import tell_settings
-        from tune_calib.tuning.ablate import ablate as run_ladder
-        from tune_calib.tuning.jobs import build_ladder_job
+        from tune_calib.experiments.forecast.summary import print_settings
+        from tune_calib.tuning.ladder import build_ladder_run
+        from tune_calib.tuning.run import execute_run
 
         command = _command(name, request, log, plugin)
-        job = build_ladder_job(request, ladder, asked, command)
-        ran = OpenSweep(job.site.out, tuple(run_ladder(job, tell_settings)))
+        run = build_ladder_run(request, ladder, asked, command)
+        crashed = execute_run(run, print_settings)
+        ran = OpenSweep(run.location.out, tuple(crashed))
     _warned(ran)
     return ran
 

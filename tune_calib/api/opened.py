@@ -255,7 +255,7 @@ class OpenSearch:
 
     def _results(self) -> SearchResults:
         if not is_complete(self.out):
-            from tune_calib.tuning.search.driver import write_outcome_so_far
+            from tune_calib.tuning.search.run import write_outcome_so_far
 
             write_outcome_so_far(self.out, self.study_storage)
         return load_search(self.out)

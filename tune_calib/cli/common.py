@@ -102,9 +102,9 @@ def one_format(**flags: bool) -> str:
 
 def print_settings(job: Any) -> None:
     """Print on stderr the effective settings of a run and how long it will take."""
-    from tune_calib.experiments.forecast.told import tell_settings
+    from tune_calib.experiments.forecast.summary import print_settings as print_them
 
-    tell_settings(job)
+    print_them(job)
 
 
 def print_plan(job: Any) -> None:
@@ -113,11 +113,10 @@ def print_plan(job: Any) -> None:
     Raises:
         UserError: The run would be refused.
     """
-    from tune_calib.experiments.forecast.needs import refuse
-    from tune_calib.experiments.forecast.told import dry_run
+    from tune_calib.experiments.forecast.summary import describe_dry_run
 
-    refuse(job)
-    echo(dry_run(job))
+    job.check()
+    echo(describe_dry_run(job))
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:

@@ -54,18 +54,18 @@ def _run(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     ladder, resolved = resolve_ladder(request)  # names are refused before torch is imported
 
     from tune_calib.console import shown
-    from tune_calib.tuning.ablate import ablate as run
-    from tune_calib.tuning.jobs import build_ladder_job
+    from tune_calib.tuning.ladder import build_ladder_run
+    from tune_calib.tuning.run import execute_run
 
-    job = build_ladder_job(request, ladder, resolved, format_typed(), is_dry)
+    run = build_ladder_run(request, ladder, resolved, format_typed(), is_dry)
     if is_dry:
-        print_plan(job)
+        print_plan(run)
         return
-    site = job.site
-    crashed = run_stoppable(site.command, lambda: run(job, print_settings))
-    print_report(str(site.out))
-    if site.profile:
+    location = run.location
+    crashed = run_stoppable(location.command, lambda: execute_run(run, print_settings))
+    print_report(str(location.out))
+    if location.profile:
         from tune_calib.tuning.profile import format_profiles  # imports pandas
 
-        echo(shown(format_profiles(site.out)))
-    exit_if_crashed(crashed, site.command, site.out)
+        echo(shown(format_profiles(location.out)))
+    exit_if_crashed(crashed, location.command, location.out)

@@ -23,13 +23,13 @@ from tune_calib.errors import UserError, as_option
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 
 if TYPE_CHECKING:
-    from tune_calib.experiments.entries import Work
+    from tune_calib.experiments.entries import EntryJob
     from tune_calib.experiments.file import ReadFile
-    from tune_calib.experiments.reproduced import Ask
+    from tune_calib.experiments.reproduced import TableRequest
     from tune_calib.paths import AnyPath
     from tune_calib.spec.reproduction import Reproduction
-    from tune_calib.tuning.ablate import LadderJob
-    from tune_calib.tuning.search.job import SearchJob
+    from tune_calib.tuning.ladder import LadderRun
+    from tune_calib.tuning.search.run import SearchRun
 
 
 @with_request(ReproduceRequest)
@@ -67,18 +67,21 @@ def reproduce(
     # Before torch is loaded.
     for name in request.tables:
         REPRODUCTIONS.require(name)
-    asked = dict.fromkeys(request.tables or _every(request.scale))
+    names = dict.fromkeys(request.tables or _every(request.scale))
 
-    from tune_calib.experiments.reproduced import Ask, refuse_lacking
+    from tune_calib.experiments.reproduced import TableRequest, refuse_lacking
     from tune_calib.paths import parse_path
 
     folder = parse_path(request.out or f"runs/reproduce-{request.scale}")
     how = request.model_dump(include={"scale", "seeds", "data_root", "weights", "address"})
-    asks = [Ask(REPRODUCTIONS[name], out=folder, gpu_model=gpu_model, **how) for name in asked]
-    refuse_lacking(asks, is_dry=dry_run)
+    tables = [
+        TableRequest(REPRODUCTIONS[name], out=folder, gpu_model=gpu_model, **how) for name in names
+    ]
+    refuse_lacking(tables, is_dry=dry_run)
     # All of them before the first is begun.
     plans = [
-        _plan(ask, format_typed_for(context, ask.table.name, "all"), is_dry=dry_run) for ask in asks
+        _plan(each, format_typed_for(context, each.table.name, "all"), is_dry=dry_run)
+        for each in tables
     ]
     failures = []
     for plan in plans:
@@ -88,7 +91,7 @@ def reproduce(
             if len(plans) == 1:
                 raise
             # Hours of work on the other tables must not end with it.
-            failures.append(f"{plan.ask.table.name}: {as_option(error)}")
+            failures.append(f"{plan.request.table.name}: {as_option(error)}")
             console.echo(failures[-1], err=True)
     if not dry_run:
         from analysis.reproduction.overview import write_overview
@@ -110,9 +113,9 @@ def _every(scale: Scale) -> list[str]:
 class _Plan:
     """A requested table, its entries, and the command that reproduces it alone."""
 
-    ask: "Ask"
+    request: "TableRequest"
     file: "ReadFile"
-    works: "list[Work]"
+    jobs: "list[EntryJob]"
     command: str
 
     @property
@@ -121,14 +124,14 @@ class _Plan:
         return self.file.out
 
 
-def _plan(ask: "Ask", command: str, is_dry: bool) -> _Plan:
-    from tune_calib.experiments.reproduced import refuse_other, sweep_file
-    from tune_calib.experiments.run import planned_works
+def _plan(request: "TableRequest", command: str, is_dry: bool) -> _Plan:
+    from tune_calib.experiments.entries import plan_jobs
+    from tune_calib.experiments.reproduced import build_file, refuse_other
 
-    file = sweep_file(ask)
-    works = planned_works(file, ask.gpu_model is None, is_dry)
-    refuse_other(ask, file, works)
-    return _Plan(ask, file, works, command)
+    file = build_file(request)
+    jobs = plan_jobs(file, command, request.gpu_model is None, is_dry)
+    refuse_other(request, file, jobs)
+    return _Plan(request, file, jobs, command)
 
 
 def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
@@ -137,12 +140,12 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
     Returns:
         A line for each crashed trial, printed already.
     """
-    from tune_calib.experiments.forecast.told import forecast
+    from tune_calib.experiments.forecast.summary import describe_dry_runs
 
-    if left_out := plan.ask.left_out:
+    if left_out := plan.request.left_out:
         console.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
     if dry_run:
-        console.echo(as_option(console.shown(forecast(plan.file, plan.works))))
+        console.echo(as_option(console.shown(describe_dry_runs(plan.file, plan.jobs))))
         return []
     failures: list[str] = run_stoppable(format_typed(), lambda: _run(plan))
     for failure in failures:
@@ -152,33 +155,27 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
 
 def _run(plan: _Plan) -> list[str]:
     from analysis.ladder.report import write_report
-    from tune_calib.experiments.reproduced import keep_lock, keep_logits
-    from tune_calib.experiments.run import run_sweep
+    from analysis.reproduction.files import write_reproduction
+    from tune_calib.experiments.reproduced import keep_logits, update_lock
+    from tune_calib.experiments.run import run_jobs
 
-    def begin(job: "LadderJob | SearchJob") -> None:
+    def begin(job: "LadderRun | SearchRun") -> None:
         # Before its first trial, so that a stopped run records its scale.
-        keep_lock(plan.ask, plan.file, plan.works, [], plan.command)
+        update_lock(plan.request, plan.out, {}, plan.command)
         print_settings(job)
 
-    failures, done = [], []
-    for ended in run_sweep(plan.file, plan.works, plan.command, None, begin):
+    failures, done = [], {}
+    ends = run_jobs(plan.file, plan.jobs, None, begin)
+    for job, ended in zip(plan.jobs, ends, strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
-            done.append(ended.folder)
-            failures += keep_logits(plan.ask, plan.works, ended.folder)
+            done[job.name] = job.entry
+            failures += keep_logits(plan.request, job)
             write_report(ended.folder)
     if done:
-        _report(plan, done)
+        runs, command = update_lock(plan.request, plan.out, done, plan.command)
+        console.echo(console.shown(write_reproduction(plan.request.table, plan.out, runs, command)))
     return failures
-
-
-def _report(plan: _Plan, done: "list[AnyPath]") -> None:
-    """Write the table beside the published one with its claims, and print it."""
-    from analysis.reproduction.files import write_reproduction
-    from tune_calib.experiments.reproduced import keep_lock
-
-    runs, command = keep_lock(plan.ask, plan.file, plan.works, done, plan.command)
-    console.echo(console.shown(write_reproduction(plan.ask.table, plan.out, runs, command)))
 
 
 def _print_list(as_json: bool) -> None:

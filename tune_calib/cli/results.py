@@ -227,12 +227,11 @@ def export(
     if as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best}):
         return
 
-    from tune_calib.library.export import Wanted
     from tune_calib.library.export import export as write
 
     named = read_search_manifest(folder).store if is_search(folder) and store is None else store
     artifacts = parse_path(named) if named else folder / "store"
-    echo(write(folder, artifacts, data_root, Wanted(trial, best), file, onnx))
+    echo(write(folder, artifacts, data_root, file, trial, best, onnx))
 
 
 def status(

@@ -23,7 +23,7 @@ from tune_calib.spec.request import EvaluateRequest, ResumeRequest, SearchReques
 from tune_calib.spec.resolve import resolve_search
 
 if TYPE_CHECKING:
-    from tune_calib.tuning.search.job import SearchJob
+    from tune_calib.tuning.search.run import SearchRun
 
 
 @with_request(SearchRequest)
@@ -37,13 +37,13 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> None:
     """
     asked = resolve_search(request)  # names are refused before torch is imported
 
-    from tune_calib.tuning.jobs import build_search_job
+    from tune_calib.tuning.search.run import build_search_run
 
-    job = build_search_job(request, asked, format_typed(), dry_run)
+    run = build_search_run(request, asked, format_typed(), dry_run)
     if dry_run:
-        print_plan(job)
+        print_plan(run)
         return
-    _search(job, request.retry)
+    _search(run)
 
 
 @with_request(ResumeRequest)
@@ -56,12 +56,12 @@ def resume(request: ResumeRequest) -> None:
     """
     folder = _open_search(request.out)
 
-    from tune_calib.tuning.search.job import job_of
+    from tune_calib.tuning.search.run import load_search
 
-    job = job_of(folder, request.study_storage)
-    site = replace(job.site, command=format_typed())
-    suggestions = max(request.trials, job.suggestions)
-    _search(replace(job, suggestions=suggestions, site=site), request.retry)
+    run = load_search(folder, request.study_storage)
+    location = replace(run.location, command=format_typed())
+    length = max(request.trials, run.length)
+    _search(replace(run, length=length, location=location, retry=request.retry))
 
 
 @with_request(EvaluateRequest)
@@ -77,17 +77,17 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
     from analysis.ladder import report as ladder_report
     from tune_calib.console import shown
     from tune_calib.tuning.extra import ExtraEvaluations
-    from tune_calib.tuning.search.evaluate import evaluate_choice, optimism, planned_evaluation
+    from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation
 
     again = resume_command(request)
-    look = ExtraEvaluations(request.shift, request.bootstrap)
-    asked = (folder, request.seeds, request.study_storage, again, request.extend, look)
+    extra = ExtraEvaluations(request.shift, request.bootstrap)
+    asked = (folder, request.seeds, request.study_storage, again, request.extend, extra)
     if dry_run:
-        print_plan(planned_evaluation(*asked))
+        print_plan(plan_evaluation(*asked))
         return
     evaluated = run_stoppable(again, lambda: evaluate_choice(*asked, begin=print_settings))
     echo(shown(ladder_report.write_report(evaluated.folder)))
-    echo(shown(optimism(evaluated)))
+    echo(shown(compare_splits(evaluated)))
     echo(rewrite_page(folder, request.study_storage))
     exit_if_crashed(evaluated.crashed, again, evaluated.folder)
 
@@ -110,7 +110,7 @@ def write_report(out: AnyPath, study_storage: str | None = None) -> str:
     from analysis.search.report import write_search_report
 
     if not is_complete(out):
-        from tune_calib.tuning.search.driver import write_outcome_so_far
+        from tune_calib.tuning.search.run import write_outcome_so_far
 
         write_outcome_so_far(out, study_storage)
     return write_search_report(out)
@@ -129,13 +129,13 @@ def refuse_storage(out: AnyPath, study_storage: str | None) -> None:
         raise UserError(f"--study-storage applies to a search, and {out} holds none")
 
 
-def _search(job: "SearchJob", retry: str | None) -> None:
+def _search(run: "SearchRun") -> None:
     from tune_calib.console import shown
-    from tune_calib.tuning.search.driver import search as run
+    from tune_calib.tuning.run import execute_run
     from tune_calib.tuning.search.summary import summarise
 
-    again = shlex.join(["tune-calib", "resume", str(job.out), *plugins.as_options()])
-    found = run_stoppable(again, lambda: run(job, retry, print_settings))
-    echo(shown(summarise(found)))
-    echo(rewrite_page(job.out, job.study_storage))
-    exit_if_crashed(found.crashed, f"{again} --retry crashed", job.out)
+    again = shlex.join(["tune-calib", "resume", str(run.out), *plugins.as_options()])
+    result = run_stoppable(again, lambda: execute_run(run, print_settings))
+    echo(shown(summarise(result)))
+    echo(rewrite_page(run.out, run.study_storage))
+    exit_if_crashed(result.crashed, f"{again} --retry crashed", run.out)

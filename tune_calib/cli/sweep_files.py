@@ -49,29 +49,24 @@ def run(
     """
     refuse_gpu_model(gpu_model, dry_run)
 
-    from tune_calib.experiments.entries import refuse_misfits
-    from tune_calib.experiments.file import read_sweep_file
+    from tune_calib.experiments.file import read_experiment_file
 
     again = format_command("run", request, ("retry",), plugins.as_options())
     with _in_keys():
-        read = read_sweep_file(request.file)
-        if request.address is not None:
-            read = read.at_address(request.address)
-        if gpu_model is not None:
-            read = read.for_gpu(gpu_model)
-        refuse_misfits(read)
+        read = read_experiment_file(request.file).override(request.address, gpu_model)
 
-        from tune_calib.experiments.forecast.told import forecast
-        from tune_calib.experiments.run import planned_works, run_sweep
+        from tune_calib.experiments.entries import plan_jobs
+        from tune_calib.experiments.forecast.summary import describe_dry_runs
+        from tune_calib.experiments.run import run_jobs
 
         needs_data = not (dry_run and read.content.gpu_model)
-        works = planned_works(read, needs_data, dry_run)
+        jobs = plan_jobs(read, again, needs_data, dry_run)
         if dry_run:
-            echo(as_option(shown(forecast(read, works))))
+            echo(as_option(shown(describe_dry_runs(read, jobs))))
             return
         # A list: the generator would do its work outside of what catches the signals.
         ended = run_stoppable(
-            again, lambda: list(run_sweep(read, works, again, request.retry, print_settings))
+            again, lambda: list(run_jobs(read, jobs, request.retry, print_settings))
         )
         _report(read.out, ended)
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]

@@ -23,11 +23,7 @@ HEAD = {"epochs": 3, "augment": "none"}
 
 
 class Bench:
-    """Small real data and a network on them, made once for all methods that are tried.
-
-    Args:
-        store: where the network lies, or is trained to.
-    """
+    """Small real data and a network on them in a store, made once for all tried methods."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -55,7 +51,7 @@ FEW = {"train_fraction": 0.3}
 
 
 def toy_network(classes: int) -> Network:
-    """Two small stages and a linear head, with no normalisation that would couple samples."""
+    """Build two small stages and a linear head, with no normalisation that would couple samples."""
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, WIDTH, 3))
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Softplus())
@@ -72,7 +68,7 @@ def toy_method(
     epochs: int = 4,
     params: Params | None = None,
 ) -> NetworkMethod:
-    """A network method at its first epoch on the toy network, both of one type."""
+    """Build a network method at its first epoch on the toy network, both of one type."""
     context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
     method: NetworkMethod = info.implementation(params or info.params(), context)
     method.adapt(network)
@@ -85,7 +81,7 @@ def toy_method(
 def toy_batch(
     classes: int, dtype: torch.dtype = torch.float32, order: Tensor | None = None
 ) -> Batch:
-    """Noise with labels in turn, in an order."""
+    """Draw noise with labels in turn, in an order."""
     chance = torch.Generator().manual_seed(2)
     # Drawn in double precision, so that a batch of either type has the same numbers.
     images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)

@@ -32,10 +32,6 @@ class Check:
 
 
 def require(condition: object, complaint: str) -> None:
-    """Complain unless a condition holds.
-
-    Raises:
-        FailedCheckError: it does not.
-    """
+    """Raise ``FailedCheckError`` with a complaint unless a condition holds."""
     if not condition:
         raise FailedCheckError(complaint)

@@ -34,7 +34,7 @@ def slot(info: MethodInfo, **head: Any) -> HeadSlot:
 def trained(
     heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
 ) -> tuple[PopulationTrainer, list[dict[str, Tensor]]]:
-    """A population after some epochs, all of them unless given, and its reports."""
+    """Train a population for some epochs, all of them unless given, and return its reports."""
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
     return trainer, list(itertools.islice(trainer, epochs))
 
@@ -111,7 +111,7 @@ def repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*logits), "trained twice from one seed, its logits differ")
 
 
-def kept(info: MethodInfo, bench: Bench) -> None:
+def restored(info: MethodInfo, bench: Bench) -> None:
     """The second of two heads, made again of what the store keeps of it."""
     for rule in ("last", "min_val_nll"):
         heads = slots(info, 2, select=rule)
@@ -151,6 +151,6 @@ CHECKS = (
         resumable,
     ),
     Check("repeats", "its seed alone decides its digits", repeats),
-    Check("kept", "its parameters and its state are all that it predicts by", kept),
+    Check("kept", "its parameters and its state are all that it predicts by", restored),
     Check("nan", "a head that becomes NaN is told, and leaves the others alone", diverges),
 )

@@ -36,7 +36,7 @@ def finite(info: MethodInfo, bench: Bench) -> None:
 
 
 def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
-    """What is fitted under some hyper-parameters, and what it makes of logits."""
+    """Check what is fitted under some hyper-parameters, and the logits that it makes."""
     logits, labels = classifiers(info, bench)
     method = fitted(info, logits, labels, params)
     changed = method.transform(logits)
@@ -67,7 +67,7 @@ def repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*found), "fitted twice, its logits differ")
 
 
-def kept(info: MethodInfo, bench: Bench) -> None:
+def restored(info: MethodInfo, bench: Bench) -> None:
     """The state of a fit in a fresh instance, as float64 and where nothing is computed."""
     logits, labels = classifiers(info, bench)
     method = fitted(info, logits, labels, info.params())
@@ -117,6 +117,6 @@ CHECKS = (
     Check("finite", "what it fits is finite, from under-confident to saturated", finite),
     Check("independent", "its digits do not depend on the classifiers beside it", independent),
     Check("repeats", "the same logits give the same digits", repeats),
-    Check("kept", "its state alone makes the transform, by operations of torch", kept),
+    Check("kept", "its state alone makes the transform, by operations of torch", restored),
     Check("accuracy", "it keeps the class that is first, if it says so", accuracy),
 )

@@ -47,7 +47,11 @@ def space(info: MethodInfo, bench: Bench) -> None:
         raise NotApplicableError("it has no search space, so that it cannot be searched")
     own = SPACES[info.name]
     require(own.settings, "its space is empty")
-    _keys(info, own)
+    known = {*info.params.model_fields, *SLOTS[info.kind].model_fields} - {*NOT_SETTINGS, "epochs"}
+    for key in own.settings:
+        slot, _, field = key.partition(".")
+        is_one = slot == info.kind and field in known
+        require(is_one, f"its space searches {key}, which is no setting of a {info.kind} method")
     before: dict[str, Any] = {}
     for key, setting in own.settings.items():
         for other, values in setting.only_if.items():
@@ -62,17 +66,9 @@ def space(info: MethodInfo, bench: Bench) -> None:
     require(len(hashes) == len(points), "two points of its space are one trial")
 
 
-def _keys(info: MethodInfo, own: Space) -> None:
-    known = {*info.params.model_fields, *SLOTS[info.kind].model_fields}
-    for key in own.settings:
-        slot, _, field = key.partition(".")
-        is_one = slot == info.kind and field in known - {*NOT_SETTINGS, "epochs"}
-        require(is_one, f"its space searches {key}, which is no setting of a {info.kind} method")
-
-
 def _spec(info: MethodInfo, point: Point) -> TrialSpec:
-    asked = {key.partition(".")[2]: value for key, value in point.items()}
-    return resolve_spec({info.kind: {"method": info.name, **asked}})
+    settings = {key.partition(".")[2]: value for key, value in point.items()}
+    return resolve_spec({info.kind: {"method": info.name, **settings}})
 
 
 def ends(info: MethodInfo, bench: Bench) -> None:

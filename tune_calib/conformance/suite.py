@@ -15,20 +15,14 @@ _OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc
 
 @dataclass(frozen=True)
 class Result:
-    """How a method did in one check.
-
-    Attributes:
-        check: which.
-        outcome: ``passed``, ``failed`` or ``skipped``.
-        reason: why it did not pass, in one line.
-    """
+    """The outcome of a check (``passed``, ``failed`` or ``skipped``), and why it did not pass."""
 
     check: Check
     outcome: str
     reason: str = ""
 
     def __str__(self) -> str:
-        """For the command line."""
+        """Return a line for the command line."""
         mark = {"passed": "ok", "failed": "FAILED", "skipped": "-"}[self.outcome]
         reason = f": {self.reason}" if self.reason else ""
         return f"{mark:<7} {self.check.name:<12} {self.check.rule}{reason}"
@@ -40,11 +34,7 @@ def checks_of(info: MethodInfo) -> tuple[Check, ...]:
 
 
 def results(name: str, bench: Bench) -> Iterator[Result]:
-    """Try a method, one check after the other; one that fails does not stop the others.
-
-    Raises:
-        UserError: the method is unknown.
-    """
+    """Try a method, one check after the other; one that fails does not stop the others."""
     info = METHODS[name]
     for check in checks_of(info):
         try:

@@ -144,10 +144,6 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise DamagedFileError(f"{name} cannot be read ({reason}); {_FIX}") from None
 
 
-def _npy(path: Path) -> _Loaders:
-    return {path.stem: partial(np.lib.format.open_memmap, path, "r")}
-
-
 def _npz(path: Path) -> _Loaders:
     def read(member: str) -> Rows:
         with zipfile.ZipFile(path) as archive, archive.open(member) as file:
@@ -187,21 +183,17 @@ def _parquet(path: Path) -> _Loaders:
             raise ValueError("its rows differ in length")
         return whole.reshape(len(column), -1) if is_list else whole
 
-    return {
-        field.name: partial(read, field.name)
-        for field in pq.read_schema(path)
-        # Columns of texts or images are ignored.
-        if _is_number(field.type.value_type if _is_list(field.type) else field.type)
-    }
+    loaders: _Loaders = {}
+    for field in pq.read_schema(path):
+        kind = field.type.value_type if _is_list(field.type) else field.type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):  # not of texts or images
+            loaders[field.name] = partial(read, field.name)
+    return loaders
 
 
 def _is_list(kind: pa.DataType) -> bool:
     types = pa.types
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _hdf5(path: Path) -> _Loaders:
@@ -237,7 +229,7 @@ def _hdf5(path: Path) -> _Loaders:
 
 _FORMATS: dict[str, Callable[[Path], _Loaders]] = {
     ".npz": _npz,
-    ".npy": _npy,
+    ".npy": lambda path: {path.stem: partial(np.lib.format.open_memmap, path, "r")},
     ".safetensors": _safetensors,
     ".parquet": _parquet,
     ".h5": _hdf5,

@@ -17,8 +17,8 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
 
     Args:
-        images: (N, C, H, W), uint8; of those that are larger than a network sees them, the window
-            in the middle is taken.
+        images: (N, C, H, W), uint8; of larger images than a network sees, the window in the middle
+            is taken.
         info: the data set, for its constants and its size.
 
     Returns:
@@ -45,9 +45,8 @@ class Draws:
     """Crops and flips of N images.
 
     Attributes:
-        offsets: (2, N), rows and columns in [0, 2 * padding + spare]; None where nothing is
-            cropped.
-        mirrored: (N, 1, 1, 1), 0 or 1; None where nothing is mirrored.
+        offsets: (2, N), rows and columns in [0, 2 * padding + spare]; None crops nothing.
+        mirrored: (N, 1, 1, 1), 0 or 1; None mirrors nothing.
         padding: width of the black border in pixels.
         spare: pixels by which an image is larger than its crop.
     """
@@ -58,13 +57,13 @@ class Draws:
     spare: int = 0
 
     def to(self, device: torch.device) -> "Draws":
-        """The same on a device."""
+        """Return the same on a device."""
         offsets = self.offsets.to(device) if self.offsets is not None else None
         mirrored = self.mirrored.to(device) if self.mirrored is not None else None
         return Draws(offsets, mirrored, self.padding, self.spare)
 
     def part(self, first: int, last: int) -> "Draws":
-        """Those of the images [first, last)."""
+        """Return those of the images [first, last)."""
         offsets = self.offsets[:, first:last] if self.offsets is not None else None
         mirrored = self.mirrored[first:last] if self.mirrored is not None else None
         return Draws(offsets, mirrored, self.padding, self.spare)
@@ -77,12 +76,12 @@ def draw_views(
     generator: torch.Generator,
     spare: int = 0,
 ) -> Draws:
-    """Draw how the images of some batches are cropped and mirrored.
+    """Draw how the images of some batches, of given sizes, are cropped and mirrored.
 
     Args:
-        batches: how many images each batch has.
-        padding: width of the border in pixels; 0 (with ``spare`` 0) is no crop, and draws nothing.
-        flip: whether to mirror left and right with probability 1/2; false draws nothing.
+        batches: the size of each batch.
+        padding: width of the border in pixels; with ``spare`` 0 too, nothing is cropped or drawn.
+        flip: mirror left and right with probability 1/2; False draws nothing.
         generator: of the CPU, so that the draws do not depend on the device. It gives, for each
             batch of N in this order, N rows and N columns in [0, 2 * padding + spare], then N bits.
         spare: pixels by which the images are larger than their crops.
@@ -103,28 +102,18 @@ def draw_views(
 
 
 def crop_flip(images: Tensor, draws: Draws) -> Tensor:
-    """Crop each image from itself with a black border, then mirror some of them, as drawn.
+    """Crop images (N, C, H, W) with a black border and mirror some of them, as drawn.
 
-    The border is black in raw pixels, before normalisation, as in the published recipes.
-
-    Args:
-        images: (N, C, H, W), uint8.
-        draws: of the N images, on their device.
-
-    Returns:
-        (N, C, H - spare, W - spare), uint8, on the same device; ``images`` is not changed.
+    The border is black in raw pixels, before normalisation, as in the published recipes. Returns
+    (N, C, H - spare, W - spare), uint8; ``images`` is not changed.
     """
     if draws.offsets is not None:
-        images = _crop(images, draws.padding, draws.spare, draws.offsets)
+        height, width = (side - draws.spare for side in images.shape[2:])
+        border = F.pad(images, [draws.padding] * 4)
+        # Views of every window: the images are copied once, by the index, and not one by one.
+        windows = border.unfold(2, height, 1).unfold(3, width, 1)
+        rows, columns = draws.offsets
+        images = windows[torch.arange(len(images), device=images.device), :, rows, columns]
     if draws.mirrored is not None:
         images = torch.where(draws.mirrored.bool(), images.flip(3), images)
     return images
-
-
-def _crop(images: Tensor, padding: int, spare: int, offsets: Tensor) -> Tensor:
-    """Windows of the padded images at rows ``offsets[0]`` and columns ``offsets[1]``."""
-    height, width = (side - spare for side in images.shape[2:])
-    border = F.pad(images, [padding] * 4)
-    # Views of every window: the images are copied once, by the index, and not one by one.
-    windows = border.unfold(2, height, 1).unfold(3, width, 1)
-    return windows[torch.arange(len(images), device=images.device), :, offsets[0], offsets[1]]

@@ -25,21 +25,21 @@ class Split:
     indices: Tensor
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return number of images."""
         return len(self.labels)
 
     def to(self, device: torch.device | str) -> "Split":
-        """The same split on a device."""
+        """Return the same split on a device."""
         return Split(self.images.to(device), self.labels.to(device), self.indices.to(device))
 
     def take(self, positions: Tensor) -> "Split":
-        """The images at some positions of this split, (M,) int64, in that order."""
+        """Return the images at some positions of this split, (M,) int64, in that order."""
         images = self.images
         taken = images.take(positions) if isinstance(images, LazyImages) else images[positions]
         return Split(taken, self.labels[positions], self.indices[positions])
 
     def resident(self) -> "Split":
-        """The same split with all of its images in memory."""
+        """Return the same split with all of its images in memory."""
         if isinstance(self.images, LazyImages):
             return replace(self, images=self.images.resident())
         return self
@@ -47,7 +47,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What a loader returns: the published training and test parts, untouched."""
+    """The published training and test parts, untouched."""
 
     train: Split
     test: Split

@@ -46,18 +46,13 @@ _COLUMNS = ("labels", "indices", "checks")
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A data set as it was found, and what is known of its images.
-
-    Attributes:
-        source: the data set; one from a cache file that is large, or was just written, is on disk.
-        known: what its cache file says; None without one.
-    """
+    """A data set, and what its cache file says of its images; None without one."""
 
     source: Source
     known: Summary | None = None
 
     def summary(self) -> Summary:
-        """Digest and moments of the images; without a cache they are all read for it."""
+        """Return digest and moments of the images; without a cache they are all read for it."""
         if self.known is not None:
             return self.known
         tally = Tally()
@@ -72,12 +67,7 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     """Load a data set, from the cache if it holds it; a damaged cache file is rebuilt.
 
     Images of the cache, and those of a large data set, are read when they are used: see
-    ``settled``.
-
-    Args:
-        info: the data set.
-        root: where its files lie.
-        cache: folder of decoded images, made when needed; none reads the files every time.
+    ``settled``. Without a cache folder the files are read every time.
 
     Raises:
         DataNotFoundError: the root does not hold the data set.
@@ -103,7 +93,7 @@ def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
 
 
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """As ``load_source``, whatever the digest of its images."""
+    """Load a data set as ``load_source`` does, whatever the digest of its images."""
     files = info.locate(root)
     report_progress(f"reading {info.title}")
     if cache is None or not files:
@@ -160,7 +150,7 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 
 def is_large(source: Source) -> bool:
-    """Whether a data set stays on disk."""
+    """Return whether a data set stays on disk."""
     return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
 
 
@@ -170,7 +160,7 @@ def settled(split: Split, source: Source) -> Split:
 
 
 def _key(files: Sequence[Path], info: DatasetInfo) -> str:
-    """Digest of name and content of every source file, and of how it is read."""
+    """Return digest of name and content of every source file, and of how it is read."""
     # Another version of a plug-in may make other images of the same files.
     plugin = DATASETS.origin(info.name)
     content = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
@@ -178,14 +168,7 @@ def _key(files: Sequence[Path], info: DatasetInfo) -> str:
 
 
 class MappedRows:
-    """Images of a cache file; each is checked when it is first read.
-
-    Args:
-        path: the file.
-        offset: of the images in it, in bytes.
-        shape: (N, C, H, W).
-        checks: CRC-32 of each, (N,).
-    """
+    """Images (N, C, H, W) of a cache file, each checked by its CRC-32 when it is first read."""
 
     def __init__(
         self, path: Path, offset: int, shape: tuple[int, int, int, int], checks: Places
@@ -202,11 +185,7 @@ class MappedRows:
         return torch.from_numpy(found)
 
     def check(self) -> None:
-        """Check all images, and keep none in memory.
-
-        Raises:
-            DamagedFileError: one of them is damaged.
-        """
+        """Check all images, and keep none in memory."""
         for row, image in enumerate(self._pixels.view(np.ndarray)):
             self._check(row, image)
 
@@ -251,13 +230,7 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
-    """Write under another name and rename, so that no process ever maps half a file.
-
-    Args:
-        path: of the cache file.
-        source: the data set.
-        doing: as ``report_progress`` says it.
-    """
+    """Write under another name and rename, so that no process ever maps half a file."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -308,7 +281,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
 def _head(
     splits: dict[str, Split], numbers: dict[str, dict[str, Places]], known: Summary | None
 ) -> bytes:
-    """Length and header of a safetensors file: first numbers, then images."""
+    """Return length and header of a safetensors file: first numbers, then images."""
     channels = splits["train"].images.shape[1]
     told = (known or Summary.blank(channels)).written()
     sums: dict[str, str] = {"summary": told}

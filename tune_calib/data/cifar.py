@@ -17,12 +17,10 @@ CHANNELS, SIZE = 3, 32
 
 
 def over_fitted(epochs: int) -> Quick:
-    """The cheapest setting found in the papers' regime on two cores (docs/pages/recipes.md).
+    """Return the cheapest setting in the papers' regime on two cores (docs/pages/recipes.md).
 
-    The network fits its training images wholly and is over-confident by far more than 5 points.
-
-    Args:
-        epochs: passes over the twentieth of the training split that it is trained on.
+    The network is trained on a twentieth of the training split, fits it wholly, and is
+    over-confident by far more than 5 points.
     """
     return Quick(
         title="over-fitted on a twentieth of the training split, without augmentation",
@@ -46,16 +44,13 @@ def over_fitted(epochs: int) -> Quick:
 
 @dataclass(frozen=True)
 class Cifar:
-    """Where the files of one of the two lie, and how they are read.
+    """The files of CIFAR-10 or CIFAR-100.
 
     Attributes:
         name: of the data set.
         torchvision: class of torchvision that reads ``batches``.
         batches: folder that torchvision makes; its files are pickles.
-        binary: folder of the official binary archive.
-        train: its files of the training part, in order.
-        test: its files of the test part.
-        classes: number of classes.
+        binary: folder of the official binary archive, with the files ``train`` and ``test``.
         label_bytes: bytes before an image in a binary file; the last one is its class.
     """
 
@@ -70,7 +65,7 @@ class Cifar:
 
     @property
     def hint(self) -> str:
-        """How to get the data."""
+        """Return how to get the data."""
         return (
             "give `data_root` a folder with train.parquet and test.parquet in the Hugging Face "
             f"layout, the root of torchvision.datasets.{self.torchvision}(root, download=True), "
@@ -79,7 +74,7 @@ class Cifar:
 
     @property
     def layouts(self) -> Layouts:
-        """Where they are looked for: torchvision's folder before the binary archive."""
+        """Return the layouts in their order: torchvision's folder before the binary archive."""
         pixels = Format(CHANNELS, SIZE)
         return Layouts(self.name, self.classes, self.hint, pixels, self._find, self._read)
 
@@ -118,7 +113,7 @@ class Cifar:
         return Split(images.contiguous(), labels, torch.arange(len(rows)))
 
     def _rows(self, file: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-        """(N, label bytes and pixels) of one binary file."""
+        """Return label bytes and pixels of each image of one binary file."""
         width = self.label_bytes + CHANNELS * SIZE * SIZE
         content = np.fromfile(file, np.uint8)
         if len(content) == 0 or len(content) % width:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tune_calib.data.images import Places
+from tune_calib.data.base import Split
+from tune_calib.data.images import LazyImages, Places
 from tune_calib.errors import DamagedFileError
 
 # Pillow hands these to programs of the system, which must not see what a user was handed.
@@ -28,14 +29,14 @@ _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
 
 @dataclass(frozen=True)
 class Format:
-    """What the images of a data set become.
+    """The form that the images of a data set take.
 
     Attributes:
         channels: 1 (grey) or 3 (RGB).
         size: height and width, in pixels.
-        resize: whether an image of another size is resized (bilinear, its sides one by one, as the
-            programs of the papers do); else it is refused.
-        convert_grey: whether a grey image of a colour set is converted; else it is refused.
+        resize: resize an image of another size (bilinear, its sides one by one, as the programs of
+            the papers do); else it is refused.
+        convert_grey: convert a grey image of a colour set; else it is refused.
     """
 
     channels: int
@@ -44,11 +45,7 @@ class Format:
     convert_grey: bool = False
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
-        """Pixels of one image, (size, size, channels).
-
-        Args:
-            content: the encoded image, or its file.
-            where: how a message names it.
+        """Return the pixels (size, size, channels) of one image, which ``where`` names in messages.
 
         Raises:
             DamagedFileError: it is damaged, grey in a colour set, or of another size.
@@ -80,7 +77,7 @@ class Format:
 
 
 def opened(content: bytes | Path) -> Image.Image:
-    """An encoded image, whose pixels are not read yet.
+    """Open an encoded image without reading its pixels.
 
     Raises:
         OSError: it is none, or that of a format that runs a program.
@@ -99,7 +96,7 @@ def _formats() -> list[str]:
 
 
 def is_grey(content: bytes | Path) -> bool:
-    """Whether an image has no colours; one that cannot be read has none."""
+    """Return whether an image has no colours; one that cannot be read has none."""
     try:
         with opened(content) as image:
             return image.mode in _GREY
@@ -108,7 +105,7 @@ def is_grey(content: bytes | Path) -> bool:
 
 
 def side_of(content: bytes | Path, where: str) -> int | None:
-    """Height and width of an image, where they are equal.
+    """Return height and width of an image where they are equal.
 
     Raises:
         DamagedFileError: it cannot be read.
@@ -124,12 +121,7 @@ def side_of(content: bytes | Path, where: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Images that are a file each.
-
-    Attributes:
-        files: of the images, in order.
-        format: what they become.
-    """
+    """Images that are a file each."""
 
     files: Sequence[Path]
     format: Format
@@ -145,8 +137,14 @@ class FileRows:
         return stacked(decoded, self.format)
 
 
+def split_of_files(files: Sequence[Path], labels: Sequence[int], format_: Format) -> Split:
+    """Return the split of images that are a file each, none of which is decoded yet."""
+    images = LazyImages.all_of(FileRows(files, format_))
+    return Split(images, torch.tensor(labels), torch.arange(len(files)))
+
+
 def stacked(pixels: Sequence[NDArray[np.uint8]], format_: Format) -> Tensor:
-    """Images (H, W, C) as one tensor (N, C, H, W)."""
+    """Return images (H, W, C) as one tensor (N, C, H, W)."""
     if not pixels:
         return torch.empty((0, format_.channels, format_.size, format_.size), dtype=torch.uint8)
     return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))

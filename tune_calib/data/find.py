@@ -3,14 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
-from tune_calib.data.base import Source
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 
 def require_folder(name: str, root: Path | None, hint: str) -> Path:
-    """The root of a data set that is not embedded.
+    """Return the root of a data set that is not embedded.
 
     Raises:
         DataNotFoundError: it is not given, or no folder.
@@ -23,17 +20,13 @@ def require_folder(name: str, root: Path | None, hint: str) -> Path:
 
 
 def unpacked(name: str, root: Path, folder: str) -> Path | None:
-    """An unpacked folder: the root itself, or below it; None if it is not there."""
+    """Return an unpacked folder: the root itself, or below it; None if it is not there."""
     places = (root, root / folder, root / name / folder)
     return next((each for each in places if each.name == folder and each.is_dir()), None)
 
 
 def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
-    """The files of an archive, which are all there.
-
-    Raises:
-        DataNotFoundError: one is not.
-    """
+    """Return the files of an archive, all of which must exist."""
     absent = next((file for file in files if not file.is_file()), None)
     if absent is not None:
         raise DataNotFoundError(f"{absent} is not there; {hint}")
@@ -41,7 +34,7 @@ def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
 
 
 def fields_of(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
-    """Lines of a list of an archive, each cut into so many fields; the last takes the rest.
+    """Return the lines of a list cut into so many fields; the last takes the rest.
 
     Raises:
         DamagedFileError: the file cannot be read as text, or a line has fewer fields.
@@ -57,20 +50,3 @@ def fields_of(file: Path, count: int, separator: str | None = " ") -> list[list[
             f"{file}: line {wrong or 1} does not have {count} fields; unpack it again"
         )
     return found
-
-
-def require_classes(source: Source, files: Sequence[Path], classes: int) -> Source:
-    """A data set that has images of every class in both parts.
-
-    Raises:
-        DamagedFileError: a class is missing.
-    """
-    for part, split in (("training", source.train), ("test", source.test)):
-        counts = torch.bincount(split.labels, minlength=classes)
-        if int(counts.min()) == 0:
-            absent = int((counts == 0).nonzero()[0])
-            raise DamagedFileError(
-                f"{files[0].parent} has no {part} image of class {absent} (of {classes}); is it "
-                "whole?"
-            )
-    return source

@@ -2,7 +2,7 @@
 
 What decides numbers (classes, channels, sizes, moments, a digest of all pixels and labels) is found
 once, when a run is planned, and is part of the spec: two such data sets share no network, and
-whoever trains need not look again.
+whoever trains need not read them again.
 """
 
 from collections.abc import Callable
@@ -35,15 +35,15 @@ TEST_PARTS = ("test", "val", "valid", "validation")
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
-    """What a first look into a root tells, before any image is decoded.
+class Scan:
+    """The content of files as far as it is known before any image is decoded.
 
     Attributes:
         where: the root, for messages.
-        train: images of a format, and their labels, of the training part.
-        test: of the test part; None if there is none.
+        train: gives the training part in a format.
+        test: likewise; None if there is no test part.
         classes: number of classes.
-        is_grey: whether the first image of each class has no colours.
+        is_grey: the first image of each class has no colours.
         side: height and width of the first image, in pixels, where they are equal.
     """
 
@@ -57,58 +57,42 @@ class Look:
 
 @dataclass(frozen=True)
 class General:
-    """A kind of files.
-
-    Attributes:
-        name: of the data set.
-        look: finds them below a root, by the options of a data slot.
-    """
+    """A kind of files, which ``scan`` finds below a root by the options of a data slot."""
 
     name: str
-    look: "Callable[[Path | None, DataSlot], Look]"
+    scan: "Callable[[Path | None, DataSlot], Scan]"
 
     def effective(self, slot: "DataSlot") -> dict[str, Any]:
-        """Fields of the record, from what a slot holds in ``found``; none of one without."""
+        """Return fields of the record, from what a slot holds in ``found``; none of one without."""
         found = slot.found
         if found is None:
             return {}
         return {
-            "classes": found.classes,
-            "channels": found.channels,
-            "size": found.size,
-            "stored": found.stored,
-            "mean": found.mean,
-            "std": found.std,
-            "digest": found.digest,
+            **found.model_dump(),
             # Images of one size are cropped from a black border, as those of CIFAR are.
             "padding": 4 if found.size == found.stored else 0,
             **self._reading(slot, found.channels, found.stored),
         }
 
     def describe(self, slot: "DataSlot", root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """What the files say: the fields of ``spec.ScannedData``. All images are read.
-
-        Args:
-            slot: its options say how they are read.
-            root: where they lie.
-            cache: folder of decoded images.
+        """Read all images and return the fields of ``spec.ScannedData``.
 
         Raises:
             UserError: the root does not hold such a data set, or a file of it is damaged.
         """
-        look = self.look(root, slot)
-        channels = 1 if look.is_grey else 3
-        stored, size = _sizes(look, slot)
+        scan = self.scan(root, slot)
+        channels = 1 if scan.is_grey else 3
+        stored, size = _sizes(scan, slot)
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
         known = open_source(info, root, cache).summary()
         if min(known.std) == 0:
             raise UserError(
-                f"{look.where}: a channel has one value in all training images, so that nothing "
+                f"{scan.where}: a channel has one value in all training images, so that nothing "
                 "can be told by it; look at the images"
             )
         return {
-            "classes": look.classes,
+            "classes": scan.classes,
             "channels": channels,
             "stored": stored,
             "size": size,
@@ -118,14 +102,14 @@ class General:
         }
 
     def _reading(self, slot: "DataSlot", channels: int, stored: int) -> dict[str, Any]:
-        """How the images are read, and what the name of a cache file says of it."""
+        """Return how the images are read, and what the name of a cache file says of it."""
 
         def load(root: Path | None) -> Source:
-            look = self.look(root, slot)
-            keep = slot.resize is None and look.side == stored
+            scan = self.scan(root, slot)
+            keep = slot.resize is None and scan.side == stored
             convert = slot.grey == "convert"
             format_ = Format(channels, stored, resize=not keep, convert_grey=convert)
-            return _parts(look, format_, slot)
+            return _parts(scan, format_, slot)
 
         columns = (slot.image_column, slot.label_column)
         return {"load": load, "reading": repr((channels, stored, slot.grey, slot.split, columns))}
@@ -136,15 +120,15 @@ def record(
     title: str,
     hint: str,
     locate: Callable[[Path | None], tuple[Path, ...]],
-    look: "Callable[[Path | None, DataSlot], Look]",
+    scan: "Callable[[Path | None, DataSlot], Scan]",
 ) -> DatasetInfo:
-    """The record of a kind of files; what they say takes the place of its numbers."""
+    """Return the record of a kind of files; what they say takes the place of its numbers."""
 
     def load(root: Path | None) -> Source:
         del root
         raise UserError(
-            f"{name}: what its files hold must be found first; ask for it by the command line or a "
-            "sweep file, or fill `data.found` by ResolvedRequest.with_scanned_data"
+            f"{name}: its files must be read first; use the command line or an experiment file, or "
+            "fill `data.found` by ResolvedRequest.with_scanned_data"
         )
 
     return DatasetInfo(
@@ -161,17 +145,17 @@ def record(
         locate=locate,
         split=rules.mukhoti,
         rules={CARVED: rules.tenth},
-        general=General(name, look),
+        general=General(name, scan),
         hint=hint,
     )
 
 
-def _sizes(look: Look, slot: "DataSlot") -> tuple[int, int]:
-    """Height and width of images as they are kept, and as a network sees them."""
-    is_small = look.side is not None and look.side <= SMALL
+def _sizes(scan: Scan, slot: "DataSlot") -> tuple[int, int]:
+    """Return height and width of images as they are kept, and as a network sees them."""
+    is_small = scan.side is not None and scan.side <= SMALL
     if slot.resize is None and is_small:
-        assert look.side is not None
-        stored, size = look.side, slot.crop or look.side
+        assert scan.side is not None
+        stored, size = scan.side, slot.crop or scan.side
     else:
         stored = slot.resize or STORED
         size = slot.crop or min(SIZE, stored)
@@ -179,39 +163,35 @@ def _sizes(look: Look, slot: "DataSlot") -> tuple[int, int]:
     return stored, size
 
 
-def _parts(look: Look, format_: Format, slot: "DataSlot") -> Source:
-    train = look.train(format_)
+def _parts(scan: Scan, format_: Format, slot: "DataSlot") -> Source:
+    train = scan.train(format_)
     if slot.split == CARVED:
-        if look.test is not None:
-            raise UserError(f"data.split: {look.where} has a test part; leave carved out")
-        train, test = _carved(train)
-    elif look.test is None:
+        if scan.test is not None:
+            raise UserError(f"data.split: {scan.where} has a test part; leave carved out")
+        # A fifth, which torch's ``randperm`` under seed 1 puts first, is the test part.
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
+        count = len(train) // 5
+        train, test = train.take(order[count:]), train.take(order[:count])
+    elif scan.test is None:
         raise UserError(
-            f"{look.where} has no test part ({', '.join(TEST_PARTS)}); add it, or take a fifth of "
+            f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or take a fifth of "
             f"train for it: data.split={CARVED}"
         )
     else:
-        test = look.test(format_)
-    _require_classes(look, train, test)
+        test = scan.test(format_)
+    _require_classes(scan, train, test)
     return Source(train, test)
 
 
-def _carved(whole: Split) -> tuple[Split, Split]:
-    """Four fifths, and the fifth that torch's ``randperm`` under seed 1 puts first."""
-    order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(1))
-    test = len(whole) // 5
-    return whole.take(order[test:]), whole.take(order[:test])
-
-
-def _require_classes(look: Look, train: Split, test: Split) -> None:
-    counts = torch.bincount(train.labels, minlength=look.classes)
+def _require_classes(scan: Scan, train: Split, test: Split) -> None:
+    counts = torch.bincount(train.labels, minlength=scan.classes)
     if int(counts.min()) == 0:
         raise DamagedFileError(
-            f"{look.where} has no training image of class {int(counts.argmin())} (of "
-            f"{look.classes}); number classes from 0 on, without a gap"
+            f"{scan.where} has no training image of class {int(counts.argmin())} (of "
+            f"{scan.classes}); number classes from 0 on, without a gap"
         )
-    if int(test.labels.max()) >= look.classes:
+    if int(test.labels.max()) >= scan.classes:
         raise DamagedFileError(
-            f"{look.where} has test images of class {int(test.labels.max())}, and training ones of "
-            f"0..{look.classes - 1} alone"
+            f"{scan.where} has test images of class {int(test.labels.max())}, and training ones of "
+            f"0..{scan.classes - 1} alone"
         )

@@ -33,12 +33,9 @@ _FOLDERS = ("", "plain_text", "data", "cropped_digits")
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of images and of labels: the first of each that is there.
+    """Names of the columns of images and of labels: the first of each that exists.
 
-    Attributes:
-        image: of the images.
-        label: of the labels.
-        guess: whether the only column of its kind is taken where none of these is there.
+    With ``guess`` the only column of a kind is taken where none of the names exists.
     """
 
     image: tuple[str, ...] = IMAGE_COLUMNS
@@ -46,7 +43,7 @@ class Columns:
     guess: bool = False
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
-        """The two columns of a file.
+        """Return the names of the two columns of a file.
 
         Raises:
             DamagedFileError: it lacks one, or it is of another type.
@@ -68,7 +65,7 @@ class Columns:
         schema: pa.Schema,
         fits: Callable[[pa.DataType], bool],
     ) -> str | None:
-        """The first of some names that is there, if it is of the type; else the only other one."""
+        """Return the first name that exists, if it is of the type; else the only other one."""
         fitting = [field.name for field in schema if fits(field.type)]
         there = next((name for name in names if name in schema.names), None)
         if there is not None:
@@ -79,7 +76,7 @@ class Columns:
 
 
 def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """The files of the first part of some names that lies below a root; none if none does."""
+    """Return the files of the first part of some names below a root; none if there are none."""
     places = [(root / below, name) for below in _FOLDERS for name in names]
     return next((found for place in places if (found := find_shards(*place))), ())
 
@@ -87,16 +84,7 @@ def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
 def find_parts(
     name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
 ) -> tuple[tuple[Path, ...], ...]:
-    """Find the files of the training and test part of a data set.
-
-    Args:
-        name: of the data set, whose folder they may lie in.
-        root: where they are looked for.
-        hint: how to get the data.
-        parts: how its files call the two.
-
-    Returns:
-        The files of both, or nothing if there are none.
+    """Find the files of the training and test part of a data set, or nothing.
 
     Raises:
         DataNotFoundError: they are there in part only.
@@ -113,9 +101,6 @@ def find_parts(
 
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     """Find ``<part>.parquet``, or the shards ``<part>-00000-of-0000n.parquet`` in order.
-
-    Returns:
-        The files; none if the part does not lie there.
 
     Raises:
         DataNotFoundError: some shards are there and others are not.
@@ -138,20 +123,12 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
 def lazy_images(
     files: Sequence[Path], format_: Format, classes: int | None, columns: Columns | None = None
 ) -> Split:
-    """The images of some files, none of which is decoded yet.
+    """Return the images (N, C, H, W) of some files, of which none is decoded yet.
 
-    Args:
-        files: Parquet files, in order.
-        format_: what the images become.
-        classes: labels must be in [0, classes); none is not to look.
-        columns: which columns are read.
-
-    Returns:
-        Images (N, channels, size, size); ``indices`` are the row numbers.
+    ``indices`` are the row numbers; labels must be in [0, classes), unless that is None.
 
     Raises:
-        DamagedFileError: a file is truncated or foreign, or holds a label that does not belong
-            there.
+        DamagedFileError: a file is truncated or foreign, or a label is out of range.
     """
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
@@ -160,30 +137,19 @@ def lazy_images(
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
-    """Labels of some files, (N,) int64; as ``lazy_images``."""
+    """Return labels of some files, (N,) int64; as ``lazy_images``."""
     return torch.cat([_labels(file, columns, classes) for file in files])
 
 
 def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
-    """The first images of some files, encoded.
-
-    Raises:
-        DamagedFileError: a file is truncated or foreign, or has no image there.
-    """
+    """Return the first images of some files, encoded."""
     rows = ParquetRows(tuple(files), columns, Format(channels=3, size=1), 0)
     return [content.as_py() for content in rows.batch_at(0).encoded]
 
 
 @dataclass(eq=False)
 class ParquetRows:
-    """Images in the rows of Parquet files; to read them in their order is fast.
-
-    Attributes:
-        files: in order.
-        columns: which column holds the images.
-        format: what they become.
-        count: rows of all files together.
-    """
+    """Images in the rows of Parquet files; to read them in their order is fast."""
 
     files: tuple[Path, ...]
     columns: Columns
@@ -208,7 +174,7 @@ class ParquetRows:
         return stacked([decoded[row] for row in rows.tolist()], self.format)
 
     def batch_at(self, row: int) -> "_Batch":
-        """The batch that holds a row: the current one or a later one, else from the start."""
+        """Return the batch that holds a row: the current or a later one, else from the start."""
         if self._batch is None or self._batches is None or row < self._batch.first:
             self._batches = self._read()
             self._batch = next(self._batches)
@@ -242,7 +208,7 @@ class _Batch:
 
 @contextmanager
 def _whole(file: Path) -> Iterator[None]:
-    """Turns what pyarrow says of a damaged file into one line."""
+    """Report a damaged file in one line."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -253,7 +219,7 @@ def _whole(file: Path) -> Iterator[None]:
 
 
 def _labels(file: Path, columns: Columns, classes: int | None) -> Tensor:
-    """Labels of one file, (N,) int64, in range."""
+    """Return labels of one file, (N,) int64, in range."""
     with _whole(file), pq.ParquetFile(file) as parquet:
         _, label = columns.of(parquet.schema_arrow, file)
         column = parquet.read(columns=[label])[label]
@@ -267,11 +233,7 @@ def _labels(file: Path, columns: Columns, classes: int | None) -> Tensor:
 
 
 def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
-    """Refuse labels that are not in [0, classes).
-
-    Raises:
-        DamagedFileError: one is not.
-    """
+    """Refuse labels that are not in [0, classes)."""
     is_wrong = (labels < 0) | (labels >= (classes or labels.max() + 1))
     if bool(is_wrong.any()):
         expected = f"0..{classes - 1}" if classes else "0 or above"

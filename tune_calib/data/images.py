@@ -16,14 +16,14 @@ CHUNK = 64
 
 
 class Rows(Protocol):
-    """Where images come from: a memory map, files to decode."""
+    """A source of images: a memory map, or files to decode."""
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(N, C, H, W)."""
 
     def read(self, rows: Places) -> Tensor:
-        """The images of some rows, (M, C, H, W) uint8, on the CPU, in that order.
+        """Read some images, (M, C, H, W) uint8, on the CPU, in that order.
 
         Raises:
             DamagedFileError: one of them is damaged.
@@ -48,7 +48,7 @@ class LazyImages:
 
     @classmethod
     def all_of(cls, rows: Rows) -> "LazyImages":
-        """Every image of some rows."""
+        """Return every image of some rows."""
         return cls(rows, torch.arange(rows.shape[0]))
 
     @property
@@ -62,29 +62,29 @@ class LazyImages:
         return torch.uint8
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return number of images."""
         return len(self.positions)
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        """Some images, on the device."""
+        """Return some images, on the device."""
         places = index.cpu() if isinstance(index, Tensor) else index
         return self.rows.read(self.positions[places].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """All images in their order, so many at a time."""
+        """Yield all images in their order, so many at a time."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
 
     def take(self, places: Tensor) -> "LazyImages":
-        """The images at some positions of this split, (M,) int64; none is read."""
+        """Return the images at some positions of this split, (M,) int64; none is read."""
         return replace(self, positions=self.positions[places.cpu()])
 
     def to(self, device: torch.device | str) -> "LazyImages":
-        """The same images, gathered to a device; none is read."""
+        """Return the same images, gathered to a device; none is read."""
         return replace(self, device=torch.device(device))
 
     def resident(self) -> Tensor:
-        """All of them as one tensor."""
+        """Return all of them as one tensor."""
         # Filled in place: parts joined at the end would take twice the memory.
         images = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         for start, part in zip(range(0, len(self), CHUNK), self.split(CHUNK), strict=True):

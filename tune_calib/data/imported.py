@@ -184,16 +184,10 @@ def read_head(files: Sequence[str]) -> LinearHead:
 
 
 def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Cut samples in two by a fixed rule that keeps the shares of classes within one sample.
+    """Return masks (N,) of two halves by a fixed rule that keeps the shares of classes.
 
     Each class is shuffled by numpy's seed 1; the samples, class by class, go to the two halves in
     turn.
-
-    Args:
-        labels: (N,).
-
-    Returns:
-        Masks of the first and of the second half, (N,) bool.
     """
     order = np.random.RandomState(1).permutation(len(labels))
     order = order[np.argsort(labels.numpy()[order], kind="stable")]

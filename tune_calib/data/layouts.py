@@ -3,12 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+import torch
+
+from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
-from tune_calib.data.find import require_classes, require_folder
+from tune_calib.data.find import require_folder
 from tune_calib.data.huggingface import find_parts, lazy_images
-from tune_calib.errors import DataNotFoundError
+from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
 @dataclass(frozen=True)
@@ -20,8 +25,7 @@ class Layouts:
         classes: number of classes.
         hint: how to get the data.
         format: what its images become.
-        find: the files of its archive below a root, all that its pixels and labels depend on; none
-            if it is not there.
+        find: gives the files below a root that pixels and labels depend on; none: no archive.
         read: the data set from these files.
         parts: how Parquet files call the training part and the test part.
     """
@@ -33,6 +37,25 @@ class Layouts:
     find: Callable[[Path], tuple[Path, ...]]
     read: Callable[[tuple[Path, ...], Format], Source]
     parts: tuple[str, str] = ("train", "test")
+
+    def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
+        """Return the record of the data set, with constants of ``NORMS`` and further fields."""
+        mean, std = NORMS[norm]
+        known = {"size": self.format.size, "padding": 0, "split": rules.mukhoti}
+        if self.format.resize:
+            known |= {"stored": self.format.size, "load_at": self.load_at}
+        return DatasetInfo(
+            name=self.name,
+            title=title,
+            classes=self.classes,
+            channels=self.format.channels,
+            mean=mean,
+            std=std,
+            load=self.load,
+            locate=self.locate,
+            hint=self.hint,
+            **{**known, **fields},
+        )
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
         """Find the files below a root.
@@ -54,17 +77,21 @@ class Layouts:
             DataNotFoundError: the root does not hold it.
             DamagedFileError: a file is damaged or foreign, or a class is missing.
         """
-        return self._load(root, self.format)
-
-    def load_at(self, root: Path | None, stored: int) -> Source:
-        """As ``load``, with images of another height and width."""
-        return self._load(root, replace(self.format, size=stored))
-
-    def _load(self, root: Path | None, format_: Format) -> Source:
         files = self.locate(root)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
-            source = Source(*(lazy_images(part, format_, self.classes) for part in parts))
+            source = Source(*(lazy_images(part, self.format, self.classes) for part in parts))
         else:
-            source = self.read(files, format_)
-        return require_classes(source, files, self.classes)
+            source = self.read(files, self.format)
+        for name, split in (("training", source.train), ("test", source.test)):
+            counts = torch.bincount(split.labels, minlength=self.classes)
+            if int(counts.min()) == 0:
+                raise DamagedFileError(
+                    f"{files[0].parent} has no {name} image of class {int(counts.argmin())} (of "
+                    f"{self.classes}); is it whole?"
+                )
+        return source
+
+    def load_at(self, root: Path | None, stored: int) -> Source:
+        """Read the data set with images of another height and width."""
+        return replace(self, format=replace(self.format, size=stored)).load(root)

@@ -55,17 +55,10 @@ Rule = Callable[[Tensor, Tensor], Cut]
 
 
 def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
-    """Positions of the train and validation splits, by the rule of Mukhoti et al., NeurIPS 2020.
+    """Return positions (N - N // 10,) of train and (N // 10,) of validation, int64.
 
-    ``np.random.seed(1); np.random.shuffle(indices)``: the first tenth is for validation. (The code
-    of MbLS, FeDLaS and AdaFocal does the same.) The first half of the validation list becomes
-    ``select``, the second ``calib``.
-
-    Args:
-        samples: size of the training part; 50,000 if it is that of CIFAR, whole.
-
-    Returns:
-        (N - N // 10,) and (N // 10,), int64.
+    The rule of Mukhoti et al. (NeurIPS 2020), MbLS, FeDLaS and AdaFocal: ``np.random.seed(1);
+    np.random.shuffle(indices)``, the first tenth is for validation.
     """
     indices = np.arange(samples)
     np.random.RandomState(1).shuffle(indices)
@@ -73,19 +66,13 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
 
 
 def tenth(train: Tensor, test: Tensor) -> Cut:
-    """As ``mukhoti``."""
+    """Cut as ``mukhoti`` does."""
     del test
     return Cut(*mukhoti(len(train)))
 
 
 def tst(share: float, train: Tensor, test: Tensor) -> Cut:
-    """TST and BalCAL: ``random_split`` under a torch generator of seed 1, whatever the run's.
-
-    Args:
-        share: of the training part that is for validation.
-        train: labels of the training part.
-        test: not read.
-    """
+    """Hold out a share of train as TST and BalCAL: ``random_split`` under torch's seed 1."""
     del test
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
     kept = len(train) - round(share * len(train))
@@ -149,16 +136,11 @@ def val_is_test(train: Tensor, test: Tensor) -> Cut:
 
 
 def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cut:
-    """All of the training part trains; ``select``, ``calib`` and ``test`` share the test part.
+    """Train on all of the training part; ``select``, ``calib`` and ``test`` share the test part.
 
     For networks that saw all of the training part. The images of each class, in the order of a
-    permutation by torch's seed 0, are cut by ``shares``, by the method of largest remainders, so
-    that each of the three has images of every class; positions of each rise.
-
-    Args:
-        shares: of ``select``, ``calib`` and ``test``, summing to one.
-        train: labels of the training part.
-        test: labels of the test part.
+    permutation by torch's seed 0, are cut by ``shares`` (of the three, summing to one), by the
+    method of largest remainders, so that each has images of every class; positions of each rise.
 
     Raises:
         UserError: a class has too few test images for three splits.
@@ -189,7 +171,7 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
 
 
 def _largest_remainders(whole: int, shares: Sequence[float]) -> list[int]:
-    """Whole numbers that sum to ``whole``, each within one of its share."""
+    """Return whole numbers that sum to ``whole``, each within one of its share."""
     exact = np.array(shares) * whole
     # The margin keeps 25 from becoming 24 by the last bit of the product.
     counts = np.floor(exact + 1e-9).astype(np.int64)

@@ -29,11 +29,7 @@ Counts = NDArray[np.int64]
 class Development:
     """The splits for training (train), choosing (select) and post-hoc fitting (calib).
 
-    Attributes:
-        train: what is trained on.
-        select: what epochs and settings are chosen on.
-        calib: what post-hoc transforms are fitted on.
-        digest: of all images and labels of the data set, with those of test.
+    ``digest`` is that of all images and labels of the data set, with those of test.
     """
 
     train: Split
@@ -42,7 +38,7 @@ class Development:
     digest: str = ""
 
     def fingerprint(self) -> str:
-        """Digest of labels, positions and the first images: another copy of a data set differs."""
+        """Return a digest of labels, positions and first images, by which copies differ."""
         digest = hashlib.sha256()
         for split in (self.train, self.select, self.calib):
             # The first images are enough: copies of a data set differ in the order of their rows.
@@ -51,7 +47,7 @@ class Development:
         return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "Development":
-        """The same splits on a device."""
+        """Return the same splits on a device."""
         splits = (self.train.to(device), self.select.to(device), self.calib.to(device))
         return Development(*splits, self.digest)
 
@@ -67,13 +63,7 @@ class Sizes:
 
 
 def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
-    """Cut the published parts of a data set by the rule in force.
-
-    Args:
-        info: the data set.
-        train: labels of the training part, (N,) int64.
-        test: labels of the test part, (N,) int64.
-    """
+    """Cut the published parts of a data set, given their labels, by the rule in force."""
     if info.holdout_shares is not None:
         return held_out_of_test(info.holdout_shares, train, test)
     rules = {**GENERAL, **info.rules}
@@ -85,7 +75,7 @@ def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
 
 
 def published_sizes(slot: DataSlot) -> Sizes:
-    """Images of each split, without the files: by the published sizes, all classes alike.
+    """Return the sizes of the splits without the files: by the published sizes, all classes alike.
 
     Raises:
         UserError: each copy of the data set has a number of its own.
@@ -150,39 +140,19 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test split, for the evaluation at the end of a trial.
-
-    Args:
-        slot: which data set, and by which rule it is cut.
-        root: as in ``load_development``.
-        cache: as in ``load_development``.
-
-    Raises:
-        DataNotFoundError: the root does not hold the data set.
-        DamagedFileError: a file is damaged.
-    """
+    """Load the test split, for the evaluation at the end of a trial; as ``load_development``."""
     return relabelled(*_tested(slot, root, cache))
 
 
 def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test images of the classes that ``data.held_out_classes`` leaves out.
-
-    Args:
-        slot: as in ``load_test``.
-        root: as in ``load_development``.
-        cache: as in ``load_development``.
-
-    Raises:
-        DataNotFoundError: the root does not hold the data set.
-        DamagedFileError: a file is damaged.
-    """
+    """Load the test images of the classes that ``data.held_out_classes`` leaves out."""
     test, info = _tested(slot, root, cache)
     is_held_out = torch.tensor(info.relabel or ())[test.labels] == HELD_OUT
     return test.take(is_held_out.nonzero().squeeze(1))
 
 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
-    """The test images that the rule in force leaves, labels as they are stored; the data set."""
+    """Return the test images that the rule in force leaves, not relabelled, and the data set."""
     info = slot.info
     source = load_source(info, root, cache)
     places = cut_parts(info, source.train.labels, source.test.labels).test
@@ -191,7 +161,7 @@ def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Spli
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:
-    """A split with the labels that the options of a data slot ask for, no image of others."""
+    """Return a split with the labels of a data slot, without images of other classes."""
     if info.relabel is None:
         return split
     labels = torch.tensor(info.relabel)[split.labels]
@@ -216,7 +186,7 @@ def _shape(train: Split, slot: DataSlot, classes: int) -> Split:
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    """Samples of each class in a stratified subset, by the method of largest remainders.
+    """Return the samples of each class in a stratified subset, by largest remainders.
 
     Args:
         counts: (C,), samples there are.
@@ -234,14 +204,10 @@ def fraction_counts(counts: Counts, fraction: float) -> Counts:
 
 
 def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
-    """Samples of each class in an exponential long tail (Cui et al., CVPR 2019).
+    """Return the samples of each class in an exponential long tail (Cui et al., CVPR 2019).
 
     n_k = n_max * (1 / imbalance)^(k / (C - 1)), rounded down, where n_max is the largest size
-    for which every class has samples enough.
-
-    Args:
-        counts: (C,), samples there are.
-        imbalance: largest class over smallest, >= 1.
+    for which every class has samples enough; imbalance is largest class over smallest, >= 1.
     """
     exponents = np.arange(len(counts)) / max(1, len(counts) - 1)
     profile = np.power(1 / imbalance, exponents)
@@ -251,13 +217,7 @@ def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
 
 
 def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
-    """Replace exactly round(fraction * N) labels by a uniformly drawn other class.
-
-    Args:
-        train: the split; it is not changed.
-        fraction: share of labels, in [0, 1).
-        classes: number of classes, >= 2.
-    """
+    """Replace exactly round(fraction * N) labels by a uniformly drawn other class."""
     draw = _random("label_noise")
     labels = train.labels.clone()
     chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])

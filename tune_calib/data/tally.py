@@ -13,7 +13,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Summary:
-    """Of all images and labels of a data set.
+    """Digest and moments of all images and labels of a data set.
 
     Attributes:
         digest: of pixels and labels of both parts, 16 hexadecimal digits.
@@ -27,20 +27,16 @@ class Summary:
 
     @classmethod
     def blank(cls, channels: int) -> Self:
-        """One that is written as long as any other."""
+        """Return a summary whose text is as long as any other."""
         return cls("0" * 16, (0.0,) * channels, (0.0,) * channels)
 
     def written(self) -> str:
-        """As text of one length."""
+        """Return a text of one length."""
         return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """From what ``written`` gave.
-
-        Raises:
-            ValueError: it is not that.
-        """
+        """Read what ``written`` gave; a ValueError is raised for anything else."""
         digest, *values = text.split()
         numbers = tuple(float(value) for value in values)
         channels = len(numbers) // 2
@@ -74,11 +70,7 @@ class Tally:
             self._pixels += flat.shape[1]
 
     def summary(self, labels: Iterable[Tensor]) -> Summary:
-        """What was found.
-
-        Args:
-            labels: of the training part and of the test part.
-        """
+        """Return digest and moments, given the labels of both parts."""
         digest = hashlib.sha256()
         for own, checks in zip(labels, self.checks, strict=True):
             digest.update(own.contiguous().numpy().tobytes())

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from filelock import FileLock
@@ -25,22 +25,17 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
 from tune_calib.models.network import Network
-from tune_calib.paths import AnyPath, remove_folder
+from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.spec.trial import TrialSpec
+
+_Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 
 class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under the network's lock.
 
-    Args:
-        spec: data and network slots are read.
-        store: where checkpoint and artifact lie.
-        development: the splits a training may see.
-        device: where the network lives.
-
-    Raises:
-        UserError: the store holds the network, but trained on other images.
+    A ``UserError`` is raised if the store holds the network, but trained on other images.
     """
 
     def __init__(
@@ -58,7 +53,10 @@ class NetworkTraining:
         self.fingerprint = development.fingerprint()
         # Looked at without the lock first: a whole network may lie in a store where nothing can be
         # written, not even a lock file.
-        if (about := _whole(self.artifact)) is None:
+        about = None
+        with suppress(DamagedFileError):
+            about = artifact_manifest(self.artifact)
+        if about is None:
             report_progress("waiting for the network, which others may train")
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
@@ -75,7 +73,7 @@ class NetworkTraining:
             if spec.network.weights is not None:
                 start_from(self.trainer.network, spec.network, store)
             self._resume(self.trainer)
-            self._tell({})
+            self._report({})
 
     def _resume(self, trainer: NetworkTrainer) -> None:
         checkpoint = read_or_remove(self.checkpoint, read_tensors)
@@ -99,9 +97,6 @@ class NetworkTraining:
     def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch and checkpoint it; the last one writes the artifact.
 
-        Args:
-            watch: counts where the time of the epoch goes.
-
         Returns:
             The report of the epoch, or None when the network is finished.
 
@@ -119,14 +114,14 @@ class NetworkTraining:
         self.train_s += time.monotonic() - started
         self.history.append(report)
         with watch.phase("checkpoint"):
-            self._keep(self.trainer)
-        self._tell(report)
+            self._checkpoint(self.trainer)
+        self._report(report)
         return report
 
-    def _tell(self, report: dict[str, float]) -> None:
+    def _report(self, report: dict[str, float]) -> None:
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
 
-    def _keep(self, trainer: NetworkTrainer) -> None:
+    def _checkpoint(self, trainer: NetworkTrainer) -> None:
         """Write what a run that is killed goes on from."""
         # Before the checkpoint: a run that is killed in between repeats the epoch and writes the
         # same records again; the other way round they would be lost.
@@ -140,20 +135,23 @@ class NetworkTraining:
         # below.
         report_progress("evaluating the network")
         weights = trainer.selected()
-        train, select = (_outputs(trainer, split) for split in (trainer.train, trainer.select))
+        train, select = (
+            (predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels)
+            for split in (trainer.train, trainer.select)
+        )
         about = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
             "history": self.history,
             "data": self.fingerprint,
             "samples": len(trainer.train),
-            # What a dry run of another sweep estimates from.
+            # A forecast of another run estimates from these.
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
             "machine": machine(),
             "device": trainer.device.type,
             "accuracy": {"train": _accuracy(*train), "select": _accuracy(*select)},
-            "regime": _regime(*train),
+            "regime": finite_regime(*train),
         }
         # On a remote store another node, which the lock of this machine does not stop, may have
         # been quicker.
@@ -204,7 +202,7 @@ def ensure_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> FeatureBank:
-    """The feature bank of a trained network, built if it is absent, damaged or lacks a split.
+    """Return the feature bank of a trained network, built if it is absent or lacks a split.
 
     Args:
         spec: data and network slots are read.
@@ -212,11 +210,9 @@ def ensure_bank(
         store: where it lies.
         splits: loads the images, when they are needed.
         device: where the network runs.
-        with_train: False: it is not trained on, and one without the training split will do.
+        with_train: False accepts a bank without the training split, on which nothing is trained.
     """
-    bank = _bank_that(FeatureBank, spec, key, store, splits, device, with_train)
-    assert isinstance(bank, FeatureBank)
-    return bank
+    return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
 
 
 def ensure_development_bank(
@@ -229,23 +225,23 @@ def ensure_development_bank(
 ) -> DevelopmentBank:
     """Return the bank of a search: the test split is neither loaded nor handed out."""
     splits = lambda: (development(), None)  # noqa: E731
-    return _bank_that(DevelopmentBank, spec, key, store, splits, device, with_train)
+    return _ensure(DevelopmentBank, spec, key, store, splits, device, with_train)
 
 
-def _bank_that(
-    kind: type[DevelopmentBank],
+def _ensure(
+    kind: type[_Bank],
     spec: TrialSpec,
     key: BankKey,
     store: Store,
     splits: Callable[[], tuple[Development, Split | None]],
     device: torch.device,
     with_train: bool,
-) -> DevelopmentBank:
-    """A bank of a class, with the splits that it needs; it may hold more than the class reads."""
+) -> _Bank:
+    """Return a bank of a class with the splits that it needs; it may hold more than that."""
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 
-    def suffices(bank: DevelopmentBank) -> bool:
+    def suffices(bank: _Bank) -> bool:
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
     folder = store.folder("banks", key.identity)
@@ -259,7 +255,25 @@ def _bank_that(
         if bank is None or not suffices(bank):
             # What takes the place of a bank with a training split has one too: heads stand on it.
             with_train = with_train or (bank is not None and bank.views > 0)
-            _build(folder, spec, key, store, *splits(), device, with_train)
+            development, test = splits()
+            trained = load_network(spec, store, device)
+            # So that a head (gamma = val_ratio), and the network check, need the bank alone.
+            about = {
+                "accuracy": trained.about["accuracy"],
+                "regime": trained.about.get("regime", {}),
+                "key": key.model_dump(),
+            }
+            build_bank(
+                folder,
+                key,
+                trained.method,
+                trained.network,
+                spec.data.info,
+                development.to(device),
+                test.to(device) if test is not None else None,
+                about,
+                with_train,
+            )
             bank = kind(folder)
     return bank
 
@@ -269,46 +283,8 @@ def has_network(spec: TrialSpec, store: Store) -> bool:
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
-def _whole(folder: AnyPath) -> dict[str, Any] | None:
-    """The manifest of an artifact that is whole: who only reads it needs no lock."""
-    try:
-        return artifact_manifest(folder)
-    except DamagedFileError:
-        return None
-
-
-def _build(
-    folder: AnyPath,
-    spec: TrialSpec,
-    key: BankKey,
-    store: Store,
-    development: Development,
-    test: Split | None,
-    device: torch.device,
-    with_train: bool,
-) -> None:
-    trained = load_network(spec, store, device)
-    # So that a head (gamma = val_ratio), and what is said of its network, need the bank alone.
-    copied = {"accuracy": trained.about["accuracy"], "regime": trained.about.get("regime", {})}
-    build_bank(
-        folder,
-        key,
-        trained.method,
-        trained.network,
-        spec.data.info,
-        development.to(device),
-        test.to(device) if test is not None else None,
-        {**copied, "key": key.model_dump()},
-        with_train,
-    )
-
-
-def _outputs(trainer: NetworkTrainer, split: Split) -> tuple[Tensor, Tensor]:
-    return predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels
-
-
-def _regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Nothing of a network whose logits are not finite, which is not trained again for it."""
+def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return ``regime`` of logits (N, C); nothing of those that are not finite."""
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}

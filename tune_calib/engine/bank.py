@@ -55,7 +55,7 @@ class BankKey(Params):
 
 
 def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
-    """The bank that a head is trained on; without a head, the clean one."""
+    """Return the bank that a head is trained on; without a head, the clean one."""
     is_augmented = head is not None and head.augment == "standard"
     # Views that nobody reads stay out of the key: else heads that differ in them alone would have a
     # bank each.
@@ -74,14 +74,7 @@ class FeatureSplit:
 
 
 class DevelopmentBank:
-    """A bank on disk, without its test split: what a search is handed.
-
-    Args:
-        folder: its artifact folder.
-
-    Raises:
-        DamagedFileError: it is not whole.
-    """
+    """A bank on disk, without its test split, for searches; a damaged one is refused."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
@@ -97,23 +90,23 @@ class DevelopmentBank:
         return bool(self.about.get("has_test", True))  # older banks do not say so and have it
 
     def train(self, view: int = 0) -> FeatureSplit:
-        """One view of the training split."""
+        """Return one view of the training split."""
         return self._read(f"train-{view:03d}")
 
     def select(self) -> FeatureSplit:
-        """The split that chooses epochs and hyper-parameters."""
+        """Return the split that chooses epochs and hyper-parameters."""
         return self._read("select")
 
     def calib(self) -> FeatureSplit:
-        """The split that post-hoc transforms are fitted on."""
+        """Return the split that post-hoc transforms are fitted on."""
         return self._read("calib")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """The splits that a trial reads at its end."""
+        """Return the splits that a trial reads at its end."""
         return {"select": self.select(), "calib": self.calib()}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
-        """Weight (C, D) and bias (C,) of the network's own head."""
+        """Return weight (C, D) and bias (C,) of the network's own head."""
         head = _read_arrow(self.folder / "head.arrow")
         return head["weight"], head["bias"].squeeze(1)
 
@@ -125,11 +118,11 @@ class FeatureBank(DevelopmentBank):
     """A bank on disk, with its test split."""
 
     def test(self) -> FeatureSplit:
-        """The split that is read once, by ``evaluate``, at the end of a trial."""
+        """Return the split that is read once, by ``evaluate``, at the end of a trial."""
         return self._read(TEST)
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """The splits that a trial reads at its end."""
+        """Return the splits that a trial reads at its end."""
         return {**super().evaluated(), TEST: self.test()}
 
 
@@ -144,18 +137,10 @@ def build_bank(
     about: dict[str, Any],
     with_train: bool = True,
 ) -> None:
-    """Compute the features once and write them.
+    """Compute the features of a trained network once and write them, with entries of a manifest.
 
-    Args:
-        folder: where the bank will lie.
-        key: what it is made of.
-        method: the method that trained the network.
-        network: the trained network, on the device of the splits.
-        info: the data set.
-        development: train, select, calib.
-        test: the test split, stored for the evaluation at the end of a trial; none in a search.
-        about: further entries of the manifest.
-        with_train: whether heads will be trained on it; else only what a trial reads at its end.
+    The test split, which a search does not have, is stored for the end of a trial. Without
+    ``with_train`` the bank holds only what a trial reads there.
     """
     views = max(1, key.views) if with_train else 0
     told = {**about, "train_views": views, "has_test": test is not None}
@@ -189,9 +174,7 @@ def build_bank(
 def train_outputs(
     key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """Features and logits of each view of the training split, in the order of a bank.
-
-    They come so many samples at a time, and are computed as they are asked for.
+    """Yield features and logits of each view of the training split, in chunks, as they are needed.
 
     With ``bn_mode`` = ``train`` each view moves the running statistics of the network, and what a
     bank holds of the other splits is predicted with the last ones.
@@ -202,7 +185,7 @@ def train_outputs(
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
-    """Images of a view, so many at a time: never all of them in memory."""
+    """Yield the images of a view in chunks: never all of them in memory."""
     batch = evaluation_batch(info)
     chunks = train.images.split(batch)
     if key.views == 0:
@@ -222,7 +205,7 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
 
 
 def read_split(path: Path) -> FeatureSplit:
-    """A split of a bank, mapped."""
+    """Return a split of a bank, mapped."""
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]
@@ -230,9 +213,9 @@ def read_split(path: Path) -> FeatureSplit:
 
 
 def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
-    """Write features and logits that come so many samples at a time.
+    """Write features and logits that come in chunks, since a view may be larger than memory.
 
-    A view may be larger than memory. Of imported logits there are no features: their width is 0.
+    Features of imported logits have a width of 0.
     """
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0

@@ -45,13 +45,10 @@ _Method = TypeVar("_Method")
 
 
 class _Part(nn.Module, Generic[_Method]):
-    """A method and the tensors that it predicts by, which are buffers.
+    """A method and the tensors (K = 1) that it predicts by, which are buffers.
 
     They move, are loaded and are saved as those of any module; the method is made of them anew
     when they have.
-
-    Args:
-        tensors: name to tensor, K = 1.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -63,7 +60,7 @@ class _Part(nn.Module, Generic[_Method]):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """By the names that they were given under."""
+        """Return the tensors under their names."""
         return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
 
     @property
@@ -75,7 +72,7 @@ class _Part(nn.Module, Generic[_Method]):
 
     @abstractmethod
     def _make(self, tensors: dict[str, Tensor]) -> _Method:
-        """The method that predicts by the tensors."""
+        """Return the method that predicts by the tensors."""
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         self._made = None
@@ -87,12 +84,7 @@ class _Part(nn.Module, Generic[_Method]):
 
 
 class HeadPart(_Part[HeadMethod]):
-    """One head at its selected epoch.
-
-    Args:
-        slot: of the head.
-        tensors: of ``tensors_of_trial``, without their prefix.
-    """
+    """One head at its selected epoch, made of ``tensors_of_trial`` without their prefix."""
 
     def __init__(self, slot: HeadSlot, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -116,27 +108,18 @@ class HeadPart(_Part[HeadMethod]):
         return method
 
     def refuse_incomplete(self) -> None:
-        """Refuse tensors of another method, of which some would keep what they are drawn with.
-
-        Raises:
-            KeyError: one is absent or foreign.
-        """
+        """Raise a KeyError for tensors of another method: some would stay as they are drawn."""
         given = {name for name in self.tensors if not name.startswith("context.")}
         if other := sorted(given ^ tensors_of(self.method).keys()):
             raise KeyError(other[0])
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
-        """Logits (1, N, C) of features (N, D) that follow each other from a place on."""
+        """Return logits (1, N, C) of features (N, D) that follow each other from a place on."""
         return logits_of(self.method, features, self.tensors["context.weight"].device, first)
 
 
 class TransformPart(_Part[PostHocMethod]):
-    """A fitted post-hoc transform.
-
-    Args:
-        slot: of the transform.
-        tensors: of its ``state``.
-    """
+    """A fitted post-hoc transform, made of its ``state``."""
 
     def __init__(self, slot: PostHocSlot, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -148,7 +131,7 @@ class TransformPart(_Part[PostHocMethod]):
         return method
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Calibrated logits (1, N, C), on the device of the transform."""
+        """Return calibrated logits (1, N, C), on the device of the transform."""
         device = next((buffer.device for buffer in self.buffers()), logits.device)
         calibrated: Tensor = self.method.transform(logits.to(device))
         return calibrated
@@ -161,8 +144,7 @@ class Classifier(nn.Module):
         head: slot of the head; None is the network's own.
         posthoc: slot of the transform, if there is one.
         tensors: as ``tensors_of_trial`` gives them.
-        select: metrics of its trial on ``select``, ``select/<name>``: by them one sees whether it
-            is that of a trial.
+        select: metrics of its trial, ``select/<name>``, by which it is recognised.
     """
 
     def __init__(
@@ -180,24 +162,24 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
-        """Calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
+        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
 
         Args:
             features: (N, D), of samples that follow each other in a split; a head reads them.
             logits: (N, C) of the network's own head, which is read where there is no other.
-            first: place of the first sample in its split, from which follows what a method draws.
+            first: position of the first sample in its split, which random draws depend on.
         """
         own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
         return own.double() if self.transform is None else self.transform(own.double())
 
     def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
-        """Calibrated logits of a split like those of a bank, or of a part of one; as a call."""
+        """Return calibrated logits of a split of a bank, or of a part of one."""
         calibrated = self(split.features, split.logits, first)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @torch.no_grad()
     def uncalibrated(self, split: FeatureSplit) -> Tensor:
-        """Logits (1, N, C) of the head, float32, that a transform is fitted on and applied to."""
+        """Return logits (1, N, C) of the head, float32, before the transform."""
         if self.head is None:
             return split.logits.unsqueeze(0)
         logits: Tensor = self.head(split.features)
@@ -205,7 +187,7 @@ class Classifier(nn.Module):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """As ``tensors_of_trial`` gave them."""
+        """Return what ``tensors_of_trial`` gave."""
         parts = {"head": self.head, "posthoc": self.transform}
         return {
             k: t
@@ -218,7 +200,7 @@ class Classifier(nn.Module):
 def tensors_of_trial(
     trainer: PopulationTrainer | None, k: int, transform: PostHocMethod | None
 ) -> dict[str, Tensor]:
-    """All that the classifier of a trial predicts by, K = 1.
+    """Return all that the classifier of a trial predicts by, K = 1.
 
     Args:
         trainer: a finished population; None where the head is the network's own.
@@ -237,18 +219,13 @@ def tensors_of_trial(
     return {**tensors, **nest("posthoc", transform.state() if transform is not None else {})}
 
 
-def keep(
+def store_classifier(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
-    """Keep the classifier of a finished trial, unless the store has it.
+    """Keep the classifier of a finished trial, with its metrics on ``select``, in the store.
 
-    It can be made again: where nothing can be written, nothing is.
-
-    Args:
-        store: of the trial's network.
-        spec: of the trial.
-        tensors: as ``tensors_of_trial`` gives them; with none the network says it all.
-        metrics: of the trial; those on ``select`` are kept.
+    It can be made again: where nothing can be written, nothing is. Without tensors the network
+    says it all.
     """
     if not tensors:
         return
@@ -260,7 +237,7 @@ def keep(
     }
     # Nor may a store out of reach cost a trial its row.
     with suppress(OSError, UserError):
-        # What is there stays, as all artifacts do: rows of an earlier sweep are of it.
+        # An existing one stays, as all artifacts do: rows of an earlier run are of it.
         with suppress(DamagedFileError):
             artifact_manifest(folder)
             return
@@ -276,7 +253,7 @@ def load_classifier(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """The classifier of a finished trial: as it was kept, else trained again and kept.
+    """Load the classifier of a finished trial; where it is not kept, train it again and keep it.
 
     Args:
         spec: of the trial.
@@ -297,7 +274,7 @@ def load_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
-    """Metrics on ``select``, as ``select/<name>``."""
+    """Return metrics on ``select``, as ``select/<name>``."""
     found = classifier.logits(bank.select())
     scores = evaluate(found.logits, found.labels)
     return {column("select", name): float(score) for name, score in scores.items()}
@@ -326,5 +303,5 @@ def train_again(
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)
     classifier.select = judged(classifier, bank)
-    keep(store, spec, tensors, classifier.select)
+    store_classifier(store, spec, tensors, classifier.select)
     return classifier

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork
+from tune_calib.engine.artifacts import TrainedNetwork, finite_regime
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureSplit
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
-from tune_calib.metrics.summary import evaluate, regime
+from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
@@ -36,7 +36,7 @@ class SplitLogits:
     labels: Tensor
 
     def one(self, k: int) -> "SplitLogits":
-        """Those of classifier k alone, K = 1."""
+        """Return those of classifier k alone, K = 1."""
         return SplitLogits(self.logits[k : k + 1], self.labels)
 
 
@@ -47,7 +47,7 @@ class Evaluation:
     Attributes:
         metrics: ``<split>/<name>`` to value.
         bins: reliability bins of each split, (1, B).
-        fitted: what the post-hoc transform fitted.
+        fitted: numbers that the post-hoc transform fitted.
         flags: of ``names.FLAGS``.
         transform: the post-hoc transform, fitted; None where there is none.
     """
@@ -62,7 +62,7 @@ class Evaluation:
 def network_logits(
     trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
-    """Logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
+    """Return logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
@@ -74,7 +74,7 @@ def network_logits(
 
 
 def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    """Logits of every head of a finished population on what the bank lets a trial read."""
+    """Return logits of every head of a finished population on what the bank lets a trial read."""
     return {
         name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
         for name, split in bank.evaluated().items()
@@ -82,17 +82,15 @@ def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict
 
 
 def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
-    """Logits of a network's own head, as ``network_logits`` gives them, from its clean bank."""
+    """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
     found = {name: _of_bank(split) for name, split in bank.evaluated().items()}
     return {n: SplitLogits(z.logits.to(device), z.labels.to(device)) for n, z in found.items()}
 
 
 def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """``names.REGIME`` of a network on all of its training images, clean, as ``train/<name>``.
+    """Return ``train/<name>`` of ``names.REGIME`` on all training images, clean, from a manifest.
 
-    Args:
-        about: manifest of the network or of a bank of it; one of before it was kept there says
-            nothing.
+    Manifests of earlier versions do not have them.
     """
     return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
@@ -106,23 +104,16 @@ def regime_of_images(
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """``names.REGIME`` of the network that a trial stands on, as ``base/<split>/<name>``.
+    """Return ``base/<split>/<name>`` of ``names.REGIME`` for the network that a trial stands on.
 
-    Args:
-        logits: of the network's own head.
-        train: as ``regime_of_train`` gives it.
+    ``logits`` are those of its own head, ``train`` is as of ``regime_of_train``.
     """
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
 
 
 def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
-    """``regime_of_base`` of the network of a bank, on what the bank lets a trial read.
-
-    Args:
-        bank: the bank.
-        key: what it is made of.
-    """
+    """Return ``regime_of_base`` for a bank, on the splits that it lets a trial read."""
     train = regime_of_train(bank.about)
     if not train and bank.views and key.views == 0 and key.bn_mode == "eval":
         train = _regime("train", _of_bank(bank.train()))
@@ -137,11 +128,8 @@ def _of_bank(split: FeatureSplit) -> SplitLogits:
 
 
 def _regime(name: str, split: SplitLogits) -> dict[str, float]:
-    """Nothing of a network whose logits are not finite."""
-    if not bool(split.logits.isfinite().all()):
-        return {}
-    found = regime(split.logits[0].double(), split.labels)
-    return {column(name, metric): float(value) for metric, value in found.items()}
+    found = finite_regime(split.logits[0], split.labels)
+    return {column(name, metric): value for metric, value in found.items()}
 
 
 def evaluate_one(
@@ -149,7 +137,7 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Metrics of one classifier (K = 1); one that is not defined is left out.
+    """Return metrics of one classifier (K = 1); one that is not defined is left out.
 
     Args:
         logits: of ``select``, ``calib`` and, outside a search, ``test``; without it only the
@@ -180,7 +168,7 @@ def evaluate_one(
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
-    """Logits behind the transform, and the labels."""
+    """Return logits behind the transform, and the labels."""
     # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
     # in none, and classwise errors differ in the first digits.
     logits = split.logits.double()
@@ -188,7 +176,7 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
 
 
 def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Flags of one classifier, given its logits on ``select`` behind its transform."""
+    """Return flags of one classifier, given its logits on ``select`` behind its transform."""
     # On select, since at chance a trial may not be chosen, and nothing may be chosen on test.
     found = {} if transform is None else transform.flags()
     at_chance = is_at_chance(logits[0].softmax(-1), labels)
@@ -197,7 +185,7 @@ def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> t
 
 @torch.no_grad()
 def fit_transform(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
-    """The transform of a slot, fitted on logits as they were computed, in float32."""
+    """Return the transform of a slot, fitted on logits as they were computed, in float32."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     transform.fit(calib.logits, calib.labels)
     return transform

@@ -7,7 +7,7 @@ holds the digest that a name currently means.
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -28,7 +28,7 @@ from tune_calib.engine.store import (
 )
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime_in_parts
-from tune_calib.paths import require_writable
+from tune_calib.paths import AnyPath, require_writable
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import short_repr
 
@@ -46,18 +46,12 @@ SURE = 3.0
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import, before they are stored.
-
-    Attributes:
-        record: the import as specs have it.
-        files: of each split that was named.
-        head: the network's own, where there are features.
-        stamps: of every file when it was checked.
-    """
+    """Checked files of an import before they are stored, with the stamp of each at that time."""
 
     record: ImportedData
     files: Mapping[str, Sequence[str]]
@@ -161,21 +155,17 @@ def read_record(name: str, store: Store) -> ImportedData:
             f"tune-calib import {name} --calib FILE --test FILE --store {store.root}, or name the "
             "`store` that has it"
         )
-    return ImportedData(**_manifest(digest, store)["imported"])
+    return ImportedData(**_read(artifact_manifest, digest, store)["imported"])
 
 
 def open_import(kind: type[_Bank], imported: ImportedData | str, store: Store) -> _Bank:
     """Open the bank of an import: a ``FeatureBank``, or a ``DevelopmentBank`` in a search."""
-    digest = _digest_in(imported)
-    try:
-        return kind(store.folder(KIND, digest))
-    except DamagedFileError as error:
-        raise _damaged(digest, store, error) from None
+    return _read(kind, _digest_in(imported), store)
 
 
 def read_manifest(imported: ImportedData | str, store: Store) -> dict[str, Any]:
     """Return the manifest of an import."""
-    return _manifest(_digest_in(imported), store)
+    return _read(artifact_manifest, _digest_in(imported), store)
 
 
 def _digest_in(imported: ImportedData | str) -> str:
@@ -184,17 +174,14 @@ def _digest_in(imported: ImportedData | str) -> str:
     return imported.digest
 
 
-def _manifest(digest: str, store: Store) -> dict[str, Any]:
+def _read(read: Callable[[AnyPath], _Found], digest: str, store: Store) -> _Found:
     try:
-        return artifact_manifest(store.folder(KIND, digest))
+        return read(store.folder(KIND, digest))
     except DamagedFileError as error:
-        raise _damaged(digest, store, error) from None
-
-
-def _damaged(digest: str, store: Store, error: DamagedFileError) -> UserError:
-    return UserError(
-        f"{store.root} does not hold the whole import {digest} ({error}); import its files again"
-    )
+        raise UserError(
+            f"{store.root} does not hold the whole import {digest} ({error}); import its files "
+            "again"
+        ) from None
 
 
 def _digest_named(name: str, store: Store) -> str | None:
@@ -266,13 +253,9 @@ def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
 
 @dataclass(frozen=True)
 class _Summary:
-    """Digest of a split, and a 64-bit sum of each distinct row with the number of such rows.
+    """Digest of a split of N samples, and a 64-bit sum of each distinct row with its count.
 
-    Attributes:
-        digest: of all numbers, their shapes and their kind.
-        samples: N.
-        rows: sums of distinct rows, (M,) uint64, rising.
-        counts: how often each occurs, (M,).
+    ``rows`` are the sums, (M,) uint64, rising, and ``counts`` how often each occurs, (M,).
     """
 
     digest: str
@@ -334,10 +317,7 @@ def _count_shared(one: _Summary, two: _Summary) -> int:
 
 
 def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
-    """Return the digest that specs hold, 16 hexadecimal digits.
-
-    An absent select says that calib is cut in two.
-    """
+    """Return the digest that specs hold, 16 digits; without select, calib is cut in two."""
     own = hashlib.sha256()
     for tensor in (head.weight, head.bias) if head else ():
         own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())

@@ -20,7 +20,7 @@ _STRICT_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def machine() -> dict[str, str | None]:
-    """Processor, instruction set in use, and GPU (None without one), as result rows tell them."""
+    """Return processor, instruction set in use and GPU (None without one), as in result rows."""
     return {
         "processor": processor(),
         "instruction_set": torch.backends.cpu.get_cpu_capability(),
@@ -30,7 +30,7 @@ def machine() -> dict[str, str | None]:
 
 @lru_cache
 def processor() -> str:
-    """Model name of the processor; its architecture where the system does not tell."""
+    """Return model name of the processor; its architecture where the system does not tell."""
     # On Linux platform.processor() knows the architecture at most.
     about = Path("/proc/cpuinfo")
     for line in about.read_text().splitlines() if about.exists() else ():
@@ -41,7 +41,7 @@ def processor() -> str:
 
 
 def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
-    """Variables that the processes of some trials need before they load torch.
+    """Return the variables that the processes of some trials need before they load torch.
 
     Raises:
         UserError: some of them are portable and some are not.
@@ -50,17 +50,13 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
     networks = [spec.network for spec in specs]
     kinds = {network.portable for network in networks}
     if len(kinds) > 1:
-        raise UserError("network.portable holds for all trials of a sweep; set it for all or none")
+        raise UserError("network.portable holds for all trials of a run; set it for all or none")
     is_strict = any(network.deterministic for network in networks)
     return {**(PORTABLE if kinds == {True} else {}), **(_STRICT_CUBLAS if is_strict else {})}
 
 
 def require_environment(spec: TrialSpec) -> None:
-    """Refuse to compute a portable trial in a process that is not set up for it.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Refuse to compute a portable trial in a process that is not set up for it."""
     if not spec.network.portable:
         return
     # The variables alone prove nothing: they are read when torch is loaded, perhaps before they

@@ -38,8 +38,7 @@ from tune_calib.methods._base import (
 )
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.models.build import build_network
-from tune_calib.models.network import Network
+from tune_calib.models.network import Network, build_network
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.network import NetworkSlot
@@ -66,11 +65,6 @@ class NetworkTrainer:
     """Trains the network of a spec; each ``next`` is one epoch.
 
     ``samples`` holds what the method made of single samples in the last epoch, by split.
-
-    Args:
-        spec: data and network slots are read.
-        development: the splits a training may see; ``test`` is not among them.
-        device: where the network lives.
     """
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
@@ -101,7 +95,7 @@ class NetworkTrainer:
         self.watch: Stopwatch | NoWatch = NO_WATCH
 
     def __iter__(self) -> Iterator[dict[str, float]]:
-        """The reports of the epochs that are left."""
+        """Return the reports of the epochs that are left."""
         return self
 
     def __next__(self) -> dict[str, float]:
@@ -130,7 +124,7 @@ class NetworkTrainer:
             report |= self.method.end_epoch(self.epoch, self._feedback())
         with self.watch.phase("judgement on select"):
             report |= self._judge()
-        self._keep_best(report)
+        self._store_best(report)
         self.epoch += 1
         return report
 
@@ -175,7 +169,7 @@ class NetworkTrainer:
     def _step(
         self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
     ) -> tuple[Tensor, Tensor]:
-        """One step on raw images; its mean loss, and how many samples are right."""
+        """Take a step on raw images; return its mean loss and the number of right samples."""
         labels = self.train.labels[positions]
         with self.watch.phase("images"):
             batch = Batch(normalise(images, self.info), labels, positions)
@@ -207,7 +201,7 @@ class NetworkTrainer:
             "select/ece": float(ece(probs, labels)),
         }
 
-    def _keep_best(self, report: dict[str, float]) -> None:
+    def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
         score = {
             "last": float(self.epoch),
@@ -217,7 +211,8 @@ class NetworkTrainer:
         # The first of equal epochs stays: accuracies on a small split tie often.
         if score > self.best.score:
             # The last epoch is in the network anyway; a copy would double memory and checkpoint.
-            weights = {} if rule == "last" else _copy(self._weights())
+            weights = {} if rule == "last" else self._weights()
+            weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
             self.best = Best(score, self.epoch, weights)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -225,14 +220,14 @@ class NetworkTrainer:
         return {**nest("network", network), **nest("method", method)}
 
     def selected(self) -> dict[str, Tensor]:
-        """Weights of network and method at the epoch that ``select`` names, taken up as well."""
+        """Load the weights of network and method at the selected epoch, and return them."""
         weights = self.best.weights or self._weights()
         self.network.load_state_dict(unnest("network", weights))
         self.method.load_state_dict(unnest("method", weights))
         return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """All that a resumed run needs: tensors, and what JSON can hold."""
+        """Return all that a resumed run needs: tensors, and what JSON can hold."""
         optimizer = self.optimizer.state_dict()["state"]
         moments = {f"{i}.{key}": value for i, s in optimizer.items() for key, value in s.items()}
         tensors = {
@@ -263,12 +258,7 @@ class NetworkTrainer:
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """The untrained network of a spec and its method.
-
-    Args:
-        spec: data and network slots are read.
-        samples: size of the training split.
-    """
+    """Build the untrained network of a spec and its method, for so many training samples."""
     info = spec.data.info
     slot = spec.network
     network = build_network(
@@ -292,21 +282,16 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 def predict(
     method: NetworkMethod, network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
 ) -> tuple[Tensor, Tensor]:
-    """Features (N, D) and logits (N, C) of a split.
+    """Return features (N, D) and logits (N, C) of a split.
 
-    Args:
-        method: the method that trained the network; it may have a say in the logits.
-        network: in evaluation mode afterwards, but for what ``bn_mode`` says.
-        split: the images.
-        info: their data set.
-        bn_mode: ``train`` normalises by the statistics of each batch and lets the running
-            ones drift, as TST's code does.
+    The network is in evaluation mode afterwards; ``bn_mode`` = ``train`` normalises by the
+    statistics of each batch and lets the running ones drift, as TST's code does.
     """
     return outputs_of(method, network, split.images.split(evaluation_batch(info)), info, bn_mode)
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
-    """Images that are evaluated at a time: fewer of large ones, whose maps take more memory."""
+    """Return how many images are evaluated at a time: fewer of large ones, for their memory."""
     if info.size <= LARGEST_OF_FULL_BATCH:
         return EVALUATION_BATCH
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
@@ -343,10 +328,6 @@ def chunks_of_outputs(
     for images in chunks:
         output = method(network, normalise(images, info))
         yield output.features, output.logits
-
-
-def _copy(weights: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in weights.items()}
 
 
 def _optimizer(

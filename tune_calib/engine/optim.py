@@ -21,7 +21,7 @@ _Groups = dict[str, dict[str, Tensor]]
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
-    """Squared L2 norm of each head's part: (K, ...) to (K,).
+    """Return the squared L2 norm of each head's part: (K, ...) to (K,).
 
     One sum a head: a sum over one axis of all of them orders its terms by K, and the last bit of
     a head's numbers would depend on the population. A GPU, where so many sums would take longer
@@ -54,11 +54,10 @@ class StackedOptimizer:
         self.down = -self.lr
         self.has_decay = any(decays)
         self.steps = 0
-        names = ("first",) if self.kind == "sgd" else ("first", "second")
         self.moments = {
             f"{name}.{moment}": torch.zeros_like(parameter, requires_grad=False)
             for name, parameter in parameters.items()
-            for moment in names
+            for moment in self._moments()
         }
 
     @torch.no_grad()
@@ -89,7 +88,7 @@ class StackedOptimizer:
             parameter.grad = None
 
     def _step(self, block: _Groups) -> None:
-        """The step of some heads."""
+        """Take the step of some heads."""
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
         self._clip(block)
@@ -152,7 +151,7 @@ class StackedOptimizer:
         torch._foreach_addcmul_(parameters, moves, down)
 
     def state(self) -> dict[str, Tensor]:
-        """Moments and step count."""
+        """Return moments and step count."""
         return {**self.moments, "steps": torch.tensor(self.steps)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
@@ -163,7 +162,7 @@ class StackedOptimizer:
 
 
 def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
-    """All tensors (K, ...) in the parts of a few heads each.
+    """Yield all tensors (K, ...) in the parts of a few heads each.
 
     On a CPU so few that a step, which passes over them many times, finds them in the cache.
     """

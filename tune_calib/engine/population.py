@@ -36,6 +36,17 @@ JUDGED = 2**21
 LAYOUT = 2
 
 
+POPULATION_BYTES = 2**31
+"""What one population may take; a node trains one on each core."""
+
+# Of each weight, at the most: itself, its gradient, two moments and a mask; weight and mask of the
+# best epoch; and, while that one predicts, both of the epoch that is set aside.
+COPIES = 9
+
+# Of what each layer puts out on a pass: itself, what the next one makes of it, a logarithm.
+OUTPUTS = 3
+
+
 class PopulationTrainer:
     """Trains K heads of one shape; each ``next`` is one epoch of all of them.
 
@@ -43,7 +54,7 @@ class PopulationTrainer:
 
     Args:
         slots: head slots that agree in all but their per-head settings.
-        bank: features of the frozen network; ``test`` is not touched here.
+        bank: features of the frozen network; ``test`` is not read here.
         network_seed: drives the batch order that the heads share.
         device: where the population lives.
     """
@@ -75,7 +86,7 @@ class PopulationTrainer:
         self.diverged_epoch = torch.full((len(slots),), -1)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """The reports of the epochs that are left."""
+        """Return the reports of the epochs that are left."""
         return self
 
     def __next__(self) -> dict[str, Tensor]:
@@ -100,12 +111,12 @@ class PopulationTrainer:
             report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
         self._note_divergence(report)
-        self._keep_best(report)
+        self._store_best(report)
         self.epoch += 1
         return report
 
     def _order(self, samples: int) -> Tensor:
-        """Positions of an epoch: (N,), or (K, N) when every head has an order of its own."""
+        """Return positions of an epoch: (N,), or (K, N) when every head has an order of its own."""
         if self.slot.batch_order == "shared":
             # The network's seed: a head's own would make the order depend on who else is in the
             # population.
@@ -146,7 +157,7 @@ class PopulationTrainer:
         return {**report, **norms}, statistics
 
     def _gradient_norms(self) -> dict[str, Tensor]:
-        """L2 norm of the raw gradient of the masked tensors, split by the masks in force."""
+        """Return L2 norm of the raw gradient of the masked tensors, split by the masks in force."""
         masks = getattr(self.method, "masks", {})
         kept = masked = torch.zeros(len(self.slots), device=self.device)
         for name, parameter in self.method.parameters.items():
@@ -157,7 +168,7 @@ class PopulationTrainer:
         return {"grad_norm_kept": kept.sqrt(), "grad_norm_masked": masked.sqrt()} if masks else {}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
-        """Accuracy and confidence over the whole training split."""
+        """Return accuracy and confidence over the whole training split."""
         totals = torch.zeros(2, len(self.slots), device=self.device)
         for features, labels in self.views.chunks(train, PASS_BATCH):
             top, predicted = self.method.pass_logits(features).softmax(-1).max(-1)
@@ -175,7 +186,7 @@ class PopulationTrainer:
         is_new = ~finite & (self.diverged_epoch < 0)
         self.diverged_epoch[is_new] = self.epoch
 
-    def _keep_best(self, report: dict[str, Tensor]) -> None:
+    def _store_best(self, report: dict[str, Tensor]) -> None:
         rule = self.slot.select
         if rule == "last":
             self.best_epoch[:] = self.epoch
@@ -190,14 +201,14 @@ class PopulationTrainer:
             self.best[name] = torch.where(chosen, tensor, self.best.get(name, tensor))
 
     def selected(self, k: int) -> dict[str, Tensor]:
-        """What the predictions of head k at its selected epoch follow from, K = 1; not copied."""
+        """Return the tensors that head k predicts by at its selected epoch, K = 1; not copied."""
         # Under the rule `last` the heads in training are the result.
         tensors = self.best or tensors_of(self.method)
         return {name: tensor[k : k + 1] for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def predict(self, split: FeatureSplit) -> Tensor:
-        """Logits (K, N, C) of the selected epoch's heads; those in training stay as they are."""
+        """Return logits (K, N, C) of the selected epoch's heads; training may go on afterwards."""
         if not self.best:
             return self._logits(split.features)
         in_training = {name: tensor.clone() for name, tensor in tensors_of(self.method).items()}
@@ -211,7 +222,7 @@ class PopulationTrainer:
         return logits_of(self.method, features, self.device)
 
     def state(self) -> dict[str, Tensor]:
-        """All tensors that a resumed run needs."""
+        """Return all tensors that a resumed run needs."""
         return {
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
@@ -224,11 +235,7 @@ class PopulationTrainer:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` gave.
-
-        Raises:
-            UserError: it is of an earlier version, which lost a part of the best epoch.
-        """
+        """Load what ``state`` gave; that of another version, which kept other parts, is refused."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
                 "this checkpoint of heads is of another version of tune-calib, which kept other "
@@ -244,7 +251,7 @@ class PopulationTrainer:
 
 
 def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
-    """All that the predictions of heads follow from, as they are now; not copied."""
+    """Return all that the predictions of heads follow from, as they are now; not copied."""
     weights = {name: tensor.detach() for name, tensor in method.parameters.items()}
     return {**nest("head", weights), **nest("method", method.state())}
 
@@ -257,7 +264,7 @@ def take_up(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
 
 
 def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
-    """Logits (K, N, C) of features (N, D) that follow each other in a split from a place on."""
+    """Return logits (K, N, C) of features (N, D) that begin at ``first`` in their split."""
     # Copies, since features of a mapped bank are aligned in another way than others: on some
     # processors the last digit of a product depends on that.
     parts = [
@@ -292,7 +299,7 @@ def population_key(slot: HeadSlot) -> str:
 
 
 def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged one."""
+    """Return metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged one."""
     logits = logits.double()
     finite = logits.flatten(1).isfinite().all(1)
     # A diverged head is judged on zeros and marked after; the others must go on.
@@ -304,3 +311,22 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         "select/ece": ece(probs, labels),
     }
     return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}
+
+
+def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:
+    """Split the heads of a population into parts of about one size, which changes no number."""
+    most = max(1, POPULATION_BYTES // _bytes_of_a_head(slots[0], bank))
+    size = math.ceil(len(slots) / math.ceil(len(slots) / most))
+    return [list(slots[first : first + size]) for first in range(0, len(slots), size)]
+
+
+def _bytes_of_a_head(slot: HeadSlot, bank: DevelopmentBank) -> int:
+    context = head_context(slot, bank, torch.device("cpu"))
+    method: HeadMethod = METHODS[slot.method].implementation([slot], context)
+    tensors = method.parameters.values()
+    weights = sum(tensor.numel() for tensor in tensors)
+    # The first axis behind the heads: outputs of a layer, 1 of its bias.
+    outputs = sum(tensor.shape[1] for tensor in tensors)
+    judged = sum(len(split.labels) for split in bank.evaluated().values())
+    numbers = COPIES * weights + OUTPUTS * PASS_BATCH * outputs + judged * context.classes
+    return 4 * numbers

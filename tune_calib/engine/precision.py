@@ -13,11 +13,7 @@ AMPERE = (8, 0)
 
 
 def refuse_slow(precision: Precision, device: torch.device) -> None:
-    """Refuse a precision that a device does not compute fast, before anything starts.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Refuse a precision that a device does not compute fast, before anything starts."""
     if precision == "fp32" or _has(precision, device):
         return
     kind = "GPU" if device.type == "cuda" else "processor"
@@ -32,11 +28,7 @@ def refuse_slow(precision: Precision, device: torch.device) -> None:
 
 
 def take_up(slot: NetworkSlot, device: torch.device) -> None:
-    """Set torch's switches, which hold for the whole process, as a network asks for.
-
-    Raises:
-        UserError: as ``refuse_slow``.
-    """
+    """Set torch's switches for a network, for the whole process; as ``refuse_slow``."""
     refuse_slow(slot.precision, device)
     on_gpu = device.type == "cuda"
     # Some backward passes have no deterministic kernel: on a CPU none of those is in use.
@@ -56,7 +48,7 @@ def take_up(slot: NetworkSlot, device: torch.device) -> None:
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """So many torch threads, on which last digits depend, within a block."""
+    """Use so many torch threads, on which last digits depend, within a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -18,15 +18,7 @@ KIND = "samples"
 def write_epoch(
     store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
 ) -> None:
-    """Keep the records of an epoch.
-
-    Args:
-        store: where the network's artifacts lie.
-        network_id: of the network.
-        epoch: 1-based.
-        samples: split to what ``NetworkMethod.samples_seen`` gives; nothing is written if no
-            split has a record.
-    """
+    """Keep the records of an epoch (1-based) by split, each of ``NetworkMethod.samples_seen``."""
     tensors: dict[str, Tensor] = {}
     for split, record in samples.items():
         if record:
@@ -36,7 +28,7 @@ def write_epoch(
 
 
 def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Sorted by sample, in the types of the ``samples`` table."""
+    """Sort by sample, in the types of the ``samples`` table."""
     correct = record["correct"]
     # Batches come shuffled and say which samples they hold; a split judged as a whole comes in its
     # own order.
@@ -54,17 +46,7 @@ def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
-    """The records of a network as rows of the ``samples`` table; none if it keeps no records.
-
-    Args:
-        store: where the network's artifacts lie.
-        network_id: of the network.
-        epochs: how many it was trained.
-        spec_hash: of the trial that the rows are written for.
-
-    Raises:
-        DamagedFileError: an epoch is absent or not whole.
-    """
+    """Return the records of a network as rows of the ``samples`` table; none if it keeps none."""
     schema = SCHEMAS["samples"]
     tables = [schema.empty_table()]
     if store.folder(KIND, network_id).exists():

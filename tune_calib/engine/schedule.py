@@ -9,14 +9,7 @@ _ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000
 
 
 def learning_rate(slot: NetworkSlot, epoch: int, batch: int = 0, batches: int = 1) -> float:
-    """Learning rate of a batch.
-
-    Args:
-        slot: names schedule, warm-up and rates.
-        epoch: 0-based.
-        batch: of the epoch, 0-based.
-        batches: of an epoch.
-    """
+    """Return the learning rate of a batch of an epoch, both 0-based."""
     progress = (epoch + batch / batches) / slot.epochs
     # Of the middle of a batch, so that no batch is trained with a rate of 0.
     rise = (progress + 0.5 / (batches * slot.epochs)) / slot.warmup if slot.warmup else 1.0
@@ -35,5 +28,5 @@ def learning_rate(slot: NetworkSlot, epoch: int, batch: int = 0, batches: int = 
 
 
 def _between(start: float, end: float, share: float) -> float:
-    """Half a cosine from start (share 0) to end (share 1)."""
+    """Follow half a cosine from start (share 0) to end (share 1)."""
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

@@ -41,7 +41,7 @@ class ShiftKey(Params):
 
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
-    """The bank whose network a trial sees shifted images by.
+    """Return the key of the bank whose network a trial sees shifted images by.
 
     Its views count only where they moved the statistics of the network.
     """
@@ -50,14 +50,7 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
 
 
 class ShiftedFeatures:
-    """Features of a shift set on disk.
-
-    Args:
-        folder: its artifact folder.
-
-    Raises:
-        DamagedFileError: it is not whole.
-    """
+    """Features of a shift set on disk; a ``DamagedFileError`` is raised if they are not whole."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
@@ -66,11 +59,8 @@ class ShiftedFeatures:
                 raise DamagedFileError(f"{folder} lacks the part {name!a} that its manifest names")
 
     def parts(self) -> dict[str, FeatureSplit]:
-        """Its parts by their names, mapped."""
-        return {name: self._read(name) for name in self.about["parts"]}
-
-    def _read(self, name: str) -> FeatureSplit:
-        return read_split(self.folder / _file(name))
+        """Return its parts by their names, mapped."""
+        return {name: read_split(self.folder / _file(name)) for name in self.about["parts"]}
 
 
 def ensure_shifted(
@@ -81,15 +71,9 @@ def ensure_shifted(
     network: Callable[[], TrainedNetwork],
     device: torch.device,
 ) -> ShiftedFeatures:
-    """Features of a shift set, made if they are absent or damaged.
+    """Return the features of a shift set, made if they are absent or damaged.
 
-    Args:
-        spec: its data slot is read.
-        key: of the bank.
-        shift: the set.
-        store: where they lie.
-        network: as ``again.network_behind`` gives it, when it is needed.
-        device: where it runs.
+    ``network`` gives that of ``network_behind`` when it is needed.
     """
     identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
     folder = store.folder("shifts", identity.identity)
@@ -99,29 +83,18 @@ def ensure_shifted(
     with store.lock("shift", identity.identity):
         found = read_or_remove(folder, ShiftedFeatures)
         if found is None:
-            _build(folder, spec, identity, shift, network(), device)
+            trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
+
+            def fill(path: Path) -> None:
+                for part in parts:
+                    images = part.chunks(evaluation_batch(info), device)
+                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                    write_split(path / _file(part.name), outputs, part.labels)
+
+            names = [part.name for part in parts]
+            write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
             found = ShiftedFeatures(folder)
     return found
-
-
-def _build(
-    folder: AnyPath,
-    spec: TrialSpec,
-    key: ShiftKey,
-    shift: ShiftSet,
-    trained: TrainedNetwork,
-    device: torch.device,
-) -> None:
-    info, parts = spec.data.info.of_test(), shift.parts()
-
-    def fill(path: Path) -> None:
-        for part in parts:
-            images = part.chunks(evaluation_batch(info), device)
-            outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-            write_split(path / _file(part.name), outputs, part.labels)
-
-    names = [part.name for part in parts]
-    write_folder(folder, fill, {"key": key.model_dump(), "parts": names})
 
 
 def _file(part: str) -> str:

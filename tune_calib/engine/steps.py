@@ -76,15 +76,7 @@ class StepRule:
 def backward_and_step(
     loss: Tensor, size: int, rule: StepRule, frozen: Sequence[nn.Parameter], watch: Any
 ) -> None:
-    """Move the parameters along the gradient of a mean loss.
-
-    Args:
-        loss: mean over the batch, a scalar.
-        size: samples of the batch.
-        rule: clip and optimiser.
-        frozen: parameters that stay where they are.
-        watch: a stopwatch.
-    """
+    """Move the parameters, except frozen ones, along the gradient of a batch's mean loss."""
     with watch.phase("backward"):
         rule.optimizer.zero_grad(set_to_none=True)
         # Methods give means. The factor would be a learning rate but for the clip below, which acts
@@ -107,17 +99,10 @@ def batches_of(
     chance: torch.Generator,
     spare: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Positions and augmented raw images of each batch of an epoch.
+    """Yield positions and augmented raw images of each batch, as ``draw_views`` draws them.
 
-    All crops and flips of the epoch are drawn at once, so that a GPU is handed them once.
-
-    Args:
-        images: of the training split.
-        order: positions of each batch, on the device of the images.
-        padding: as ``draw_views``; 0 with ``spare`` 0 and ``flip`` false augments nothing.
-        flip: as ``draw_views``.
-        chance: of the epoch.
-        spare: as ``draw_views``.
+    All crops and flips of the epoch are drawn at once, so that a GPU gets them once. ``order`` has
+    the positions of each batch, on the device of the images.
     """
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)
@@ -137,13 +122,13 @@ def train_epoch(
 
     Args:
         batches: as ``batches_of`` gives them.
-        step: from the number of a batch, positions and images to its mean loss and to how many
-            samples are right, both on the device.
+        step: from the number of a batch, positions and images to its mean loss and the number of
+            right samples, both on the device.
         watch: a stopwatch.
 
     Returns:
-        Sum of the losses over samples, samples that are right (both on the device, so that nobody
-        waits for a GPU at every batch), and samples.
+        Sum of the losses over samples, right samples (both on the device, so that nothing waits for
+        a GPU at every batch), and samples.
     """
     total = correct = None
     seen = number = 0

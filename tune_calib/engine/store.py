@@ -49,11 +49,7 @@ class MisplacedError(DamagedFileError):
 
 
 class Store:
-    """Folders of artifacts under one root.
-
-    Args:
-        root: created when the first artifact is written.
-    """
+    """Folders of artifacts under one root, which is created when the first one is written."""
 
     def __init__(self, root: AnyPath) -> None:
         self.root = root
@@ -94,13 +90,13 @@ def write_folder(
     """Fill a folder and let it appear at once, with the checksum of every file.
 
     Args:
-        folder: where it will lie; what lay there is replaced.
-        fill: writes the files into the folder that it is given.
-        about: what the manifest says beside the checksums.
+        folder: where it will lie; an earlier one is replaced.
+        fill: writes the files into the folder that it gets.
+        about: further entries of the manifest.
         name: of the artifact, by which readers know it; that of the folder unless given.
 
     Raises:
-        UserError: the disk is full or the place cannot be written.
+        UserError: the disk is full or the folder cannot be written.
     """
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
@@ -132,10 +128,7 @@ def write_folder(
 
 
 def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
-    """Check every file of an artifact against its checksum.
-
-    Returns:
-        Where it can be read on this machine, and its manifest.
+    """Check every file of an artifact; return its folder on this machine, and its manifest.
 
     Raises:
         DamagedFileError: a file is absent, unreadable or changed.
@@ -152,7 +145,7 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
-    """The manifest of an artifact, whose files lie in ``files`` and match their checksums."""
+    """Return the manifest of an artifact whose files lie in ``files``, after their checksums."""
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
         manifest: dict[str, Any] = json.loads(content)
@@ -172,9 +165,8 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
 def _files_of(manifest: bytes) -> dict[str, str]:
     """Return the checksums by the names of the files of an artifact.
 
-    Raises:
-        ValueError: a name is not that of a file in a folder, or a checksum is none: with the names
-            of a foreign manifest files would be read, written and removed anywhere.
+    A ValueError is raised for other names and checksums: with those of a foreign manifest files
+    would be read, written and removed anywhere.
     """
     files: dict[str, str] = json.loads(manifest)["files"]
     for name, checksum in files.items():
@@ -221,7 +213,7 @@ def _upload(source: Path, folder: RemotePath) -> None:
 
 
 def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
-    """The copy of an artifact on this machine, and its manifest."""
+    """Return the copy of an artifact on this machine, and its manifest."""
     content = _manifest_there(folder)
     if not content:
         raise DamagedFileError(f"{folder} holds no artifact")
@@ -260,7 +252,7 @@ def _put(whole: Path, copy: Path, folder: RemotePath) -> None:
 
 
 def _manifest_there(folder: RemotePath) -> bytes:
-    """The manifest of a remote artifact; nothing if there is none."""
+    """Return the manifest of a remote artifact; nothing if there is none."""
     try:
         return (folder / ARTIFACT_MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -268,7 +260,7 @@ def _manifest_there(folder: RemotePath) -> bytes:
 
 
 def _objects(manifest: bytes) -> dict[str, str]:
-    """Name of every object of a remote artifact, and the name of the file that it is."""
+    """Return name of every object of a remote artifact, and the name of the file that it is."""
     try:
         return {f"{name}.{checksum}": name for name, checksum in _files_of(manifest).items()}
     except _NOT_A_MANIFEST:
@@ -277,10 +269,6 @@ def _objects(manifest: bytes) -> dict[str, str]:
 
 def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | None:
     """Return what a reader makes of an artifact, whose files are hashed once while it is read.
-
-    Args:
-        folder: of the artifact.
-        read: raises DamagedFileError, as ``opened`` does.
 
     Returns:
         None if no undamaged artifact lies there; a damaged one is removed.

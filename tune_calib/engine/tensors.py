@@ -20,11 +20,7 @@ def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], about: dict[str, 
 
 
 def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an artifact of one safetensors file and its manifest.
-
-    Raises:
-        DamagedFileError: as ``artifact_manifest``.
-    """
+    """Read an artifact of one safetensors file and its manifest, checked as ``opened`` does."""
     files, manifest = opened(folder)
     return load_file(files / TENSORS), manifest
 

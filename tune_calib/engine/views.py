@@ -18,25 +18,20 @@ SHARE_OF_FREE = 0.5
 
 
 class Views:
-    """Views of the training split, as few of them in memory as need be.
-
-    Args:
-        bank: where they are.
-        device: where batches are handed out.
-    """
+    """Views of the training split on a device, as few of them in memory as possible."""
 
     def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
         self.bank, self.device = bank, device
         self.held: dict[int, FeatureSplit] = {}
 
     def view(self, index: int) -> "FeatureSplit":
-        """One view: on a CPU a map of its file, on a GPU a copy where there is room for one."""
+        """Return one view: on a CPU a map of its file, on a GPU a copy if there is room."""
         if index not in self.held:
             split = self.bank.train(index)
             if self.device.type == "cpu":
                 # The map of the one before is given up, and with it the memory of its pages.
                 self.held = {index: split}
-            elif not self._fits(split):
+            elif split.features.nbytes >= SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]:
                 return split
             else:
                 features = split.features.to(self.device)
@@ -49,50 +44,40 @@ class Views:
                 )
         return self.held[index]
 
-    def _fits(self, split: "FeatureSplit") -> bool:
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return split.features.nbytes < SHARE_OF_FREE * free
-
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features and labels of each batch, on the device.
+        """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
 
-        Args:
-            split: a view.
-            order: positions of an epoch on the CPU, (N,), or (K, N) when every head has its own.
-            size: samples of a batch.
-
-        Yields:
-            Features (B, D) and labels (B,), or (K, B, D) and (K, B).
+        ``order`` has the positions of an epoch on the CPU, (N,), or (K, N) of each head.
         """
         order = _sent(order, split.features.device)
         row = split.features[:1].nbytes
         together = 1 if order.ndim == 2 else max(1, GATHERED_BYTES // (row * size))
         for positions in order.split(together * size, dim=-1):
-            features = _sent(_taken(split.features, positions), self.device)
-            labels = _sent(_taken(split.labels, positions), self.device)
+            features = _sent(_take_rows(split.features, positions), self.device)
+            labels = _sent(_take_rows(split.labels, positions), self.device)
             if order.ndim == 2:
                 yield features, labels
             else:
                 yield from zip(features.split(size), labels.split(size), strict=True)
 
     def chunks(self, split: "FeatureSplit", size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Features and labels in their own order, so many at a time, on the device."""
+        """Yield features and labels in their own order, so many at a time, on the device."""
         for features, labels in zip(
             split.features.split(size), split.labels.split(size), strict=True
         ):
             yield features.to(self.device), labels.to(self.device)
 
 
-def _taken(rows: Tensor, positions: Tensor) -> Tensor:
+def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
     # Faster than an index, which it equals.
     found = rows.index_select(0, positions.flatten())
     return found.view(*positions.shape, *rows.shape[1:])
 
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; a GPU is not waited for."""
+    """Send a tensor to a device without waiting for a GPU."""
     if tensor.device == device or device.type == "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

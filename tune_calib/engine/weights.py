@@ -53,19 +53,12 @@ _NAMED = 3
 
 
 def is_hash(weights: str) -> bool:
-    """Whether ``network.weights`` is a hash already, and no path."""
+    """Return whether ``network.weights`` is a hash already, and no path."""
     return re.fullmatch(r"[0-9a-f]{16}", weights) is not None
 
 
-def keep(path: Path, store: Store) -> str:
-    """Copy a file of weights into the store, with what is known of their training.
-
-    Returns:
-        Its hash, 16 hexadecimal digits.
-
-    Raises:
-        UserError: there is no such file, or it is no safetensors file.
-    """
+def store_weights(path: Path, store: Store) -> str:
+    """Copy a file of weights into the store, with the spec that trained it; return its hash."""
     read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
     identity = hash_of(path)
     folder = store.folder(KIND, identity)
@@ -87,19 +80,19 @@ def keep(path: Path, store: Store) -> str:
 
 
 def trained_by(path: Path) -> TrialSpec | None:
-    """The spec by which this program trained what is in a file; None of a file of others.
+    """Return the spec by which this program trained the weights in a file; None for other files.
 
-    It stands in the metadata of the file, in the manifest beside an artifact of the store, or in
-    the description beside an export.
+    It is in the metadata of the file, in the manifest beside an artifact of the store, or in the
+    description beside an export.
     """
-    text = json.dumps(_about_beside(path).get(SPEC))
+    text = json.dumps(_read_description(path).get(SPEC))
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
         text = (file.metadata() or {}).get(SPEC, text)
     return _spec_of(text)
 
 
-def _about_beside(path: Path) -> dict[str, Any]:
-    """What a file beside the tensors says of them, if it is of these tensors."""
+def _read_description(path: Path) -> dict[str, Any]:
+    """Read the description beside the tensors, if it is of these tensors."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     for beside in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
@@ -111,7 +104,7 @@ def _about_beside(path: Path) -> dict[str, Any]:
 
 
 def trained_spec(identity: str, store: Store) -> TrialSpec | None:
-    """As ``trained_by``, of kept weights."""
+    """Return the spec that trained kept weights, as ``trained_by``."""
     with contextlib.suppress(DamagedFileError):
         return _spec_of(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
     return None
@@ -126,17 +119,13 @@ def _spec_of(told: Any) -> TrialSpec | None:
 
 
 def hash_of(path: Path) -> str:
-    """What stands for a file in specs."""
+    """Return the digest by which specs name a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read a file of weights.
-
-    Raises:
-        UserError: there is no such file, it is no safetensors file, or it holds NaN.
-    """
+    """Read a file of weights; no safetensors file and NaN are refused."""
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -154,11 +143,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
-    """Put the kept weights of a slot into its network.
-
-    Raises:
-        UserError: the store does not hold them, or they are of another network.
-    """
+    """Load the kept weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:

@@ -1,81 +1,119 @@
-"""Reading an experiment file; a mistake is one line with the file, the line and the key."""
+"""Read an experiment file; a mistake is one line with the file, the line and the key."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tune_calib import paths as places
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec import plugins
-from tune_calib.spec.experiment import ExperimentFile
+from tune_calib.spec.datasets import Settings
+from tune_calib.spec.experiment import Entry, ExperimentFile
 from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.names import IMPORTED
+from tune_calib.spec.settings import refuse_misfit
 from tune_calib.spec.yaml_text import Position, YamlFile, read_yaml
 
 
 @dataclass(frozen=True)
 class ReadFile:
-    """An experiment file.
+    """An experiment file, whose recipes fit its entries.
 
     Attributes:
-        name: by which it is told of: its path, or the name of a table.
-        source: the file, and where in it what stands.
-        content: what it says.
-        among: as of ``Site.among``; no key of the file.
+        name: for messages: its path, or the name of a table.
+        source: the file, with the line of each key.
+        content: the validated keys.
+        among: as of ``RunLocation.among``; no key of the file.
     """
 
     name: str
     source: YamlFile
     content: ExperimentFile
-    among: places.AnyPath | None = None
+    among: AnyPath | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse entries whose recipe does not fit them, before anything slow is imported."""
+        for name, entry in self.content.entries.items():
+            settings = merge_settings(self.content.set.by_slot(), entry.set.by_slot())
+            if settings.get("data", {}).get("imported") is not None:
+                continue
+            for dataset, backbone in self.combinations(entry):
+                if dataset != IMPORTED:
+                    with self.source.at(self.position_of_recipe(name)):
+                        named = merge_settings(settings, name_settings(dataset, backbone))
+                        refuse_misfit(named, entry.recipe or self.content.recipe)
 
     @property
-    def out(self) -> places.AnyPath:
-        """Folder of the results."""
-        return places.parse_path(self.content.out or f"runs/{self.source.path.stem}")
+    def out(self) -> AnyPath:
+        """Return the folder of the results."""
+        return parse_path(self.content.out or f"runs/{self.source.path.stem}")
 
     @property
-    def store(self) -> places.AnyPath:
-        """Artifacts that all entries share."""
-        return places.parse_path(self.content.store) if self.content.store else self.out / "store"
+    def store(self) -> AnyPath:
+        """Return the folder of the artifacts that all entries share."""
+        return parse_path(self.content.store) if self.content.store else self.out / "store"
 
-    def at_address(self, address: str) -> "ReadFile":
-        """Return the same file for another Ray cluster."""
-        return replace(self, content=self.content.model_copy(update={"address": address}))
+    def override(self, address: str | None = None, gpu_model: str | None = None) -> "ReadFile":
+        """Return the file for another Ray cluster or GPU, where one is named."""
+        if gpu_model is not None:
+            GPUS.require(gpu_model)
+        named = {"address": address, "gpu_model": gpu_model}
+        update = {key: value for key, value in named.items() if value is not None}
+        return replace(self, content=self.content.model_copy(update=update))
 
-    def for_gpu(self, gpu_model: str) -> "ReadFile":
-        """Return the same file for the hours on another GPU.
+    def combinations(self, entry: Entry) -> Iterator[tuple[str, str | None]]:
+        """Yield each data set of an entry with each of its backbones."""
+        for dataset in entry.datasets or self.content.datasets or ("digits",):
+            for backbone in entry.backbones or self.content.backbones or (None,):
+                yield dataset, backbone
 
-        Raises:
-            UserError: it is unknown.
-        """
-        GPUS.require(gpu_model)
-        return replace(self, content=self.content.model_copy(update={"gpu_model": gpu_model}))
+    def position_of(self, name: str, key: str) -> Position:
+        """Return where a key of an entry stands: in it, or at the top of the file."""
+        is_own = getattr(self.content.entries[name], key) is not None
+        return ("entries", name, key) if is_own else (key,)
+
+    def position_of_recipe(self, name: str) -> Position:
+        """Return where the recipe of an entry stands; the entry where no recipe is named."""
+        is_named = self.content.entries[name].recipe or self.content.recipe
+        return self.position_of(name, "recipe") if is_named else ("entries", name)
 
 
-def read_sweep_file(path: Path) -> ReadFile:
-    """Read and check an experiment file.
+def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
+    """Merge settings by slot; later ones override earlier ones."""
+    merged: dict[str, dict[str, Any]] = {}
+    for each in settings:
+        for slot, own in each.items():
+            merged[slot] = {**merged.get(slot, {}), **own}
+    return {slot: own for slot, own in merged.items() if own}
 
-    Raises:
-        UserError: it is not there, not YAML, or says something unknown or out of range.
-    """
+
+def name_settings(dataset: str, backbone: str | None) -> dict[str, dict[str, Any]]:
+    """Return the settings that name a data set and, unless it is the data set's, a backbone."""
+    network = {} if backbone is None else {"network": {"backbone": backbone}}
+    return {"data": {"dataset": dataset}, **network}
+
+
+def read_experiment_file(path: Path) -> ReadFile:
+    """Read and check an experiment file."""
     source = read_yaml(path, "sweep file")
     entries = source.value.get("entries")
     parts: list[tuple[Position, Any]] = [((), source.value)]
     if isinstance(entries, dict):
         parts += [(("entries", name), entry) for name, entry in entries.items()]
     # Before names are looked up.
-    for index, each in _texts(source.value.get("plugins")):
+    for index, each in _list_texts(source.value.get("plugins")):
         with source.at(("plugins", index)):
             plugins.load(each, folder=path.parent)
     # Files and functions that make backbones are read as the names of these.
     for at, part in parts:
         named: Any = part.get("backbones") if isinstance(part, dict) else None
-        for index, each in _texts(named):
+        for index, each in _list_texts(named):
             with source.at((*at, "backbones", index)):
                 named[index] = plugins.backbone(each, path.parent)
     return ReadFile(str(path), source, source.validate(ExperimentFile))
 
 
-def _texts(given: Any) -> list[tuple[int, str]]:
-    """Return the texts of a list with their places in it; none of anything else."""
-    listed = given if isinstance(given, list) else []
+def _list_texts(value: Any) -> list[tuple[int, str]]:
+    """Return the texts of a list with their positions; none of anything else."""
+    listed = value if isinstance(value, list) else []
     return [(i, each) for i, each in enumerate(listed) if isinstance(each, str) and each.strip()]

@@ -1,4 +1,4 @@
-"""What someone else needs to make a table of a paper again: command, versions, machine, commit."""
+"""Record what someone else needs to make a table again: command, versions, machine, commit."""
 
 import importlib.metadata
 import json
@@ -19,49 +19,42 @@ _OF_TRIALS = ("git_revision", "versions", "processor", "instruction_set", "gpu",
 
 
 def read_lock(out: AnyPath) -> dict[str, Any]:
-    """What ``lock.json`` of a folder says; nothing where there is none.
-
-    Raises:
-        DamagedFileError: it is no record.
-    """
+    """Read ``lock.json`` of a folder; nothing where there is none."""
     path = out / LOCK
     if not path.exists():
         return {}
     try:
-        found = json.loads(path.read_text())
+        lock = json.loads(path.read_text())
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not isinstance(found.get("runs", {}), dict):
+        lock = None
+    if not isinstance(lock, dict) or not isinstance(lock.get("runs", {}), dict):
         raise DamagedFileError(f"{path} is no record of a table; delete it and run again")
-    return found
+    return lock
 
 
-def joined(lock: dict[str, Any], command: str) -> str:
-    """The commands that make all of a table, of which the last ones need not ask for all of it.
-
-    Args:
-        lock: what stands there.
-        command: that does some of it now.
-    """
+def join_commands(lock: dict[str, Any], command: str) -> str:
+    """Join the commands that made parts of a table with the one that makes some of it now."""
     before = [own for own in str(lock.get("command", "")).split(_AND) if own]
     return _AND.join(dict.fromkeys([*before, command]))
 
 
-def write_lock(out: AnyPath, folders: list[AnyPath], command: str, asked: dict[str, Any]) -> None:
+def write_lock(
+    out: AnyPath, folders: list[AnyPath], command: str, identity: dict[str, Any]
+) -> None:
     """Write ``lock.json``.
 
     Args:
         out: folder of the table.
         folders: of its results, whose trials may be of other sessions and machines.
         command: that makes all of it.
-        asked: name, scale, and the run of each folder.
+        identity: name, scale, and the run of each folder.
     """
     packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     record = {
         "version": 1,
         "command": command,
-        **asked,
+        **identity,
         # Of who wrote this last, who may have found everything done.
         "program": {
             "git_revision": git_revision(),
@@ -71,19 +64,19 @@ def write_lock(out: AnyPath, folders: list[AnyPath], command: str, asked: dict[s
             "packages": dict(sorted(packages.items(), key=lambda own: own[0].lower())),
         },
         # Of those that computed the numbers.
-        "trials": {folder.name: _circumstances(folder) for folder in folders},
+        "trials": {folder.name: _list_provenance(folder) for folder in folders},
     }
     atomic_write(out / LOCK, f"{json.dumps(record, indent=1, default=str)}\n".encode())
 
 
-def _circumstances(folder: AnyPath) -> list[dict[str, Any]]:
-    """Each kind of circumstances under which trials ran, and how many did."""
+def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
+    """Return each provenance of the trials of a folder, with the number of its trials."""
     rows = read_table(folder, "trials", columns=_OF_TRIALS).to_pylist()
-    found: dict[str, dict[str, Any]] = {}
+    kinds: dict[str, dict[str, Any]] = {}
     for row in rows:
         own = {name: row.get(name) for name in _OF_TRIALS}
         if isinstance(own["versions"], str):
             own["versions"] = json.loads(own["versions"])
-        kind = found.setdefault(json.dumps(own, sort_keys=True), {**own, "trials": 0})
+        kind = kinds.setdefault(json.dumps(own, sort_keys=True), {**own, "trials": 0})
         kind["trials"] += 1
-    return list(found.values())
+    return list(kinds.values())

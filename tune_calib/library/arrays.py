@@ -25,7 +25,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     classes_: NDArray[Any]
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """All settings by name."""
+        """Return all settings by name."""
         return dict(self.settings)
 
     def set_params(self, **params: Any) -> Self:
@@ -53,16 +53,12 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return found
 
     def __sklearn_is_fitted__(self) -> bool:
-        """Whether ``fit`` was called."""
+        """Return whether ``fit`` was called."""
         return hasattr(self, "classes_")
 
 
 def rows_of(given: Any, name: str) -> Tensor:
-    """Finite numbers (N, M), N and M at least 1, as a tensor of floats.
-
-    Raises:
-        ValueError: they are something else.
-    """
+    """Return finite numbers (N, M), N and M at least 1, as a tensor of floats."""
     tensor = given.detach() if isinstance(given, Tensor) else _tensor(given, name)
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
@@ -76,11 +72,7 @@ def rows_of(given: Any, name: str) -> Tensor:
 
 
 def logits_of(given: Any) -> Tensor:
-    """Return finite logits (N, C) as ``rows_of`` does.
-
-    Raises:
-        ValueError: they are something else, e.g. probabilities.
-    """
+    """Return finite logits (N, C) as ``rows_of`` does; probabilities are refused."""
     rows = rows_of(given, "logits")
     if are_probabilities(rows):
         raise ValueError(PROBABILITIES)
@@ -117,11 +109,7 @@ def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[An
 
 
 def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "labels") -> Tensor:
-    """Return the number of each label in ``classes``, (N,), int64.
-
-    Raises:
-        ValueError: there are too few or too many labels, or one is of no class.
-    """
+    """Return the number of each label in ``classes``, (N,), int64."""
     labels = _labels(given, name)
     if labels.shape != (samples,):
         raise ValueError(f"{name} must be ({samples},), one a sample, got {labels.shape}")
@@ -164,17 +152,13 @@ def _range(classes: NDArray[Any]) -> str:
     return ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
 
 
-def as_given(found: Tensor, like: Any) -> Any:
-    """A tensor for who gave a tensor, an array for everybody else."""
+def match_type(found: Tensor, like: Any) -> Any:
+    """Return a tensor if ``like`` is one, else an array."""
     return found if isinstance(like, Tensor) else found.cpu().numpy()
 
 
 def refuse_unknown(settings: Mapping[str, Any], known: list[str], name: str) -> None:
-    """Refuse a setting that an estimator does not have.
-
-    Raises:
-        TypeError: there is one, as of any argument that a function does not have.
-    """
+    """Raise a TypeError for a setting that an estimator does not have."""
     for key in settings:
         if key not in known:
             raise TypeError(f"{name} has no setting {key!r}{nearest(key, known)}")

@@ -42,10 +42,10 @@ class CalibratedNetwork(nn.Module):
     Args:
         spec: of the trial.
         classifier: its head and transform.
-        trained: its network; None where features or logits were given in its place.
+        trained: its network; None for imported features or logits.
 
     Attributes:
-        about: what ``NAME.json`` says; None before it is written.
+        about: the content of ``NAME.json``; None before it is written.
     """
 
     about: Exported | None = None
@@ -65,12 +65,12 @@ class CalibratedNetwork(nn.Module):
         return super().train(False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Calibrated probabilities (N, C), float64, of raw images; as ``logits``."""
+        """Return calibrated probabilities (N, C), float64, of raw images; as ``logits``."""
         return self.logits(images).softmax(-1)
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
-        """Calibrated logits (N, C), float64, that the trial was judged by.
+        """Return the calibrated logits (N, C), float64, that the trial was judged by.
 
         Args:
             images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
@@ -87,7 +87,7 @@ class CalibratedNetwork(nn.Module):
         return self._calibrated(features, logits)
 
     def from_features(self, features: Tensor) -> Tensor:
-        """Calibrated probabilities (N, C), float64, of features (N, D) of the network.
+        """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
 
         Raises:
             UserError: they are of another width, not finite, or nothing takes them.
@@ -109,7 +109,7 @@ class CalibratedNetwork(nn.Module):
             return self._calibrated(own, network.head(own)).softmax(-1)
 
     def from_logits(self, logits: Tensor) -> Tensor:
-        """Calibrated probabilities (N, C), float64, of logits (N, C) of the network's own head.
+        """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
 
         Raises:
             UserError: they are of other classes, not finite or several rows of probabilities, or
@@ -156,15 +156,10 @@ class CalibratedNetwork(nn.Module):
 
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
-    """Write ``NAME.safetensors`` and ``NAME.json``.
-
-    Args:
-        network: to write.
-        file: its name, with or without one of the endings.
-        about: of ``Exported``, what the network does not say itself.
+    """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``.
 
     Raises:
-        UserError: one of the files is there, or cannot be written.
+        UserError: one of the files exists, or cannot be written.
     """
     files = files_of(file)
     refuse_there(files.tensors, files.about)

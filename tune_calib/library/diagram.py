@@ -15,14 +15,8 @@ def draw_diagram(bins: pd.DataFrame, heading: str) -> Figure:
     """Draw accuracy against confidence above, and the share of samples in each bin below.
 
     A vertical line marks how far the accuracy of a bin lies from its confidence by chance alone in
-    a calibrated classifier: the middle 95 % of a binomial distribution.
-
-    Args:
-        bins: columns lower, upper, count, confidence and accuracy, fractions; one row a bin.
-        heading: stands above the diagram.
-
-    Returns:
-        A figure that pyplot does not keep.
+    a calibrated classifier: the middle 95 % of a binomial distribution. ``bins`` has one row a bin:
+    lower, upper, count, confidence and accuracy, fractions. pyplot does not keep the figure.
     """
     filled = bins[bins["count"] > 0]
     left, width = filled["lower"], filled["upper"] - filled["lower"]

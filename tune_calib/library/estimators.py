@@ -16,9 +16,9 @@ from torch import Tensor
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library.arrays import (
     Estimator,
-    as_given,
     find_classes,
     logits_of,
+    match_type,
     number_labels,
     refuse_unknown,
     rows_of,
@@ -50,11 +50,7 @@ class PostHocEstimator(Estimator):
         self.settings = {**defaults, **settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings; ``fit`` must follow.
-
-        Raises:
-            ValueError: there is no such setting.
-        """
+        """Change settings; ``fit`` must follow, and a ValueError is raised for an unknown one."""
         known = list(self.settings)
         for name in params:
             if name not in known:
@@ -93,7 +89,7 @@ class PostHocEstimator(Estimator):
         self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), own))
         self.n_features_in_ = rows.shape[1]
         for name, tensor in self.transform_.state().items():
-            setattr(self, f"{name.replace('.', '_')}_", as_given(tensor[0], logits))
+            setattr(self, f"{name.replace('.', '_')}_", match_type(tensor[0], logits))
         for name, tensor in self.transform_.fitted().items():
             setattr(self, f"{name}_", float(tensor[0]))
         flags = self.transform_.flags().items()
@@ -109,12 +105,12 @@ class PostHocEstimator(Estimator):
             ValueError: the logits are of other classes than in ``fit``, not finite, or several rows
                 of probabilities.
         """
-        return as_given(self._calibrated(logits).softmax(-1), logits)
+        return match_type(self._calibrated(logits).softmax(-1), logits)
 
     def decision_function(self, logits: Any) -> Any:
         """Return calibrated logits, (N, C), float64; of scores (N,) scores."""
         found = self._calibrated(logits)
-        return as_given(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
+        return match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
 
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:
@@ -143,7 +139,7 @@ _made: dict[str, type[PostHocEstimator]] = {}
 
 
 def __getattr__(name: str) -> type[PostHocEstimator]:
-    """The estimator of a post-hoc method, by the name of the method's class."""
+    """Return the estimator of a post-hoc method, by the name of the method's class."""
     infos = {info.implementation.__name__: info for info in map(METHODS.__getitem__, METHODS)}
     found = {own: info for own, info in infos.items() if info.kind == "posthoc"}
     if name not in found:

@@ -3,17 +3,16 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_development_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
+from tune_calib.engine.finished import network_behind
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
@@ -34,7 +33,7 @@ from tune_calib.text import format_count
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
 _JUDGED = ("select/accuracy", "select/nll", "select/ece")
-_TOLD = (
+_PROVENANCE = (
     "device", "threads", "processor", "instruction_set", "gpu", "versions", "git_revision",
     "recipe",
 )  # fmt: skip
@@ -42,39 +41,26 @@ _TOLD = (
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """Which trial of a folder.
-
-    Attributes:
-        trial: first digits of its spec hash.
-        best: metric by which it is the best on ``select``.
-    """
-
-    trial: str | None = None
-    best: str | None = None
-
-
 def export(
     out: AnyPath,
     store: AnyPath,
     data_root: Path | None,
-    wanted: Wanted,
     file: str,
+    trial: str | None = None,
+    best: str | None = None,
     is_onnx: bool = False,
 ) -> str:
-    """Write the calibrated network of one finished trial.
+    """Write the calibrated network of one finished trial, and describe it.
 
     Args:
-        out: folder of a sweep or of a search.
+        out: folder of a run or a search.
         store: holds its networks and classifiers.
         data_root: where data sets lie; read if a head must be trained again.
-        wanted: which trial; of a search it is the chosen one.
         file: its name, with or without an ending.
-        is_onnx: write an ONNX file beside.
-
-    Returns:
-        What was written, in a line or two.
+        trial: first digits of its spec hash; by default the chosen trial of a search, or the only
+            one of a run.
+        best: metric by which it is the best on ``select``.
+        is_onnx: write an ONNX file too.
 
     Raises:
         UserError: no one trial is meant, its network is not there, the classifier does not give
@@ -82,7 +68,7 @@ def export(
     """
     files = files_of(file)
     refuse_there(*(files if is_onnx else files[:2]))
-    row = _chosen(out, wanted)
+    row = _chosen(out, trial, best)
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
     # Where it was trained, if that is here: a head that is trained again has its numbers there.
@@ -99,7 +85,7 @@ def export(
         trained = None if is_imported else network_behind(spec, artifacts, development, device)
         classifier = _of_trial(row, spec, artifacts, development, device)
     except DamagedFileError as error:
-        raise UserError(f"{error}; name the `store` of the sweep") from None
+        raise UserError(f"{error}; name the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
         # First, since it may be refused.
@@ -115,36 +101,40 @@ def export(
 
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
-    """What ``NAME.json`` says that the network does not say itself."""
+    """Return what ``NAME.json`` says that the network does not say itself."""
     return {
         "samples": trained.about["samples"] if trained else 0,
-        "metrics": _metrics(row),
+        "metrics": {
+            name: value
+            for name, value in row.items()
+            if is_metric_column(name) and value is not None and math.isfinite(value)
+        },
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
         # Of imported features and logits the spec says what they are.
         "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
         "plugins": {
             own.name: own.content for own in plugins.in_use() if own.content in spec.plugins
         },
-        "circumstances": {name: row[name] for name in _TOLD if row.get(name) is not None},
+        "circumstances": {name: row[name] for name in _PROVENANCE if row.get(name) is not None},
     }
 
 
-def _chosen(out: AnyPath, wanted: Wanted) -> Row:
-    """The row of the one trial that is meant."""
-    if wanted.trial is not None and wanted.best is not None:
+def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
+    """Return the row of the one trial that is meant."""
+    if trial is not None and best is not None:
         raise UserError("`trial` names a trial and `best` seeks one; give one of them")
-    if wanted.trial is None and is_search(out):
-        if wanted.best is not None:
+    if trial is None and is_search(out):
+        if best is not None:
             raise UserError(
                 f"{out} holds a search, which has chosen by its own metrics; leave `best` out, or "
                 "name a trial by `trial`"
             )
         return _of_search(out)
     rows = _done(out)
-    if wanted.trial is not None:
-        return _named(out, rows, wanted.trial)
-    if wanted.best is not None:
-        return _best(out, rows, wanted.best)
+    if trial is not None:
+        return _named(out, rows, trial)
+    if best is not None:
+        return _best(out, rows, best)
     if len(rows) > 1:
         first = rows[0]
         raise UserError(
@@ -156,14 +146,10 @@ def _chosen(out: AnyPath, wanted: Wanted) -> Row:
 
 
 def _done(out: AnyPath) -> list[Row]:
-    """Rows of finished trials, by rung and seeds.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Return the rows of finished trials, of which there must be one, by rung and seeds."""
     if rows := _done_of(out):
         return rows
-    raise UserError(f"{out} holds no finished trial; name the folder of one sweep or one search")
+    raise UserError(f"{out} holds no finished trial; name the folder of one run or one search")
 
 
 def _done_of(out: AnyPath) -> list[Row]:
@@ -182,7 +168,7 @@ def _named(out: AnyPath, rows: list[Row], trial: str) -> Row:
 
 
 def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
-    """The best on ``select``: whoever chose on test would report its luck."""
+    """Return the best on ``select``: a choice on test would report its luck."""
     split, _, name = given.rpartition("/")
     if split not in ("", "select"):
         raise UserError(
@@ -199,7 +185,7 @@ def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
 
 
 def _of_search(out: AnyPath) -> Row:
-    """The chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
+    """Return the chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
     if (row := _evaluated(out / EVALUATION)) is not None:
         return row
     try:
@@ -217,7 +203,7 @@ def _of_search(out: AnyPath) -> Row:
 
 
 def _evaluated(evaluation: AnyPath) -> Row | None:
-    """The choice of a search as it was evaluated; None where it is not, or not yet."""
+    """Return the choice of a search as it was evaluated; None where it is not, or not yet."""
     manifest = find_sweep_manifest(evaluation)
     if manifest is None:
         return None
@@ -236,10 +222,9 @@ def _of_trial(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """The classifier that has the numbers of a row, on ``select``.
+    """Return the classifier that has the metrics of a row on ``select``.
 
-    Raises:
-        UserError: none has; it cannot be told of an earlier program or of another machine.
+    Of an earlier program, or of another machine, there may be none, which is refused.
     """
     key = bank_key(spec, spec.head)
     classifier = load_classifier(spec, store, development, device)
@@ -250,13 +235,13 @@ def _of_trial(
         bank = ensure_development_bank(spec, key, store, development, device, is_head)
         found = judged(classifier, bank)
     if not _is_of(found, row):
-        # Kept by a sweep of another machine, which shares the store.
+        # Stored by a run of another machine, which shares the store.
         classifier = train_again(spec, store, development, device)
         found = classifier.select
     if not _is_of(found, row):
         raise UserError(
             f"{row['rung_label']}: on select its NLL is {found['select/nll']:.6f} now and was "
-            f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the sweep, "
+            f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the run, "
             "on the machine that ran it"
         )
     return classifier
@@ -274,17 +259,9 @@ def _real_logits(
 
 
 def _is_of(found: Mapping[str, float], row: Row) -> bool:
-    """Whether a classifier has the numbers of a row."""
+    """Return whether a classifier has the metrics of a row."""
     names = [name for name in _JUDGED if name in found]
     return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
-
-
-def _metrics(row: Row) -> dict[str, float]:
-    return {
-        name: value
-        for name, value in row.items()
-        if is_metric_column(name) and value is not None and math.isfinite(value)
-    }
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:

@@ -25,11 +25,11 @@ ENDINGS = (".safetensors", ".json", ".onnx")
 
 
 class InputRecord(BaseModel):
-    """What a network takes.
+    """The images that a network takes.
 
     Attributes:
         channels: of an image.
-        size: height and width that the network sees.
+        size: height and width that the network sees, in pixels.
         stored: height and width of an image that it takes; the middle of it is cut out.
         mean: subtracted from pixels scaled to [0, 1], per channel.
         std: they are divided by it, per channel.
@@ -45,7 +45,7 @@ class InputRecord(BaseModel):
 
     @classmethod
     def of(cls, info: DatasetInfo) -> "InputRecord":
-        """Of the network of a data set."""
+        """Return the record of the network of a data set."""
         test = info.of_test()
         stored = info.stored or info.size
         return cls(
@@ -100,11 +100,7 @@ class Files(NamedTuple):
 
 
 def files_of(file: str | Path) -> Files:
-    """The files that one name stands for.
-
-    Raises:
-        UserError: it is no name of a file.
-    """
+    """Return the files that one name stands for."""
     path = expand_path(file)
     stem = path.name
     for ending in ENDINGS:
@@ -115,18 +111,14 @@ def files_of(file: str | Path) -> Files:
 
 
 def refuse_there(*paths: Path) -> None:
-    """Refuse to write over what is there.
-
-    Raises:
-        UserError: one of the files is there.
-    """
+    """Refuse to write over existing files."""
     for path in paths:
         if path.exists():
             raise UserError(f"{path} is there already; name another file, or remove it")
 
 
 def read_about(path: Path) -> Exported:
-    """What ``NAME.json`` says.
+    """Read ``NAME.json``.
 
     Raises:
         UserError: it cannot be read, or a later version wrote it.
@@ -154,7 +146,7 @@ def read_about(path: Path) -> Exported:
 
 
 def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
-    """The tensors that ``NAME.json`` tells of.
+    """Read the tensors that ``NAME.json`` describes.
 
     Raises:
         UserError: they cannot be read.
@@ -172,11 +164,7 @@ def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
 
 
 def refuse_absent_plugins(about: Exported, path: Path) -> None:
-    """Refuse what a plug-in that is not in use did: its names are unknown, or of something else.
-
-    Raises:
-        UserError: there is such a one.
-    """
+    """Refuse a trial of a plug-in that is not in use, whose names would mean something else."""
     in_use = {own.content for own in plugins.in_use()}
     for name, content in about.plugins.items():
         if content not in in_use:

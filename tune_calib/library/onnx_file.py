@@ -76,7 +76,7 @@ def _refuse_different(network: CalibratedNetwork, difference: float, where: str)
     # Not NaN either.
     if not difference <= CLOSE:
         raise UserError(
-            f"the ONNX file of {_told(network)} gives other numbers{where}, by up to "
+            f"the ONNX file of {_describe(network)} gives other numbers{where}, by up to "
             f"{difference:.2g}, so that it was not written; export without ONNX"
         )
 
@@ -105,7 +105,7 @@ class _Plain(nn.Module):
             vars(network.network).pop("compiled", None)
 
     def forward(self, given: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities, and the logits before the transform, (N, C) each, float32."""
+        """Return probabilities, and the logits before the transform, (N, C) each, float32."""
         whole, head = self.calibrated, self.calibrated.classifier.head
         features = logits = given
         if whole.network is not None and whole.method is not None:
@@ -116,13 +116,13 @@ class _Plain(nn.Module):
         return self.calibrated_of(logits).softmax(-1).float(), logits.clone()
 
     def calibrated_of(self, logits: Tensor) -> Tensor:
-        """Calibrated logits (N, C), float64."""
+        """Return calibrated logits (N, C), float64."""
         transform = self.calibrated.classifier.transform
         own = logits.double()
         return own if transform is None else transform.method.transform(own.unsqueeze(0))[0]
 
     def example(self) -> tuple[str, Tensor]:
-        """Name of the input and some of it, always the same."""
+        """Return name of the input and some of it, always the same."""
         chance, info = torch.Generator().manual_seed(0), self.calibrated.info
         if self.calibrated.network is not None:
             size = info.stored or info.size
@@ -152,7 +152,7 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
     except Exception as error:
         # What torch says of an operation that ONNX lacks is a page long.
         raise UserError(
-            f"{_told(plain.calibrated)} does what torch cannot write as ONNX "
+            f"{_describe(plain.calibrated)} does what torch cannot write as ONNX "
             f"({type(error).__name__}); export without ONNX"
         ) from error
     return sink.getvalue()
@@ -183,7 +183,7 @@ def _run_transform(content: bytes, logits: Tensor) -> Tensor:
     return torch.from_numpy(session.run(None, {name: logits.numpy()})[0])
 
 
-def _told(network: CalibratedNetwork) -> str:
+def _describe(network: CalibratedNetwork) -> str:
     spec = network.spec
     slots = (spec.head, spec.posthoc)
     return " with ".join(slot.method for slot in slots if slot) or spec.network.backbone

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # drawing loads what most reports do not need
 def calibration_report(
     logits: Any, labels: Any, *, resamples: int = 1000, seed: int = 0
 ) -> "CalibrationReport":
-    """Every metric of a classifier with its bootstrap interval over the samples.
+    """Return every metric of a classifier with its bootstrap interval over the samples.
 
     Args:
         logits: (N, C), an array or a tensor: unnormalised, or log-probabilities; finite.
@@ -53,13 +53,9 @@ def calibration_report(
 
 @dataclass(frozen=True, eq=False)
 class CalibrationReport:
-    """Metrics of one classifier on one set of samples; made by ``calibration_report``.
+    """Metrics of one classifier on logits (N, C), float64, and labels (N,), int64.
 
-    Attributes:
-        logits: (N, C), float64.
-        labels: (N,), int64.
-        resamples: draws of the samples.
-        seed: of the draws.
+    Made by ``calibration_report``.
     """
 
     logits: Tensor
@@ -72,9 +68,8 @@ class CalibrationReport:
         """One row a metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
 
         The first are accuracy, NLL, Brier score and ECE. Intervals are as of ``metrics.bootstrap``.
-        NaN where a metric is not defined, e.g. the
-        entropy of wrong samples where all are right. Conformal sets, which need samples of their
-        own to be calibrated on, are not in it.
+        NaN where a metric is not defined, e.g. the entropy of wrong samples where all are right.
+        Conformal sets, which need samples of their own to be calibrated on, are not in it.
         """
         with torch.no_grad():
             values = evaluate(self.logits, self.labels)
@@ -87,12 +82,12 @@ class CalibrationReport:
         return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
 
     def table(self) -> str:
-        """The metrics in Markdown, fractions in percent, and what is peculiar about intervals."""
+        """Return all metrics in Markdown, fractions in percent, with notes on the intervals."""
         table = self._cells().to_markdown(index=False, disable_numparse=True)
         return "\n\n".join([table, *self._notes()])
 
     def figure(self) -> "Figure":
-        """Reliability diagram above, share of samples in each bin below.
+        """Draw the reliability diagram, and below it the share of samples in each bin.
 
         The lines in it show how far chance alone takes the accuracies of a calibrated classifier.
         """
@@ -104,7 +99,7 @@ class CalibrationReport:
         return draw_diagram(self._bins(), heading)
 
     def _rows(self) -> list[dict[str, str]]:
-        """The metrics as they are printed, under their names."""
+        """Return the metrics as they are printed, under their names."""
         frame: Any = self.metrics
         return [
             {
@@ -135,7 +130,7 @@ class CalibrationReport:
         return pd.DataFrame({name: getattr(table, name).cpu().numpy() for name in names})
 
     def _repr_html_(self) -> str:
-        """For notebooks: the figure and the table."""
+        """Show the figure and the table in a notebook."""
         picture = io.BytesIO()
         self.figure().savefig(picture, format="png", dpi=150)
         data = base64.b64encode(picture.getvalue()).decode()

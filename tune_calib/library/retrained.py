@@ -1,12 +1,12 @@
 """A head retrained on features, as an estimator: the engine's training without a store."""
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tune_calib.data.imported import LinearHead
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
@@ -14,8 +14,8 @@ from tune_calib.engine.precision import on_threads
 from tune_calib.errors import UserError
 from tune_calib.library.arrays import (
     Estimator,
-    as_given,
     find_classes,
+    match_type,
     number_labels,
     refuse_unknown,
     rows_of,
@@ -99,7 +99,7 @@ class RetrainedHead(Estimator):
             numbers = number_labels(select[1], len(own), known, "labels of select")
             held_out = _split(own, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
-        bank = _Given(train, held_out or train, head or _unknown(len(known), rows))
+        bank = _MemoryBank(train, held_out or train, head or _unknown(len(known), rows))
         with on_threads(HEAD_THREADS):
             trainer = PopulationTrainer([slot], bank, self.settings["network_seed"], rows.device)
             reports = list(trainer)
@@ -118,16 +118,12 @@ class RetrainedHead(Estimator):
         return self
 
     def predict_proba(self, features: Any) -> Any:
-        """Probabilities, (N, C), float64; an array of an array, a tensor of a tensor.
-
-        Raises:
-            ValueError: the features are of another width than in ``fit``, or not finite.
-        """
-        return as_given(self._logits(features).softmax(-1), features)
+        """Return probabilities, (N, C), float64; a tensor for a tensor, else an array."""
+        return match_type(self._logits(features).softmax(-1), features)
 
     def decision_function(self, features: Any) -> Any:
-        """Logits, (N, C), float64, that a post-hoc method may be fitted on."""
-        return as_given(self._logits(features), features)
+        """Return logits, (N, C), float64, that a post-hoc method may be fitted on."""
+        return match_type(self._logits(features), features)
 
     def _logits(self, features: Any) -> Tensor:
         rows = self._rows(features, "features").float()
@@ -150,18 +146,10 @@ class RetrainedHead(Estimator):
         )
 
 
-@dataclass(frozen=True)
-class _Head:
-    """Weight (C, D) and bias (C,) of a network's own head."""
-
-    weight: Tensor
-    bias: Tensor
-
-
-class _Given(DevelopmentBank):
+class _MemoryBank(DevelopmentBank):
     """Features in memory where a bank on disk would be."""
 
-    def __init__(self, train: FeatureSplit, select: FeatureSplit, head: _Head) -> None:
+    def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
         accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
         self.about = {"train_views": 1, "accuracy": accuracies}
@@ -180,12 +168,12 @@ def _accuracy(split: FeatureSplit) -> float:
     return float((split.logits.argmax(1) == split.labels).double().mean())
 
 
-def _split(rows: Tensor, labels: Tensor, head: _Head | None) -> FeatureSplit:
+def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSplit:
     logits = rows[:, :1] if head is None else rows @ head.weight.T + head.bias
     return FeatureSplit(rows, logits, labels.to(rows.device))
 
 
-def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
+def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
     weight = rows_of(given[0], "weight of own_head").float().to(rows.device)
     bias = rows_of(np.reshape(to_array(given[1]), (1, -1)), "bias of own_head").float()[0]
     if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
@@ -193,13 +181,13 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> _Head:
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "
             f"{tuple(weight.shape)} and {tuple(bias.shape)}"
         )
-    return _Head(weight, bias.to(rows.device))
+    return LinearHead(weight, bias.to(rows.device))
 
 
-def _unknown(classes: int, rows: Tensor) -> _Head:
-    """No numbers, so that what reads them has no finite loss and is told."""
+def _unknown(classes: int, rows: Tensor) -> LinearHead:
+    """Return a head of NaN: what reads it has no finite loss."""
     nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
-    return _Head(nothing, nothing[:, 0])
+    return LinearHead(nothing, nothing[:, 0])
 
 
 def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:

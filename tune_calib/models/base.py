@@ -13,29 +13,22 @@ FEATURE_WIDTH = 512
 
 
 def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:
-    """Tell how a backbone is cut into stages, for ``Network.stages``.
+    """Declare how a backbone is cut into stages, for ``Network.stages``.
 
-    Args:
-        backbone: the extractor.
-        cut: gives parts of the extractor that, one after the other, are the extractor. The last
-            one pools the maps of the one before, (N, D, h, w) -> (N, D).
+    ``cut`` gives parts that, one after the other, are the extractor; the last one pools the maps of
+    the one before, (N, D, h, w) -> (N, D).
     """
     # Not as an attribute: modules of timm have a ``stages`` of their own, and it is no state.
     vars(backbone)["cut_into_stages"] = cut
 
 
 def name_last_layer(backbone: nn.Module, name: str | None) -> None:
-    """Tell what the last layer is called in weights of the whole classifier.
-
-    Args:
-        backbone: the extractor, without it.
-        name: of the layer, e.g. ``classifier.6``; None: it had none.
-    """
+    """Declare the name of the last layer in weights of the whole classifier; None: it had none."""
     vars(backbone)["name_of_last_layer"] = name
 
 
 def last_layer_of(backbone: nn.Module) -> str | None:
-    """What ``name_last_layer`` told; None where nothing was."""
+    """Return the name that ``name_last_layer`` declared; None without one."""
     name: str | None = vars(backbone).get("name_of_last_layer")
     return name
 
@@ -48,13 +41,9 @@ def cut_sequential(backbone: nn.Sequential, bounds: Sequence[int]) -> list[nn.Mo
 def conv_blocks(
     channels: int, size: int, widths: Sequence[int], pooled_from: int
 ) -> tuple[list[nn.Module], list[int]]:
-    """Blocks of 3x3 convolution, BN and ReLU, with 2x2 max pools between them.
+    """Build blocks of 3x3 convolution, BN and ReLU, with 2x2 max pools between them.
 
-    Args:
-        channels: of the images.
-        size: height and width of the images.
-        widths: maps of each block.
-        pooled_from: height and width from which on maps are halved.
+    Maps are halved while their size is at least ``pooled_from``.
 
     Returns:
         The layers, and how many there are up to the end of each block.
@@ -73,7 +62,7 @@ def conv_blocks(
 
 
 def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
-    """1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
+    """Build 1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
     return nn.Sequential(
         nn.Conv2d(channels, width, 1, bias=False),
         nn.BatchNorm2d(width),

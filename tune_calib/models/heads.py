@@ -20,7 +20,7 @@ HeadShape = Literal["linear", "bottleneck"]
 def layer_sizes(
     shape: HeadShape, width: int, classes: int, bottleneck: int | None
 ) -> tuple[int, ...]:
-    """Widths from the features to the logits; the bottleneck is D/4 unless given."""
+    """Return widths from the features to the logits; the bottleneck is D/4 unless given."""
     if shape == "linear":
         return (width, classes)
     return (width, bottleneck or max(1, width // 4), classes)
@@ -87,7 +87,7 @@ class _Perceptrons(torch.autograd.Function):
     def forward(
         ctx: Any, features: Tensor, activations: tuple[Activation, ...], *tensors: Tensor
     ) -> Tensor:
-        """Logits (K, B, C); ``tensors`` are weight and bias of each layer."""
+        """Return logits (K, B, C); ``tensors`` are weight and bias of each layer."""
         # A view: K heads read one tensor.
         hidden = features.expand(tensors[0].shape[0], *features.shape[-2:])
         inputs, before = [], []
@@ -104,7 +104,7 @@ class _Perceptrons(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """Gradients of features, weights and biases."""
+        """Return gradients of features, weights and biases."""
         layers = (len(ctx.saved_tensors) + 1) // 3
         inputs = ctx.saved_tensors[:layers]
         before, weights = ctx.saved_tensors[layers:-layers], ctx.saved_tensors[-layers:]
@@ -132,7 +132,7 @@ def _activate(hidden: Tensor, kind: Activation) -> Tensor:
 
 
 def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
-    """Gradient in front of an activation, given what it was applied to; takes the other one's."""
+    """Return the gradient in front of an activation of ``before``; ``gradient`` is overwritten."""
     if kind == "none":
         return gradient
     aten = torch.ops.aten
@@ -145,7 +145,7 @@ def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
 
 
 def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
-    """Gradient (K, out, in) of the weights: gradient (K, B, out), inputs (K, B, in)."""
+    """Return gradient (K, out, in) of the weights: gradient (K, B, out), inputs (K, B, in)."""
     heads, batch, outputs = gradient.shape
     if gradient.device.type != "cpu" or _sums_alike(min(heads, 2), batch, outputs, inputs.shape[2]):
         return torch.bmm(gradient.transpose(1, 2), inputs)
@@ -159,7 +159,7 @@ def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def _sums_alike(heads: int, batch: int, outputs: int, inputs: int) -> bool:
-    """Whether the product of the weights' gradient has the digits of its transposed form.
+    """Return whether the weights' gradient has the digits of its transposed form.
 
     Results of all earlier versions come from the transposed form. Which order a processor's
     matrix library sums in depends on the shapes alone.

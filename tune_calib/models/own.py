@@ -21,12 +21,7 @@ PROBE = 4
 
 
 def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
-    """The record of a function.
-
-    Args:
-        name: registry key, ``FILE.FUNCTION``.
-        function: without arguments, returns a module.
-    """
+    """Return the record of a function that returns a module, under the key ``FILE.FUNCTION``."""
     build_it = partial(build, name=name, function=function)
     return BackboneInfo(name, f"{name} (own)", build_it, has_stages=False)
 
@@ -34,17 +29,9 @@ def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
 def build(
     channels: int, size: int, init: Init, *, name: str, function: Callable[[], Any]
 ) -> tuple[nn.Module, int]:
-    """Call the function and cut what it returns.
+    """Call the function and cut what it returns into extractor and number of features.
 
-    Args:
-        channels: of the images.
-        size: height and width of the images.
-        init: not read; weights are as the function draws them.
-        name: for messages.
-        function: returns the module.
-
-    Returns:
-        The extractor, and the number of features.
+    Weights are as the function draws them, whatever ``init`` says.
 
     Raises:
         UserError: it is no module, does not take such images, gives no features or logits, or

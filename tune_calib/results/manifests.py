@@ -223,7 +223,7 @@ class ObjectiveRecord(_Record):
 
 
 class QuestionRecord(_Record):
-    """What a search asks, as ``tuning.search.job.Question`` writes it.
+    """What a search asks, as ``tuning.search.definition.SearchDefinition`` writes it.
 
     Attributes:
         method: whose space is searched.

@@ -55,8 +55,8 @@ def describe_method(method: MethodInfo) -> str:
     if method.needs:
         parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
     if method.keeps_accuracy is not None:
-        kept = "It is kept: the class that is first stays first."
-        may_change = "It may change: another class may become first."
+        kept = "It is unchanged: the predicted class stays the same."
+        may_change = "It may change: another class may be predicted."
         parts += ["## Accuracy", kept if method.keeps_accuracy else may_change]
     return "\n\n".join([*parts, "## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]) + "\n"
 
@@ -72,7 +72,7 @@ def _settings(method: MethodInfo) -> Iterator[str]:
     searched = {key.partition(".")[2]: str(setting) for key, setting in space.items()}
     settings = list_settings(method.params)
     if not settings:
-        yield "None of its own."
+        yield "It has no settings."
     for key, field in settings.items():
         where = f"; searched in `{searched[key]}`" if key in searched else ""
         name = f'<span id="{key}">`{method.kind}.{key}`</span>'
@@ -84,7 +84,7 @@ def _settings(method: MethodInfo) -> Iterator[str]:
         f"`{method.kind}.{key}` in `{searched[key]}`" for key in searched if key not in settings
     ]
     if others:
-        yield f"Searched besides: {', '.join(others)}."
+        yield f"Also searched: {', '.join(others)}."
     for place, own in (method.dataset_defaults or {}).items():
         yield f"{_on(place).capitalize()}: {_values(own)}."
 
@@ -102,7 +102,7 @@ def _recipe(method: MethodInfo) -> Iterator[str]:
         "leaves epochs, backbone and augmentation as they are for all."
     )
     for place, own in recipe.methods.get(method.name, {}).items():
-        yield f"Otherwise than other methods{f' {_on(place)}' if place else ''}: {_values(own)}."
+        yield f"Exceptions for this method{f' {_on(place)}' if place else ''}: {_values(own)}."
 
 
 def _on(place: str) -> str:

@@ -228,10 +228,15 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
 def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
     """Check that every setting that was asked for is known to some rung."""
     for slot, asked in given.items():
-        known = {*known_keys(slot, None), *_known_keys(rungs, slot)}
+        known = find_keys(rungs, slot)
         for key in asked:
             if key not in known:
                 raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, sorted(known))}")
+
+
+def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
+    """Return the settings of a slot itself, and those that some rung knows."""
+    return {*known_keys(slot, None), *_known_keys(rungs, slot)}
 
 
 def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:

@@ -64,39 +64,40 @@ FLAGS: dict[str, Flag] = {
         Flag(
             CHANCE,
             "†",
-            "accuracy on select is not told from always naming its largest class (one-sided "
-            "binomial test at 0.1 %), so that calibration says nothing, and it is never the best",
+            "accuracy on select is not significantly better than always predicting its largest "
+            "class (one-sided binomial test at 0.1 %); its calibration is meaningless, and it is "
+            "never marked as the best",
         ),
         Flag(
             "temperature_bound",
             "‡",
-            "the temperature ran to an end of its range, or every sample of calib is right, so "
-            "that no temperature is best; on other images it may do great harm",
+            "the temperature reached an end of its range, or every sample of calib is right, so "
+            "that there is no best temperature; on other images it may do great harm",
         ),
         Flag(
             "temperature_harms",
             "§",
-            "in cross-validation on calib the temperature gives a larger NLL than none (T = 1), by "
-            "more than 1 % and than noise",
+            "in cross-validation on calib, the NLL is larger with the temperature than without "
+            "(T = 1), by more than 1 % and by more than noise",
         ),
         Flag(
             "posthoc_harms",
             "¶",
-            "in cross-validation on calib the post-hoc transform gives a larger NLL than none, by "
-            "more than 1 % and than noise",
+            "in cross-validation on calib, the NLL is larger with the post-hoc transform than "
+            "without, by more than 1 % and by more than noise",
         ),
         Flag(
             "posthoc_unconverged",
             "#",
-            "the fit of the post-hoc transform did not reach its optimum, or there is none, as "
-            "where a class is missing from calib",
+            "the fit of the post-hoc transform did not reach its optimum, or there is no optimum, "
+            "for example because calib lacks a class",
         ),
         Flag(
             HEAD_BELOW,
             "!",
             "accuracy on test is more than 5 points, and more than twice its standard error, below "
-            "that of the network that the head stands on; the head may be trained too briefly, and "
-            "its calibration is that of another classifier",
+            "that of the network below the head; the head may not be trained long enough, and its "
+            "calibration is that of a different classifier",
         ),
     )
 }

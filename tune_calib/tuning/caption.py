@@ -1,4 +1,4 @@
-"""What a ladder or comparison was run under, in one line for its captions."""
+"""Describe the setting of a ladder or comparison in one line for its captions."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import RecipeRecord
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import Ladder, PlannedTrial, Rung, find_left_out
+from tune_calib.spec.ladder import Ladder, PlannedTrial, find_left_out
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.data import DataSlot, ImportedData
@@ -19,9 +19,9 @@ from tune_calib.text import format_count, format_setting
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
-# What a recipe is told by, nothing where it is as it always is; a field in which some differ is
+# The text of each field of a recipe, empty for the usual value; a field in which some differ is
 # left to the table.
-_TOLD: dict[str, Callable[[Any], str]] = {
+_FIELD_TEXTS: dict[str, Callable[[Any], str]] = {
     "optimizer": lambda name: _OPTIMISERS[name],
     "nesterov": lambda has_it: "Nesterov's momentum" if has_it else "",
     "lr": lambda value: f"lr {value:g}",
@@ -35,7 +35,7 @@ _TOLD: dict[str, Callable[[Any], str]] = {
     "weights": lambda identity: f"from the weights {identity}" if identity else "",
 }
 
-_OF_DATA = ("split", "labels", "test_norm", "resize", "crop", "grey")
+_DATA_FIELDS = ("split", "labels", "test_norm", "resize", "crop", "grey")
 
 _NO_RECIPE = {
     "plugin",
@@ -50,24 +50,30 @@ _NO_RECIPE = {
 }
 
 
-def conditions(planned: Sequence[PlannedTrial], ladder: Ladder, asked: ResolvedRequest) -> str:
-    """Data, networks and heads of a ladder, and by whose recipes they are trained."""
+def describe_setting(
+    planned: Sequence[PlannedTrial], ladder: Ladder, resolved: ResolvedRequest
+) -> str:
+    """Describe data, networks and heads of a ladder, and whose recipes train them."""
     networks = [trial.spec.network for trial in planned]
     heads = [trial.spec.head for trial in planned if trial.spec.head]
-    parts = [data_told(planned[0].spec.data), network_told(planned), *_left_out(ladder, asked)]
+    parts = [
+        describe_data(planned[0].spec.data),
+        describe_networks(planned),
+        *_list_left_out(ladder, resolved),
+    ]
     parts = [*filter(None, parts)]
     if heads:
-        parts.append(f"heads {heads_told(planned, ladder.head_recipe)}")
+        parts.append(f"heads {describe_heads(planned, ladder.head_recipe)}")
     if not is_trained(planned):
         return "; ".join([*parts, "nothing is trained"])
-    if asked.recipe_caption:
-        parts.append(asked.recipe_caption)
-    return "; ".join([*parts, _whose(networks, heads, asked.own_recipes)])
+    if resolved.recipe_caption:
+        parts.append(resolved.recipe_caption)
+    return "; ".join([*parts, _whose(networks, heads, resolved.own_recipes)])
 
 
-def data_told(data: DataSlot) -> str:
+def describe_data(data: DataSlot) -> str:
     """Describe the data and their settings that differ from the defaults."""
-    parts = [_of_import(data.import_record) if data.import_record else data.dataset]
+    parts = [_describe_import(data.import_record) if data.import_record else data.dataset]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
     if data.label_noise:
@@ -76,14 +82,14 @@ def data_told(data: DataSlot) -> str:
         parts.append(f"imbalance {data.imbalance:g}")
     parts += [
         f"{key} {value}".replace("_", " ")
-        for key in _OF_DATA
+        for key in _DATA_FIELDS
         if (value := getattr(data, key)) != type(data).model_fields[key].default
     ]
-    return "; ".join([*parts, *_of_images(data)])
+    return "; ".join([*parts, *_describe_images(data)])
 
 
-def network_told(planned: Sequence[PlannedTrial]) -> str:
-    """Backbone, method if there is one for all, epochs and optimiser; nothing of imported data."""
+def describe_networks(planned: Sequence[PlannedTrial]) -> str:
+    """Describe the backbone, a shared method, epochs and optimiser; empty for imported data."""
     spec = planned[0].spec
     networks = [trial.spec.network for trial in planned]
     network = spec.network
@@ -96,8 +102,8 @@ def network_told(planned: Sequence[PlannedTrial]) -> str:
     return f"{network.backbone}{loss}, {epochs}{_recipe(networks)}"
 
 
-def heads_told(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
-    """Epochs and optimiser of the heads; nothing where there are none."""
+def describe_heads(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
+    """Describe epochs and optimiser of the heads; empty where there are none."""
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     if not heads:
         return ""
@@ -105,46 +111,42 @@ def heads_told(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
     return f"{format_count(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
 
 
-def _of_images(data: DataSlot) -> list[str]:
+def _describe_images(data: DataSlot) -> list[str]:
     """Describe the held-out images and their normalisation where they differ from the defaults."""
-    told = []
+    texts = []
     if data.holdout == "test":
         select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
-        told.append(f"of the published test part: select {select}, calib {calib}, test {test}")
+        texts.append(f"of the published test part: select {select}, calib {calib}, test {test}")
     if data.norm is not None:
         norm = data.norm if isinstance(data.norm, str) else format_setting(data.norm)
-        told.append(f"norm {norm.replace('_', ' ')}")
-    return told
+        texts.append(f"norm {norm.replace('_', ' ')}")
+    return texts
 
 
-def _of_import(record: ImportedData) -> str:
+def _describe_import(record: ImportedData) -> str:
     """Describe imported data and the origin of their splits."""
     what = f"{format_count(record.width, 'feature')}, " if record.width else ""
     sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
-    told = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
+    counts = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
     kind = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
     cut = " (select and calib: halves of one given split, class by class)" if record.is_cut else ""
     return (
         f"imported {record.digest}: {what}{kind[record.outputs]} of {record.classes} classes, "
-        f"{told}{cut}"
+        f"{counts}{cut}"
     )
 
 
-def _left_out(ladder: Ladder, asked: ResolvedRequest) -> list[str]:
+def _list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
     return [
-        f"left out, since {why}: {_labels(rungs)}"
-        for why, rungs in find_left_out(ladder, asked).items()
+        f"left out, since {why}: {'; '.join(rung.label for rung in rungs)}"
+        for why, rungs in find_left_out(ladder, resolved).items()
     ]
 
 
-def _labels(rungs: Sequence[Rung]) -> str:
-    return "; ".join(rung.label for rung in rungs)
-
-
-def tell_left_out(ladder: Ladder, asked: ResolvedRequest, out: AnyPath) -> None:
-    """Say on stderr which rungs are left out."""
-    for told in _left_out(ladder, asked):
-        echo(f"{out}: {told}", err=True)
+def print_left_out(ladder: Ladder, resolved: ResolvedRequest, out: AnyPath) -> None:
+    """Print on stderr which rungs are left out."""
+    for text in _list_left_out(ladder, resolved):
+        echo(f"{out}: {text}", err=True)
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
@@ -152,9 +154,9 @@ def is_trained(planned: Sequence[PlannedTrial]) -> bool:
     return any(trial.spec.head or not trial.spec.network.is_frozen for trial in planned)
 
 
-def recipe_record(asked: ResolvedRequest) -> RecipeRecord | None:
+def recipe_record(resolved: ResolvedRequest) -> RecipeRecord | None:
     """Build the record of a recipe for a manifest."""
-    recipe = asked.recipe
+    recipe = resolved.recipe
     if recipe is None:
         return None
     return RecipeRecord(
@@ -163,15 +165,12 @@ def recipe_record(asked: ResolvedRequest) -> RecipeRecord | None:
         source=recipe.source,
         # Through JSON: the file has lists where Python has tuples, and must equal what is read.
         settings=json.loads(json.dumps(recipe.settings)),
-        told=asked.recipe_label or "",
+        told=resolved.recipe_label or "",
     )
 
 
 def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
-    """Printed names of data sets and backbones by their registry names, for heads of tables.
-
-    What stands in parentheses in a title is left out.
-    """
+    """Return printed names of data sets and backbones, without parentheses, by registry name."""
     datasets = {trial.spec.data.dataset for trial in planned}
     backbones = {trial.spec.network.backbone for trial in planned}
     long = {name: DATASETS[name].title for name in sorted(datasets)}
@@ -181,12 +180,12 @@ def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
     """Describe what all slots share of a recipe, e.g. ``: SGD, lr 0.1, batch 128``."""
-    told = (
+    texts = (
         text(getattr(slots[0], name))
-        for name, text in _TOLD.items()
+        for name, text in _FIELD_TEXTS.items()
         if name in type(slots[0]).model_fields and len({getattr(slot, name) for slot in slots}) == 1
     )
-    shared = ", ".join(filter(None, told))
+    shared = ", ".join(filter(None, texts))
     return f": {shared}" if shared else ""
 
 

@@ -1,4 +1,4 @@
-"""Which copy of a data set the rows of a folder were computed on, so that two copies never mix.
+"""Identify the copy of a data set behind the rows of a folder, so that two copies never mix.
 
 A trial spec names a data set and not its files. Two copies of one data set, such as the archive
 and a re-encoded folder of images, therefore give trials of one hash and other numbers.
@@ -27,29 +27,19 @@ COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 
 
 class Copy(NamedTuple):
-    """A data set as the driver of a run reads it.
+    """A data set as the driver of a run reads it."""
 
-    Attributes:
-        digest: of all pixels and labels; equal for two layouts of the same images.
-        fingerprint: of its splits, as manifests of networks hold it.
-        is_bundled: whether it has no files, so that there is one copy alone.
-    """
-
-    digest: str
-    fingerprint: str
-    is_bundled: bool
+    digest: str  # of all pixels and labels; equal for two layouts of the same images
+    fingerprint: str  # of its splits, as manifests of networks hold it
+    is_bundled: bool  # it has no files, so that there is one copy alone
 
 
 @dataclass(frozen=True)
 class Copies:
     """The copies that a run reads, by the canonical JSON of their data slots.
 
-    Imported data have none: their digest is part of the spec.
-
-    Attributes:
-        known: the copies.
-        data_root: where they lie.
-        store: holds networks, whose manifests identify the copy behind rows of earlier versions.
+    Imported data have none, since their digest is part of the spec. The manifests of networks in
+    the store identify the copy behind rows of earlier versions.
     """
 
     known: Mapping[str, Copy]
@@ -58,7 +48,7 @@ class Copies:
 
     @classmethod
     def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
-        """Read the data of a job, so that damaged files are refused before it starts."""
+        """Read the data of a run, so that damaged files are refused before it starts."""
         known: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:

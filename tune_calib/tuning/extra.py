@@ -43,23 +43,17 @@ class ExtraEvaluations:
             raise UserError(
                 f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
             )
-        from tune_calib.data.shift import sets_asked
+        from tune_calib.data.shift import find_sets
 
-        return sets_asked(self.shift, slot, root)
+        return find_sets(self.shift, slot, root)
 
 
-def lacking_looks(
+def find_extra_trials(
     extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
 ) -> "list[ExtraTrial]":
-    """Return the extra evaluations that finished trials of a folder lack.
+    """Find the extra evaluations, on shift sets by name, that finished trials of a folder lack.
 
     A trial that was evaluated on a shift set with fewer draws, or with none, is evaluated again.
-
-    Args:
-        extra: what is requested.
-        sets: names of its shift sets.
-        planned: the trials.
-        out: their folder.
     """
     if not sets and not extra.bootstrap:
         return []
@@ -73,24 +67,21 @@ def lacking_looks(
         if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None
     }
     trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
-    evaluated = _evaluated_sets(out, extra.bootstrap) if sets else set()
-    looks = []
-    for name in sets:
-        left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
-        looks += group_extra_trials(left, name, extra.bootstrap)
+    found = []
+    if sets:
+        table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
+        is_drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), extra.bootstrap)
+        pairs = table.filter(is_drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
+        # A set may have parts, such as the severities of a corruption.
+        evaluated = {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
+        for name in sets:
+            left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
+            found += group_extra_trials(left, name, extra.bootstrap)
     if extra.bootstrap:
         table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
         drawn = table.filter(pc.equal(table["resamples"], extra.bootstrap))["spec_hash"]
         hashes = set(drawn.to_pylist())
         left = [each for each in trials if each[0].spec.hash not in hashes]
-        looks += group_extra_trials(left, None, extra.bootstrap)
+        found += group_extra_trials(left, None, extra.bootstrap)
     # One network after the other: a Ray actor keeps open what they share.
-    return sorted(looks, key=lambda look: look.network_id)
-
-
-def _evaluated_sets(out: AnyPath, resamples: int) -> set[tuple[str, str]]:
-    """Return spec hash and shift set of what was evaluated with so many draws."""
-    table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
-    drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), resamples)
-    pairs = table.filter(drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
-    return {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
+    return sorted(found, key=lambda each: each.network_id)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import torch
 
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.again import FinishedTrial, spread_out
 from tune_calib.engine.evaluate import Evaluation
+from tune_calib.engine.finished import FinishedTrial, spread_out
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tune_calib.console import echo
 from tune_calib.engine import weights
-from tune_calib.engine.given import refuse_seen
+from tune_calib.engine.frozen import refuse_seen
 from tune_calib.engine.imports import read_record
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
@@ -25,46 +25,44 @@ from tune_calib.spec.trial import TrialSpec
 
 
 def resolve_files(
-    asked: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
+    resolved: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
 ) -> ResolvedRequest:
-    """Replace paths and names by what the files say: data set, imported data, weights.
+    """Replace paths and names by the content of the files: data set, imported data, weights.
 
-    Args:
-        asked: settings and seeds.
-        data_root: folder of the data sets.
-        at: the store; the file of ``network.weights`` is copied to it.
-        is_dry: copy nothing.
+    The file of ``network.weights`` is copied to the store, unless the run is dry.
     """
     store = Store(at)
-    data: Mapping[str, Any] = asked.overrides.get("data", {})
+    data: Mapping[str, Any] = resolved.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
         found = read_record(name, store).model_dump()
-        return replace(asked, overrides={**asked.overrides, "data": {**data, "imported": found}})
-    asked = asked.with_scanned_data(data_root, store.images)
-    network: Mapping[str, Any] = asked.overrides.get("network", {})
+        return replace(
+            resolved, overrides={**resolved.overrides, "data": {**data, "imported": found}}
+        )
+    resolved = resolved.with_scanned_data(data_root, store.images)
+    network: Mapping[str, Any] = resolved.overrides.get("network", {})
     path = network.get("weights")
     if not isinstance(path, str) or weights.is_hash(path):
-        return asked
+        return resolved
     file = expand_path(path)
     tensors = weights.read(file)
     made = weights.trained_by(file)
     network = {**network, "weights": weights.hash_of(file)}
-    asked = replace(asked, overrides={**asked.overrides, "network": network})
-    if asked.is_frozen:
-        asked = _normalised(asked, made)
+    resolved = replace(resolved, overrides={**resolved.overrides, "network": network})
+    if resolved.is_frozen:
+        resolved = _normalised(resolved, made)
         _refuse_other_logits(file, tensors, made)
-    spec = asked.spec()
+    spec = resolved.spec()
     if made is not None:
         refuse_seen(made, spec.data)
     # Before the file is copied: one that does not fit leaves no trace.
     untrained, _ = build(spec, samples=2)
-    if remark := weights.match_weights(untrained, tensors, str(file), asked.is_frozen)[1]:
+    if remark := weights.match_weights(untrained, tensors, str(file), resolved.is_frozen)[1]:
         echo(f"{file}: {remark}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
         echo(f"{file}: only the network of this export is used, with its own head", err=True)
     if not is_dry:
-        weights.keep(file, store)
-    return asked
+        weights.store_weights(file, store)
+    return resolved
 
 
 def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialSpec | None) -> None:
@@ -79,32 +77,34 @@ def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialS
         )
 
 
-def _normalised(asked: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
+def _normalised(resolved: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
     """Add the normalisation of a frozen network in one spelling, however it was written."""
-    plain = _with_norm(asked, None)
-    norm = asked.overrides.get("data", {}).get("norm")
+    plain = _with_norm(resolved, None)
+    norm = resolved.overrides.get("data", {}).get("norm")
     if norm is None:
         norm = _constants(made.data) if made else _norm_of_backbone(plain)
-    wanted, own = (_constants(each.spec().data) for each in (_with_norm(asked, norm), plain))
+    wanted, own = (_constants(each.spec().data) for each in (_with_norm(resolved, norm), plain))
     if wanted == own:
         return plain
     name = next((name for name, known in NORMS.items() if known == wanted), None)
-    return _with_norm(asked, name or wanted)
+    return _with_norm(resolved, name or wanted)
 
 
-def _with_norm(asked: ResolvedRequest, norm: str | Constants | None) -> ResolvedRequest:
-    data = {key: value for key, value in asked.overrides.get("data", {}).items() if key != "norm"}
+def _with_norm(resolved: ResolvedRequest, norm: str | Constants | None) -> ResolvedRequest:
+    data = {
+        key: value for key, value in resolved.overrides.get("data", {}).items() if key != "norm"
+    }
     own = {} if norm is None else {"norm": norm}
-    return replace(asked, overrides={**asked.overrides, "data": {**data, **own}})
+    return replace(resolved, overrides={**resolved.overrides, "data": {**data, **own}})
 
 
 def _constants(data: DataSlot) -> Constants:
     return data.info.mean, data.info.std
 
 
-def _norm_of_backbone(asked: ResolvedRequest) -> str | Constants:
+def _norm_of_backbone(resolved: ResolvedRequest) -> str | Constants:
     """Return the normalisation that published weights of a backbone expect."""
-    spec = asked.spec()
+    spec = resolved.spec()
     info, backbone = spec.data.info, spec.network.backbone
     record: BackboneInfo = BACKBONES[backbone]
     norm = record.norm if info.size >= record.norm_from else None

@@ -1,4 +1,4 @@
-"""A sweep or search that goes on elsewhere than it began: said in a line, before it goes on."""
+"""Warn of a run that goes on elsewhere than it began, before it goes on."""
 
 import json
 from collections.abc import Mapping
@@ -10,26 +10,26 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS
 
-READ = ("processor", "instruction_set", "threads", "device", "network", "head_method")
+COLUMNS = ("processor", "instruction_set", "threads", "device", "network", "head_method")
 
 
-def tell_other_machine(out: AnyPath, address: str | None) -> None:
-    """Say on stderr if the rows of a folder were computed on another kind of machine."""
-    rows = read_table(out, "trials", columns=READ).to_pylist()
-    told = [row for row in rows if row["device"] == "cpu" and not _slot(row).get("portable")]
-    networks = [row for row in told if row["head_method"] is None and row["threads"] is not None]
+def warn_of_other_machine(out: AnyPath, address: str | None) -> None:
+    """Warn on stderr if the rows of a folder were computed on another kind of machine."""
+    rows = read_table(out, "trials", columns=COLUMNS).to_pylist()
+    trained = [row for row in rows if row["device"] == "cpu" and not _slot(row).get("portable")]
+    networks = [row for row in trained if row["head_method"] is None and row["threads"] is not None]
     threads = {row["threads"] for row in networks if row["threads"] != _threads(row)}
     if threads:
         counts = ", ".join(map(str, sorted(threads)))
-        _tell(f"{out} holds networks that an earlier version trained on {counts} threads; new ones")
-    before = {_kind(row) for row in told if row["processor"] is not None}
-    here = {_kind(each) for each in machines(address)} if before else set()
+        _warn(f"{out} holds networks that an earlier version trained on {counts} threads; new ones")
+    before = {_kind(row) for row in trained if row["processor"] is not None}
+    here = {_kind(each) for each in list_machines(address)} if before else set()
     if before - here:
         kinds = " and ".join(sorted(before - here))
-        _tell(f"{out} holds trials of {kinds}, and this is {' and '.join(sorted(here))}; new ones")
+        _warn(f"{out} holds trials of {kinds}, and this is {' and '.join(sorted(here))}; new ones")
 
 
-def machines(address: str | None) -> list[dict[str, str | None]]:
+def list_machines(address: str | None) -> list[dict[str, str | None]]:
     """Describe each living node of the cluster, or this machine."""
     if address in (None, IN_PROCESS):
         return [machine()]
@@ -37,13 +37,13 @@ def machines(address: str | None) -> list[dict[str, str | None]]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ask: Any = ray.remote(num_cpus=0)(machine)
+    describe: Any = ray.remote(num_cpus=0)(machine)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    found: list[dict[str, str | None]] = ray.get(
-        [ask.options(scheduling_strategy=each).remote() for each in where]
+    machines: list[dict[str, str | None]] = ray.get(
+        [describe.options(scheduling_strategy=each).remote() for each in where]
     )
-    return found
+    return machines
 
 
 def _kind(about: Mapping[str, Any]) -> str:
@@ -59,7 +59,7 @@ def _slot(row: Mapping[str, Any]) -> dict[str, Any]:
     return slot
 
 
-def _tell(what: str) -> None:
+def _warn(what: str) -> None:
     echo(
         f"{what} differ from them by about a point beside what the seeds do; network.portable "
         "makes them equal",

@@ -29,19 +29,11 @@ def find_rows(
     among: AnyPath | None,
     copies: Copies | None = None,
 ) -> dict[str, AnyPath]:
-    """Find the run folders that hold finished rows of trials that a folder lacks.
+    """Find the run folders ``AMONG/*/*`` with finished rows of trials that a folder lacks.
 
     Rows of another plug-in, of a version of the program with other numbers, or of data that
-    nobody can identify any more are not used.
-
-    Args:
-        planned: the trials.
-        out: the folder.
-        among: its run folders ``among/*/*`` are searched; none if None.
-        copies: the copies of the data that are read now; None in a forecast, which reads none.
-
-    Returns:
-        Spec hash to folder.
+    nobody can identify any more are not used. A forecast reads no copies of the data. Returns the
+    folders by spec hash.
     """
     if among is None:
         return {}
@@ -79,17 +71,7 @@ def copy_rows(
 ) -> bool:
     """Copy rows that other folders hold, with the extra evaluations that are requested here.
 
-    Args:
-        planned: the trials of the folder.
-        out: the folder; nobody else writes into it meanwhile.
-        among: its run folders are searched.
-        sweep: identity of the run.
-        ladder: its name.
-        sets: names of the requested shift sets.
-        copies: the copies of the data that are read now.
-
-    Returns:
-        Whether anything was copied.
+    The folder is locked. Returns whether anything was copied.
     """
     trials = {trial.spec.hash: trial for trial in planned}
     folders: dict[AnyPath, list[str]] = {}

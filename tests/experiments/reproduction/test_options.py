@@ -12,9 +12,8 @@ import pytest
 
 from tests import fake_results
 from tests.support import cli, command_line, each, here, rows
-from tune_calib.experiments.entries import Work
 from tune_calib.experiments.lock import LOCK, read_lock
-from tune_calib.experiments.reproduced import Ask, keep_lock, sweep_file
+from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
 from tune_calib.paths import parse_path
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
@@ -72,16 +71,16 @@ def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
 
 
 def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
-    ask = Ask(REPRODUCTIONS[TABLE], "cpu", parse_path(str(tmp_path)))
-    file = sweep_file(ask)
+    ask = TableRequest(REPRODUCTIONS[TABLE], "cpu", parse_path(str(tmp_path)))
+    file = build_file(ask)
     given = "ladder-given-resnet20_he-cifar10"
     runs = {given: "ladder", "ladder-gone": "ladder", "ladder-0": "no run of this version"}
     locked(tmp_path, "cpu", runs=runs)
     for name in (given, "ladder-cifar10", "ladder-0"):
         fake_results.write(file.out / name)
-    work = Work("ladder-cifar10", ("entries", "ladder"), None, 0.0)
+    done = {"ladder-cifar10": "ladder"}
     for _ in range(2):
-        found, told = keep_lock(ask, file, [work], [file.out / work.name], "tune-calib reproduce y")
+        found, told = update_lock(ask, file.out, done, "tune-calib reproduce y")
         assert found == {given: "ladder", "ladder-cifar10": "ladder"}
         assert told == "tune-calib reproduce x && tune-calib reproduce y"
     lock = read_lock(file.out)

@@ -13,9 +13,14 @@ from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
 from tests.support import each, here
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import works_of
-from tune_calib.experiments.reproduced import Ask, lacking, refuse_lacking, run_of_entry, sweep_file
-from tune_calib.experiments.run import planned_works
+from tune_calib.experiments.entries import build_jobs, plan_jobs
+from tune_calib.experiments.reproduced import (
+    TableRequest,
+    build_file,
+    find_lacking,
+    find_runs,
+    refuse_lacking,
+)
 from tune_calib.paths import parse_path
 from tune_calib.spec.experiment import SeedCounts
 from tune_calib.spec.metrics import METRICS
@@ -26,7 +31,7 @@ AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].s
 
 
 def asked(name, scale, tmp_path, **how):
-    return Ask(REPRODUCTIONS[name], scale, parse_path(str(tmp_path)), **how)
+    return TableRequest(REPRODUCTIONS[name], scale, parse_path(str(tmp_path)), **how)
 
 
 def test_every_file_of_papers_registers_its_table():
@@ -52,14 +57,14 @@ def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told
     path = tmp_path / "mine.yaml"
     path.write_text(EXAMPLE.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as error:
-        works_of(smoke_of(path))
+        build_jobs(smoke_of(path))
     assert str(error.value).startswith(str(path))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 
 
 def smoke_of(path, scale="smoke"):
-    return sweep_file(Ask(read_reproduction(path), scale, parse_path(str(path.parent))))
+    return build_file(TableRequest(read_reproduction(path), scale, parse_path(str(path.parent))))
 
 
 @pytest.mark.parametrize(("scale", "seeds", "draws"), [("smoke", 1, 100), ("cpu", 3, 1000)])
@@ -69,11 +74,11 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     path = tmp_path / "mine.yaml"
     own = "entries:\n  own: {all: posthoc, bootstrap: 300, set: {network: {lr: 0.5}}}\n"
     path.write_text(EXAMPLE.read_text().replace("entries:\n", own, 1))
-    works = {work.position[1]: work for work in works_of(smoke_of(path, scale))}
-    looks = {name: work.look.bootstrap for name, work in works.items()}
+    works = {work.position[1]: work for work in build_jobs(smoke_of(path, scale))}
+    looks = {name: work.job.extra.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
-    assert {len(work.asked.seeds.pairs()) for work in works.values()} == {seeds}
-    networks = {name: work.asked.overrides["network"] for name, work in works.items()}
+    assert {len(work.request.seeds.pairs()) for work in works.values()} == {seeds}
+    networks = {name: work.request.overrides["network"] for name, work in works.items()}
     assert networks["own"] == {**networks["methods"], "lr": 0.5}
 
 
@@ -85,8 +90,10 @@ def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_pat
     path = tmp_path / "mine.yaml"
     given = f"      weights: {{resnet20_he: x.safetensors}}\n      seeds: {seeds}"
     path.write_text(EXAMPLE.read_text().replace("      seeds: 1", given, 1))
-    ask = Ask(read_reproduction(path), "smoke", parse_path(str(tmp_path)), asked, weights=tmp_path)
-    (entry,) = sweep_file(ask).content.entries.values()
+    ask = TableRequest(
+        read_reproduction(path), "smoke", parse_path(str(tmp_path)), asked, weights=tmp_path
+    )
+    (entry,) = build_file(ask).content.entries.values()
     assert entry.seeds == SeedCounts(networks=1, heads=heads)
 
 
@@ -140,25 +147,25 @@ def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
 def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
     ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
-    file = sweep_file(ask)
-    works = planned_works(file, needs_data=False, is_dry=True)
-    runs = run_of_entry(ask)
+    file = build_file(ask)
+    works = plan_jobs(file, needs_data=False, is_dry=True)
+    runs = find_runs(ask)
     assert {runs[work.position[1]] for work in works} == set(ask.table.entries)
     assert file.out == tmp_path / name.replace("/", "-")
     assert file.store == tmp_path / "store"
     for work in works:
-        assert work.look.bootstrap
-        own = {pair[0] for pair in work.asked.seeds.pairs()}
+        assert work.job.extra.bootstrap
+        own = {pair[0] for pair in work.request.seeds.pairs()}
         assert len(own) == seeds or seeds is None
-        assert work.planned()
+        assert work.job.known_trials
 
 
 @each(("name", "scale"), AT)
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
-    file = sweep_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
-    for work in planned_works(file, needs_data=False, is_dry=True):
+    file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
+    for work in plan_jobs(file, needs_data=False, is_dry=True):
         weights = {}
-        for network in (trial.spec.network for trial in work.planned()):
+        for network in (trial.spec.network for trial in work.job.known_trials):
             if network.method in ("mbls", "fedlas_mbls"):
                 weights.setdefault(network.method, set()).add(network.params.alpha)
         if len(weights) == 2:
@@ -171,9 +178,9 @@ def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scal
     files = {file for own in table.scales[scale] for file in own.weights.values()}
     without, ask = asked(name, scale, tmp_path), asked(name, scale, tmp_path, weights=tmp_path)
     assert set(without.left_out) == files
-    missing = [line for line in lacking(ask) if "weights" in line]
+    missing = [line for line in find_lacking(ask) if "weights" in line]
     assert len(missing) == len(files) + sum(own.start is not None for own in table.scales[scale])
-    given = [e for name, e in sweep_file(ask).content.entries.items() if "-given-" in name]
+    given = [e for name, e in build_file(ask).content.entries.items() if "-given-" in name]
     assert all("weights" in entry.set.network for entry in given)
     backbones = [(name,) for own in table.scales[scale] for name in own.weights]
     assert [entry.backbones for entry in given] == backbones
@@ -193,8 +200,8 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path):
 def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     ask = asked("maccal/table5", "paper", tmp_path)
-    assert "no GPU" in lacking(ask)
-    assert "no GPU" not in lacking(ask, is_dry=True)
+    assert "no GPU" in find_lacking(ask)
+    assert "no GPU" not in find_lacking(ask, is_dry=True)
 
 
 @pytest.mark.slow

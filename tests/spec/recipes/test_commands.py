@@ -7,14 +7,14 @@ import pytest
 
 from tests.spec.recipes.resolved import WEIGHTS, asked_of
 from tests.support import each, here
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import planned_works
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import contents
 from tune_calib.spec.datasets import DATASETS, Quick
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
-from tune_calib.tuning.caption import conditions
+from tune_calib.tuning.caption import describe_setting
 
 
 @pytest.mark.parametrize(
@@ -34,16 +34,18 @@ def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
     settings, told, not_told
 ):
     asked, ladder = asked_of("cifar10", "focal", **settings), build_comparison(["ce", "mac_cal"])
-    caption = conditions(expand(ladder, asked), ladder, asked)
+    caption = describe_setting(expand(ladder, asked), ladder, asked)
     assert all(words in caption for words in told)
     assert not any(words in caption for words in not_told)
 
 
 def test_a_caption_names_what_is_done_to_the_images():
     asked, ladder = asked_of("svhn", "plp"), build_comparison(["ce"])
-    assert conditions(expand(ladder, asked), ladder, asked).startswith("svhn; split plp; norm half")
+    assert describe_setting(expand(ladder, asked), ladder, asked).startswith(
+        "svhn; split plp; norm half"
+    )
     asked = asked_of("cub", "vit")
-    caption = conditions(expand(ladder, asked), ladder, asked)
+    caption = describe_setting(expand(ladder, asked), ladder, asked)
     assert caption.startswith("cub; resize 448; crop 384; vit_base_patch16_384")
     assert f"from the weights {WEIGHTS}" in caption
 
@@ -53,7 +55,7 @@ def test_a_caption_names_what_is_done_to_the_images():
 def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     asked = asked_of("cifar10", name, own_recipes, epochs=3)
     ladder = build_comparison(("ce",))
-    told = conditions(expand(ladder, asked), ladder, asked)
+    told = describe_setting(expand(ladder, asked), ladder, asked)
     assert f"; recipe {name or QUICK} ({asked.recipe.title}" in told
     assert "but network.epochs 3" in told
     assert ("authors' recipe" in told) == own_recipes
@@ -145,8 +147,8 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
     text += "    recipe: plp\n" if at != "top" else ""
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    (work,) = planned_works(read_sweep_file(path))
-    assert work.asked.recipe.name == ("focal" if at == "top" else "plp")
+    (work,) = plan_jobs(read_experiment_file(path))
+    assert work.request.recipe.name == ("focal" if at == "top" else "plp")
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
         *({"head": {**HEAD, "seed": seed}, **slot} for slot in POSTHOC for seed in seeds)
     )
     if most:  # parts of so many heads
-        monkeypatch.setattr("tune_calib.engine.parts.POPULATION_BYTES", most)
+        monkeypatch.setattr("tune_calib.engine.population.POPULATION_BYTES", most)
     trained = []
     begin = HeadTrainable._begin
     monkeypatch.setattr(

@@ -3,23 +3,22 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tune_calib.experiments.file import read_sweep_file
-from tune_calib.experiments.run import planned_works, search_job
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.file import read_experiment_file
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.driver import open_ledger
-from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.job import Question
-from tune_calib.tuning.search.ledger import Ledger
-from tune_calib.tuning.search.networks import StudySearcher
+from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.execute import StudyFeed, execute_heads
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.run import open_state
+from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import (
     open_storage,
 )
-from tune_calib.tuning.search.study import SearchStudy, points_of
+from tune_calib.tuning.search.study import SearchStudy, list_points
 
 ECE = Objective(("ece",), 0.01)
 
@@ -39,14 +38,14 @@ def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> Se
     out.mkdir(exist_ok=True)
     candidates = Candidates("mac_cal", ResolvedRequest(given))
     space = candidates.space
-    points = points_of(space, sampler, candidates.first())
+    points = list_points(space, sampler, candidates.first())
     return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
 
 
-POPULATION, LAG = 4, 2
+POPULATION = 4
 
 
-class Untrained(Ledger):
+class Untrained(SearchState):
     """Trials whose rows are made up from their specs instead of trained."""
 
     def collect(self, trial, error):
@@ -73,26 +72,29 @@ def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
     kind = METHODS[method].kind
     known = {"network", kind} if kind == "head" else {"network"}
     given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
-    return Question(method, ResolvedRequest(given), Objective(metrics, 0.5), sampler, 3)
+    objective = Objective(metrics, 0.5)
+    return SearchDefinition(
+        method, ResolvedRequest(given), objective, sampler, 3, population=POPULATION
+    )
 
 
 def any_job(out):
-    """A job in a folder, whose question is still to be put in."""
+    """A run in a folder, whose definition is still to be put in."""
     read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
-    return moved(search_job(read, planned_works(read)[0], "it"), out=out)
+    return moved(plan_jobs(read, "it")[0].job, out=out)
 
 
-def moved(job, **site):
-    """The same job at another site."""
-    return replace(job, site=replace(job.site, **site))
+def moved(job, **location):
+    """The same run elsewhere."""
+    return replace(job, location=replace(job.location, **location))
 
 
 def open_untrained(out, question) -> Untrained:
     """The search of a folder, or a new one, whose baseline is there."""
     out.mkdir(exist_ok=True)
-    job = replace(any_job(out), question=question)
-    ledger = open_ledger(job, question.candidates())
-    found = Untrained(out, ledger.candidates, ledger.objective, ledger.study)
+    job = replace(any_job(out), definition=question)
+    state = open_state(job)
+    found = Untrained(out, question, state.study, state.length)
     for baseline in found.candidates.baseline():
         values = dict.fromkeys(question.objective.metrics, 0.5)
         found.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
@@ -101,21 +103,21 @@ def open_untrained(out, question) -> Untrained:
 
 def searched(out, question, asked) -> Untrained:
     """A search of some length, or what a folder lacks of it."""
-    ledger = open_untrained(out, question)
-    planned = ledger.study.planned(asked)
-    for number in range(len(ledger.study.states())):  # rows that an earlier session wrote
-        for planned_trial in ledger.to_start([ledger.study.suggestion(number)]):
-            ledger.collect(type("Done", (), {"trials": [planned_trial]}), None)
-    ledger._started.clear()
-    if ledger.candidates.kind == "head":
-        search_heads(ledger, Queue(), planned, POPULATION, LAG, 8)
-        return ledger
-    feed = StudySearcher(ledger, planned, Provenance("out", "store", git_revision=None))
+    state = open_untrained(out, question)
+    state.length = asked
+    for number in range(len(state.study.states())):  # rows that an earlier session wrote
+        for planned_trial in state.start([state.study.suggestion(number)]):
+            state.collect(type("Done", (), {"trials": [planned_trial]}), None)
+    state._started.clear()
+    if state.candidates.kind == "head":
+        execute_heads(state, Queue(), 8)
+        return state
+    feed = StudyFeed(state, Provenance("out", "store", git_revision=None))
     name = 0
     while feed.suggest(str(name)) != OVER:
         feed.on_trial_complete(str(name))
         name += 1
-    return ledger
+    return state
 
 
 def stored(spec_hash, values) -> dict:
@@ -125,4 +127,4 @@ def stored(spec_hash, values) -> dict:
 def read_file(folder, text):
     path = folder / "sweep.yaml"
     path.write_text(text)
-    return read_sweep_file(path)
+    return read_experiment_file(path)

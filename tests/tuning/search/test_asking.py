@@ -9,7 +9,7 @@ from optuna.trial import TrialState, create_trial
 from tests.support import each
 from tests.tuning.search.support import study_in
 from tune_calib.tuning.search import study as study_module
-from tune_calib.tuning.search.objective import Objective, Standing
+from tune_calib.tuning.search.objective import Objective, SuggestionResult
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -26,13 +26,13 @@ def read(request, monkeypatch):
     monkeypatch.setattr(study_module, "BEST", 3)
 
 
-def standing_of(number, point, metrics) -> Standing:
+def standing_of(number, point, metrics) -> SuggestionResult:
     """Some end well, some lose accuracy, diverge or are stopped."""
     chance = random.Random(number)
     if chance.random() < 0.2:
-        return Standing("diverged" if chance.random() < 0.5 else "stopped", epoch=1)
+        return SuggestionResult("diverged" if chance.random() < 0.5 else "stopped", epoch=1)
     values = [(point["head.lr"] - 0.1) ** 2, chance.random()][: len(metrics)]
-    return Standing("done", tuple(values), 0.02 * chance.random())
+    return SuggestionResult("done", tuple(values), 0.02 * chance.random())
 
 
 def asked(out, objective, sampler, size, how, count=COUNT):
@@ -129,7 +129,7 @@ def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
             )
         )
     study.add_trial(create_trial(state=TrialState.RUNNING))
-    found = [trial.number for trial in study_module._recent(study.trials, study.direction)]
+    found = [trial.number for trial in study_module._select_recent(study.trials, study.direction)]
     sign = 1 if direction == "minimize" else -1
     feasible = [trial for trial in study.trials[:200] if trial.number % 3]
     best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]

@@ -9,31 +9,31 @@ from tune_calib.cli.searches import write_report
 from tune_calib.errors import UserError
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.job import Question, SearchJob
-from tune_calib.tuning.search.ledger import Ledger
-from tune_calib.tuning.search.manifest import search_manifest
-from tune_calib.tuning.search.objective import Objective, Standing
+from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.objective import Objective, SuggestionResult
 from tune_calib.tuning.search.outcome import write_outcome
-from tune_calib.tuning.site import Site
+from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.search.state import SearchState
 
 
 def told(out, count, value, objective=ECE):
     """A search by random whose suggestions got a standing each, and its outcome."""
     study = study_in(out, "random", objective=objective)
-    ledger = Ledger(out, Candidates("mac_cal", ResolvedRequest(GIVEN)), objective, study)
-    for baseline in ledger.candidates.baseline():
-        ledger.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
+    definition = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), objective, "random")
+    state = SearchState(out, definition, study, count)
+    for baseline in state.candidates.baseline():
+        state.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
         standing = value(study.suggestion(number).point)
         study.tell(number, standing)
-        ledger.standings[number] = standing
-    write_outcome(ledger, count, count)
+        state.results[number] = standing
+    write_outcome(state, RunLocation(out, out / "store"))
     return json.loads((out / SEARCH_OUTCOME).read_text())
 
 
 def by_q0(point):
-    return Standing("done", (abs(point["head.q0"] - 0.6),), 0.0)
+    return SuggestionResult("done", (abs(point["head.q0"] - 0.6),), 0.0)
 
 
 def test_what_decides_is_the_most_important(tmp_path):
@@ -49,14 +49,17 @@ def test_what_decides_is_the_most_important(tmp_path):
 def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
     objective = Objective(("accuracy",), 0.01)
     low = told(
-        tmp_path, 60, lambda p: Standing("done", (-abs(p["head.q0"] - 0.6),), 0.0), objective
+        tmp_path,
+        60,
+        lambda p: SuggestionResult("done", (-abs(p["head.q0"] - 0.6),), 0.0),
+        objective,
     )
     assert next(iter(low["importance"]["shares"]["accuracy"])) == "head.q0"
 
 
 def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     def standing(point):
-        return Standing("diverged") if point["head.q0"] > 0.6 else by_q0(point)
+        return SuggestionResult("diverged") if point["head.q0"] > 0.6 else by_q0(point)
 
     outcome = told(tmp_path, 8, standing)
     entries = outcome["suggestions"]
@@ -74,8 +77,8 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     ("count", "value", "says"),
     [
         (5, by_q0, "5 suggestions are done, and importance needs 20"),
-        (20, lambda point: Standing("done", (0.5,), 0.0), "no setting tells"),
-        (20, lambda point: Standing("stopped", epoch=1), "0 suggestions are done"),
+        (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting tells"),
+        (20, lambda point: SuggestionResult("stopped", epoch=1), "0 suggestions are done"),
     ],
     ids=["few", "ties", "stopped"],
 )
@@ -86,9 +89,9 @@ def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
 
 
 def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
-    question = Question("mac_cal", ResolvedRequest(GIVEN), ECE)
-    job = SearchJob(question, 8, Site(tmp_path, tmp_path / "store", command="it"))
-    search_manifest(job).write(tmp_path)
+    question = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), ECE)
+    job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
+    job.build_manifest().write(tmp_path)
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
         write_report(tmp_path)
 

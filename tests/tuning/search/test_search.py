@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.heads import search_heads
-from tune_calib.tuning.search.ledger import Ledger, MismatchError
-from tune_calib.tuning.search.objective import Objective, Standing
+from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.execute import execute_heads
+from tune_calib.tuning.search.objective import Objective, SuggestionResult
+from tune_calib.tuning.search.state import MismatchError, SearchState
 from tune_calib.tuning.search.storage import is_network_path, open_storage
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -33,36 +36,36 @@ from tune_calib.tuning.search.study import SearchStudy
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():
     baseline = {0: 0.9, 1: 0.8}
     two = [row(seed=0, ece=0.1, accuracy=0.9), row(seed=1, ece=0.2, accuracy=0.77)]
-    standing = ECE.standing(two, baseline)
+    standing = ECE.summarise(two, baseline)
     assert standing.values == pytest.approx((0.15,))
     assert standing.drop == pytest.approx(0.015)
     assert ECE.excess(standing) > 0
-    assert ECE.standing([two[0], row("diverged")], baseline).status == "diverged"
-    assert ECE.standing([two[0], row("stopped")], baseline) == Standing("stopped", epoch=3)
-    assert ECE.standing([two[0], None], baseline).status == "crashed"
+    assert ECE.summarise([two[0], row("diverged")], baseline).status == "diverged"
+    assert ECE.summarise([two[0], row("stopped")], baseline) == SuggestionResult("stopped", epoch=3)
+    assert ECE.summarise([two[0], None], baseline).status == "crashed"
 
 
 def test_a_drop_of_exactly_the_guard_is_within():
-    standing = ECE.standing([row(ece=0.1, accuracy=0.88)], {0: 0.89})
+    standing = ECE.summarise([row(ece=0.1, accuracy=0.88)], {0: 0.89})
     assert ECE.excess(standing) <= 0
 
 
 def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard():
     both = Objective(("ece", "accuracy"), 0.01)
     standings = {
-        0: Standing("done", (0.05, 0.90), 0.0),
-        1: Standing("done", (0.03, 0.88), 0.0),
-        2: Standing("done", (0.04, 0.87), 0.0),
-        3: Standing("done", (0.01, 0.80), 0.1),
-        4: Standing("diverged"),
-        5: Standing("done", (0.03, 0.88), 0.0),
+        0: SuggestionResult("done", (0.05, 0.90), 0.0),
+        1: SuggestionResult("done", (0.03, 0.88), 0.0),
+        2: SuggestionResult("done", (0.04, 0.87), 0.0),
+        3: SuggestionResult("done", (0.01, 0.80), 0.1),
+        4: SuggestionResult("diverged"),
+        5: SuggestionResult("done", (0.03, 0.88), 0.0),
     }
     for order in itertools.permutations(standings):
         shuffled = {n: standings[n] for n in order}
-        assert both.pareto(shuffled) == [1, 0]
-        assert both.chosen(shuffled) == 1
-    assert Objective(("ece", "accuracy"), 0.2).chosen(standings) == 3
-    assert both.chosen({3: standings[3]}) is None
+        assert both.find_front(shuffled) == [1, 0]
+        assert both.choose(shuffled) == 1
+    assert Objective(("ece", "accuracy"), 0.2).choose(standings) == 3
+    assert both.choose({3: standings[3]}) is None
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,9 @@ def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
         last = number - 3
         if last >= 0 and not study.suggestion(last).is_finished:
             value = points[last]["head.lr"]
-            study.tell(last, Standing("done", (value,) * len(study._study.directions), value / 10))
+            study.tell(
+                last, SuggestionResult("done", (value,) * len(study._study.directions), value / 10)
+            )
     return points
 
 
@@ -135,7 +140,7 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
     study = study_in(tmp_path)
     for number, status in enumerate(("diverged", "crashed", "stopped", "done")):
         study.suggestion(number)
-        study.tell(number, Standing(status, (0.5,) if status == "done" else (), 0.0))
+        study.tell(number, SuggestionResult(status, (0.5,) if status == "done" else (), 0.0))
     assert study.states() == ["diverged", "crashed", "stopped", "done"]
     trials = study._study.get_trials()
     assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
@@ -147,11 +152,11 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
 def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
     study = study_in(tmp_path)
     point = study.suggestion(0).point
-    study.tell(0, Standing("crashed"))
+    study.tell(0, SuggestionResult("crashed"))
     assert study.retry("crashed") == [1]
     assert study.retry("crashed") == []
     assert study.suggestion(1).point == point
-    assert study.retried() == {1: 0}
+    assert study._study.trials[1].user_attrs == {"retry_of": 0}
     second = Candidates("mac_cal", ResolvedRequest(GIVEN)).first()[1]
     assert study.suggestion(2).point == second
 
@@ -250,16 +255,14 @@ def store(tmp_path_factory):
 
 def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given=GIVEN, order=0):
     run = Provenance(str(out), str(store.root), git_revision=None, is_search=True)
-    candidates = Candidates("mac_cal", ResolvedRequest(given))
-    ledger = Ledger(out, candidates, ECE, study_in(out, given=given))
-    ledger.read()
-    for baseline in candidates.baseline():
-        if baseline.spec.hash not in ledger.rows:
-            config = baseline.spec.model_dump(mode="json", include={"data", "network"})
-            drive(NetworkTrainable({**config, "run": run.plain()}))
-    ledger.read()
-    search_heads(ledger, ProcessPool(run, random.Random(order), dies_after), planned, 6, 2, 4)
-    return ledger
+    definition = SearchDefinition("mac_cal", ResolvedRequest(given), ECE, population=6)
+    state = SearchState(out, definition, study_in(out, given=given), planned)
+    state.read_rows()
+    for trial in make_plan(state.candidates.baseline(), set(state.rows)).networks:
+        drive(NetworkTrainable({"run": run.plain(), "work": trial.config()}))
+    state.read_rows()
+    execute_heads(state, ProcessPool(run, random.Random(order), dies_after), 4)
+    return state
 
 
 @pytest.fixture(scope="module")
@@ -304,16 +307,16 @@ def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_pat
 
 def test_counts_agree_at_the_end_or_it_is_an_error(whole):
     assert "20 planned = 20 trials of the study (20 done); 21 specs, 21 result rows" in (
-        whole.reconcile(20)
+        whole.reconcile()
     )
     with pytest.raises(MismatchError, match="another number of trials"):
-        whole.reconcile(21)
+        replace(whole, length=21).reconcile()
 
 
 def test_the_order_in_which_actors_end_changes_nothing(whole, store, tmp_path):
     again = searched(tmp_path / "again", store, order=1)
     assert rows(again.out) == rows(whole.out)
-    assert again.standings == whole.standings
+    assert again.results == whole.results
 
 
 @pytest.mark.parametrize("dies_after", [0, 1, 3, 5, 8])
@@ -325,23 +328,23 @@ def test_interrupted_and_run_again_gives_the_same_search(whole, store, tmp_path,
     again = searched(out, store)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert rows(out) == rows(whole.out)
-    assert again.standings == whole.standings
-    again.reconcile(20)
+    assert again.results == whole.results
+    again.reconcile()
 
 
 def test_more_trials_are_added_to_a_search(store, tmp_path):
     out = tmp_path / "more"
     searched(out, store, planned=8)
     first = rows(out)
-    ledger = searched(out, store, planned=12)
-    assert "12 planned" in ledger.reconcile(12)
+    state = searched(out, store, planned=12)
+    assert "12 planned" in state.reconcile()
     assert {row["spec_hash"] for row in first} < {row["spec_hash"] for row in rows(out)}
 
 
 def test_heads_that_diverge_fail_in_the_study_and_do_not_win(store, tmp_path):
     setting = {"lr": 1e30, "clip_grad_norm": None}
     given = {**GIVEN, "head": {**GIVEN["head"], **setting}}
-    ledger = searched(tmp_path / "out", store, planned=8, given=given)
-    assert set(ledger.study.states()) == {"diverged"}
-    assert ledger.objective.chosen(ledger.standings) is None
-    ledger.reconcile(8)
+    state = searched(tmp_path / "out", store, planned=8, given=given)
+    assert set(state.study.states()) == {"diverged"}
+    assert state.objective.choose(state.results) is None
+    state.reconcile()

@@ -17,8 +17,8 @@ from tests.tuning.search.support import (
     stored,
 )
 from tune_calib.cli import searches as commands
-from tune_calib.experiments.forecast.needs import needs_of
-from tune_calib.experiments.run import planned_works, search_job
+from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.forecast.needs import find_needs
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SEARCH_MANIFEST
@@ -27,17 +27,17 @@ from tune_calib.spec.request import SearchRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES
 from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.evaluate import planned_evaluation
-from tune_calib.tuning.search.manifest import as_begun, refuse_other_specs, search_manifest
-from tune_calib.tuning.search.objective import Standing
+from tune_calib.tuning.search.evaluate import plan_evaluation
+from tune_calib.tuning.search.manifest import refuse_other_specs
+from tune_calib.tuning.search.objective import SuggestionResult
 from tune_calib.tuning.search.status import search_status
 from tune_calib.tuning.search.storage import JOURNAL
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]
 
 
-def points(ledger) -> list[dict]:
-    study = ledger.study
+def points(state) -> list[dict]:
+    study = state.study
     return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
 
 
@@ -55,7 +55,7 @@ def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     for length in lengths:
         longer = searched(tmp_path / "longer", question, length)
     assert points(longer) == points(whole)
-    assert longer.standings == whole.standings
+    assert longer.results == whole.results
 
 
 FEW = 10  # samplers draw with repeats: in 200 suggestions these come with near certainty, 42 do not
@@ -99,17 +99,17 @@ def test_a_finite_space_comes_to_its_end(tmp_path, pairs):
 def comes_to_its_end(tmp_path, method, sampler):
     tmp_path.mkdir()
     question = question_of(method, sampler, few_points(method))
-    ledger = searched(tmp_path / "out", question, 200)
-    space, study = ledger.candidates.space, ledger.study
+    state = searched(tmp_path / "out", question, 200)
+    space, study = state.candidates.space, state.study
     assert space.size <= FEW
-    found = points(ledger)
+    found = points(state)
     assert len({tuple(point.items()) for point in found}) == space.size
     assert study.finished() == len(found) == study.planned(200) < 200
     assert len({tuple(point.items()) for point in found[:-1]}) < space.size or space.size == 1
     again = searched(tmp_path / "out", question, 300)
     assert points(again) == found
     assert again.study.planned(300) == len(found)
-    assert again.objective.chosen(again.standings) == ledger.objective.chosen(ledger.standings)
+    assert again.objective.choose(again.results) == state.objective.choose(state.results)
 
 
 @each("sampler", SAMPLERS)
@@ -117,7 +117,7 @@ def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sample
     question = question_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)
-    study.tell(1, Standing("crashed"))
+    study.tell(1, SuggestionResult("crashed"))
     assert study.retry("crashed") == [2]
     found = points(searched(tmp_path / "out", question, 50))
     assert found[2] == found[1]
@@ -133,37 +133,36 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
         f"search: {{trials: {asked}, sampler: {sampler}}}}}}}"
     )
     read = read_file(tmp_path, text)
-    (work,) = planned_works(read)
-    job = search_job(read, work, "it")
+    job = plan_jobs(read, "it")[0].job
     job.out.mkdir(parents=True)
-    search_manifest(job).write(job.out)
-    ledger = searched(job.out, job.question, asked)
-    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in ledger.rows.items()]})
-    left = needs_of(job)
-    assert left.planned == left.done == len(points(ledger)) <= asked
-    assert (left.heads, left.searched) == (0, 0)
+    job.build_manifest().write(job.out)
+    state = searched(job.out, job.definition, asked)
+    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
+    left = find_needs(job)
+    assert left.planned == left.done == len(points(state)) <= asked
+    assert (left.heads, left.searched) == (0, [])
     told = search_status(job.out)
     assert f"{left.done} of {left.done} suggestions ended ({left.done} done)" in told
     assert "finished" in told
     assert "go on" not in told
     assert ("no more points" in told) == (left.done < asked)
-    search_manifest(replace(job, suggestions=99)).write(job.out)
-    is_at_end = ledger.study.planned(99) == left.done
+    replace(job, length=99).build_manifest().write(job.out)
+    is_at_end = state.study.planned(99) == left.done
     assert ("go on: tune-calib resume" in search_status(job.out)) != is_at_end
 
 
 def test_a_planned_evaluation_writes_nothing(tmp_path):
     question = question_of("mac_cal")
-    job = replace(any_job(tmp_path / "out"), question=question, suggestions=4)
+    job = replace(any_job(tmp_path / "out"), definition=question, length=4)
     job.out.mkdir()
-    search_manifest(job).write(job.out)
-    ledger = searched(job.out, question, 4)
-    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in ledger.rows.items()]})
+    job.build_manifest().write(job.out)
+    state = searched(job.out, question, 4)
+    write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
     before = {path: path.stat().st_mtime_ns for path in job.out.rglob("*")}
-    planned = planned_evaluation(job.out, 3, None, "it")
+    planned = plan_evaluation(job.out, 3, None, "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
-    assert planned.asked.seeds.network == (1, 2, 3)
-    needs = needs_of(planned)
+    assert planned.resolved.seeds.network == (1, 2, 3)
+    needs = find_needs(planned)
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
@@ -182,8 +181,8 @@ def asked_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {work.name: search_job(read, work, "it") for work in planned_works(read)}
-    monkeypatch.setattr(commands, "_search", lambda job, retry: asked.update(typed=job))
+    asked = {each.name: each.job for each in plan_jobs(read, "it")}
+    monkeypatch.setattr(commands, "_search", lambda run: asked.update(typed=run))
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
         commands.search.__wrapped__(build_request(SearchRequest, given))
@@ -200,12 +199,12 @@ def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, h
     for name, job in begun.items():
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
-        manifest = search_manifest(moved(job, out=out))
+        manifest = moved(job, out=out).build_manifest()
         manifest.write(out)
-        again = search_manifest(as_begun(moved(elsewhere[name], out=out)))
+        again = moved(elsewhere[name], out=out).as_begun().build_manifest()
         assert again.search == manifest.search
         assert again.question == manifest.question
-    assert len({job.question.lag for job in begun.values()}) == 1
+    assert len({job.definition.lag for job in begun.values()}) == 1
 
 
 @each("lag", [1, 2])
@@ -214,11 +213,11 @@ def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cor
     for name, job in asked_on(cores, tmp_path, monkeypatch).items():
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
-        old = replace(moved(job, out=out), question=replace(job.question, lag=lag))
-        search_manifest(old).write(out)
-        again = as_begun(moved(job, out=out))
-        assert again.question.lag == lag
-        assert search_manifest(again).search == search_manifest(old).search
+        old = replace(moved(job, out=out), definition=replace(job.definition, lag=lag))
+        old.build_manifest().write(out)
+        again = moved(job, out=out).as_begun()
+        assert again.definition.lag == lag
+        assert again.build_manifest().search == old.build_manifest().search
 
 
 CHANGES = {
@@ -237,21 +236,21 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     out = tmp_path / "out"
     # By the authors' recipes, which are defaults of the program and no part of the question.
     asked = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
-    question = replace(question_of("mac_cal"), asked=asked)
-    ledger = searched(out, question, 3)
-    job = replace(any_job(out), question=question, suggestions=9)
-    manifest = search_manifest(moved(job, out=tmp_path / "new"))
+    question = replace(question_of("mac_cal"), resolved=asked)
+    state = searched(out, question, 3)
+    job = replace(any_job(out), definition=question, length=9)
+    manifest = moved(job, out=tmp_path / "new").build_manifest()
     content = manifest.plain()
     if not tells:
         del content["specs"]
     (out / SEARCH_MANIFEST).write_text(json.dumps(content))
-    rungs = {t.spec.hash: -1 for t in ledger.candidates.baseline()}
-    rungs |= {ledger.hashes(ledger.study.suggestion(n))[0]: n for n in range(3)}
-    rows = [{**stored(h, r), "rung": rungs[h]} for h, r in ledger.rows.items()]
+    rungs = {t.spec.hash: -1 for t in state.candidates.baseline()}
+    rungs |= {state.hashes(state.study.suggestion(n))[0]: n for n in range(3)}
+    rows = [{**stored(h, r), "rung": rungs[h]} for h, r in state.rows.items()]
     write_results(out, "all", {"trials": rows})
     if change is None:
-        refuse_other_specs(out, question.candidates())
-        assert search_manifest(job).specs is not None
+        refuse_other_specs(out, question.candidates)
+        assert job.build_manifest().specs is not None
         return
     name, settings = CHANGES[change]
     other = replace(RECIPES["focal"], name="other", settings=settings)

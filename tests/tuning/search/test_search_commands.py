@@ -8,9 +8,9 @@ import pytest
 
 from tests.support import here
 from tune_calib.cli import ladders, searches
-from tune_calib.experiments.forecast.told import before
-from tune_calib.tuning.search.driver import open_study
-from tune_calib.tuning.search.job import command_of_choice
+from tune_calib.experiments.forecast.summary import describe_job
+from tune_calib.tuning.search.outcome import format_choice
+from tune_calib.tuning.search.run import open_study
 
 FIXED = {
     "a variant of the method": [
@@ -45,33 +45,33 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
     job = job_of(searches, "search", *FIXED[name], "--sampler", "random", "--out", tmp_path / "out")
-    candidates = job.question.candidates()
-    study = open_study(job, candidates, is_read_only=False)
+    candidates = job.definition.candidates
+    study = open_study(job)
     for number in range(4):
         point = study.suggestion(number).point
-        command = command_of_choice(job, point)
+        command = format_choice(job.definition, job.location, point)
         words = shlex.split(command)
         assert words[:2] == ["tune-calib", "compare"]
         again = job_of(ladders, *words[1:])
         chosen = {trial.spec.hash for trial in candidates.trials(point, number)}
-        assert {trial.spec.hash for trial in again.planned()} == chosen
-        assert again.site.data_root == job.site.data_root
-        assert again.site.store == job.site.store
+        assert {trial.spec.hash for trial in again.known_trials} == chosen
+        assert again.location.data_root == job.location.data_root
+        assert again.location.store == job.location.store
 
 
 @pytest.mark.parametrize("name", [name for name in FIXED if "cifar10" not in FIXED[name]])
 def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
     job = job_of(searches, "search", *FIXED[name], "--out", tmp_path / "out")
-    line = before(job).partition("\n  set  ")[2].partition("\n  searched")[0]
-    for slot, own in job.question.asked.overrides.items():
+    line = describe_job(job).partition("\n  set  ")[2].partition("\n  searched")[0]
+    for slot, own in job.definition.resolved.overrides.items():
         for key in own.keys() - {"dataset"}:
             assert f"{slot}.{key}=" in line
 
 
 def test_a_search_under_a_recipe_of_before_has_no_command(tmp_path):
     job = job_of(searches, "search", "ls", "--out", tmp_path / "out")
-    asked = job.question.asked
+    asked = job.definition.resolved
     recipe = replace(asked.recipe, settings={"network": {"epochs": 7}})
-    question = replace(job.question, asked=replace(asked, recipe=recipe))
-    job = replace(job, question=question)
-    assert command_of_choice(job, {"network.alpha": 0.1}) == ""
+    question = replace(job.definition, resolved=replace(asked, recipe=recipe))
+    job = replace(job, definition=question)
+    assert format_choice(job.definition, job.location, {"network.alpha": 0.1}) == ""

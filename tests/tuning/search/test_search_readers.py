@@ -16,9 +16,7 @@ from tune_calib.results.manifests import ReportRecord, SearchManifest
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.folder import LOCK
-from tune_calib.tuning.search.driver import open_ledger
-from tune_calib.tuning.search.job import job_of
-from tune_calib.tuning.search.manifest import search_manifest
+from tune_calib.tuning.search.run import load_search, open_state
 from tune_calib.tuning.search.storage import JOURNAL
 
 DRIVER = """
@@ -31,18 +29,18 @@ with only_driver(Path(sys.argv[1])):
 """
 
 
-def write_rows(ledger, numbers) -> None:
+def write_rows(state, numbers) -> None:
     """The result files of some suggestions and of the baseline, as their Ray trials leave them."""
-    rungs = {trial.spec.hash: -1 for trial in ledger.candidates.baseline()}
+    rungs = {trial.spec.hash: -1 for trial in state.candidates.baseline()}
     for number in numbers:
-        point = ledger.study.suggestion(number).point
-        for trial in ledger.candidates.trials(point, number):
+        point = state.study.suggestion(number).point
+        for trial in state.candidates.trials(point, number):
             rungs.setdefault(trial.spec.hash, number)
     rows = []
     for spec_hash, rung in rungs.items():
         about = {"dataset": "digits", "backbone": "small_cnn", "rung": rung}
-        rows.append({**stored(spec_hash, ledger.rows[spec_hash]), **about})
-    write_results(ledger.out, "all", {"trials": rows})
+        rows.append({**stored(spec_hash, state.rows[spec_hash]), **about})
+    write_results(state.out, "all", {"trials": rows})
 
 
 @pytest.fixture
@@ -50,13 +48,13 @@ def half(tmp_path):
     """A search that was stopped half-way, and its driver's view of it."""
     out = tmp_path / "out"
     question = question_of("mac_cal", "random")
-    job = replace(any_job(out), question=question, suggestions=12)
-    manifest = search_manifest(job)
-    ledger = searched(out, question, 5)
-    ledger.study.suggestion(5)
+    job = replace(any_job(out), definition=question, length=12)
+    manifest = job.build_manifest()
+    state = searched(out, question, 5)
+    state.study.suggestion(5)
     manifest.write(out)
-    write_rows(ledger, range(5))
-    return ledger
+    write_rows(state, range(5))
+    return state
 
 
 def contents(out) -> dict:
@@ -111,31 +109,31 @@ def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, comma
 
 def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(half):
     """What is told after the rows were read has rows that were not."""
-    job = replace(any_job(half.out), question=question_of("mac_cal", "random"), suggestions=12)
-    reader = open_ledger(job, half.candidates, is_read_only=True)
-    read = reader.read
+    job = replace(any_job(half.out), definition=question_of("mac_cal", "random"), length=12)
+    reader = open_state(job, is_read_only=True)
+    read = reader.read_rows
 
     def read_and_be_overtaken():
         hashes = read()
         for number in range(5, 9):
             suggestion = half.study.suggestion(number)
-            for planned in half.to_start([suggestion]):
+            for planned in half.start([suggestion]):
                 half.collect(type("Done", (), {"trials": [planned]}), None)
             half.settle(suggestion)
         return hashes
 
-    reader.read = read_and_be_overtaken
-    reader.judge_ended()
-    assert len(reader.standings) == 5
-    assert {standing.status for standing in reader.standings.values()} == {"done"}
+    reader.read_rows = read_and_be_overtaken
+    reader.settle_ended()
+    assert len(reader.results) == 5
+    assert {standing.status for standing in reader.results.values()} == {"done"}
 
 
 def test_a_reader_writes_no_study(half):
     before = (half.out / JOURNAL).read_bytes()
-    job = replace(any_job(half.out), question=question_of("mac_cal", "tpe"))
+    job = replace(any_job(half.out), definition=question_of("mac_cal", "tpe"))
     (half.out / SEARCH_MANIFEST).unlink()
     with pytest.raises(Exception, match="no study of this search"):
-        open_ledger(job, job.question.candidates(), is_read_only=True)
+        open_state(job, is_read_only=True)
     assert (half.out / JOURNAL).read_bytes() == before
 
 
@@ -144,12 +142,12 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
     question = question_of("mac_cal", "random")
-    job = replace(any_job(out), question=question, study_storage=url)
-    ledger = open_ledger(job, question.candidates())
+    job = replace(any_job(out), definition=question, study_storage=url)
+    state = open_state(job)
     for number in range(5):
-        suggestion = ledger.study.suggestion(number)
-        ledger.read()
-        ledger.settle(suggestion)
+        suggestion = state.study.suggestion(number)
+        state.read_rows()
+        state.settle(suggestion)
     path = out / SEARCH_MANIFEST
     stars = {"study_storage": "postgresql://me:***@host/db"}
     path.write_text(json.dumps(json.loads(path.read_text()) | stars))
@@ -169,22 +167,22 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tune-calib", "search", "ls", "--study-storage", url])
     job = moved(any_job(out), command=format_typed())
     job = replace(job, study_storage=url)
-    open_ledger(job, job.question.candidates())
-    search_manifest(job).write(out)
+    open_state(job)
+    job.build_manifest().write(out)
     written = (out / SEARCH_MANIFEST).read_text()
     assert "SECRET" not in written
     assert "password=***" in written
     with pytest.raises(UserError, match="name it with `study_storage` URL") as refused:
-        job_of(out, None)
+        load_search(out, None)
     assert "SECRET" not in str(refused.value)
-    again = replace(job_of(out, url), question=job.question)
+    again = replace(load_search(out, url), definition=job.definition)
     assert again.study_storage == url
-    search_manifest(again).write(out)
+    again.build_manifest().write(out)
     # As an earlier version wrote it.
     before = json.loads(written.replace("***", "SECRET"))
     (out / SEARCH_MANIFEST).write_text(json.dumps(before))
     assert "SECRET" not in SearchManifest.read(out).command
-    search_manifest(again).write(out)
+    again.build_manifest().write(out)
     assert "SECRET" not in (out / SEARCH_MANIFEST).read_text()
 
 

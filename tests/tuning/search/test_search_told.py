@@ -17,10 +17,10 @@ from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
-from tune_calib.tuning.search.driver import Found
-from tune_calib.tuning.search.evaluate import Evaluated, _record, optimism
-from tune_calib.tuning.search.manifest import search_manifest
+from tune_calib.tuning.search.evaluate import Evaluation, add_read, compare_splits
 from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.outcome import write_outcome
+from tune_calib.tuning.search.run import SearchResult
 from tune_calib.tuning.search.summary import summarise
 
 ON_SELECT = searchable_metrics()
@@ -30,19 +30,20 @@ NO_GAIN = "no suggestion within the guard is better than the baseline in "
 def end_of(out, metrics, baseline, tried, flags=None) -> str:
     """What a search prints whose suggestions all have the same values."""
     question = question_of("temperature", metrics=metrics)
-    ledger = open_untrained(out, question)
-    for row_of in ledger.rows.values():
+    state = open_untrained(out, question)
+    for row_of in state.rows.values():
         row_of.update({f"select/{name}": baseline for name in metrics}, **(flags or {}))
     number = 0
-    while ledger.study.has(number):
-        suggestion = ledger.study.suggestion(number)
-        for planned in ledger.to_start([suggestion]):
-            ledger.rows[planned.spec.hash] = row(
+    while state.study.has(number):
+        suggestion = state.study.suggestion(number)
+        for planned in state.start([suggestion]):
+            state.rows[planned.spec.hash] = row(
                 **{"accuracy": 0.9, **dict.fromkeys(metrics, tried)}
             )
-        ledger.settle(suggestion)
+        state.settle(suggestion)
         number += 1
-    return summarise(Found(ledger, "", []))
+    outcome = write_outcome(state, any_job(out).location)
+    return summarise(SearchResult(state, outcome, ""))
 
 
 @each("others", [(), ("mce",)])
@@ -85,12 +86,12 @@ def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     fine = row(ece=0.1, accuracy=0.9)
     low = {**row(ece=0.01, accuracy=0.9 - guard), "flags": flags}
     standings = {
-        number: objective.standing([one], {0: 0.9}) for number, one in enumerate([fine, low])
+        number: objective.summarise([one], {0: 0.9}) for number, one in enumerate([fine, low])
     }
     is_chance = "chance" in (flags or "")
-    assert objective.chosen(standings) == (0 if is_chance else 1)
+    assert objective.choose(standings) == (0 if is_chance else 1)
     assert (objective.excess(standings[1]) > 0) == is_chance
-    assert objective.pareto({1: standings[1]}) == ([] if is_chance else [1])
+    assert objective.find_front({1: standings[1]}) == ([] if is_chance else [1])
 
 
 @each("flags", FLAGS)
@@ -109,8 +110,8 @@ def asked(out, *lengths) -> SearchManifest:
     """The manifest of a search that was asked for in some lengths, each by a command."""
     question = question_of("mac_cal")
     for count in lengths:
-        job = replace(any_job(out), question=question, suggestions=count)
-        manifest = search_manifest(moved(job, command=f"search --trials {count}"))
+        job = replace(any_job(out), definition=question, length=count)
+        manifest = moved(job, command=f"search --trials {count}").build_manifest()
         out.mkdir(exist_ok=True)
         manifest.write(out)
     return manifest
@@ -149,7 +150,9 @@ CHOICE = {"trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 def read(out, seeds, extend=False, choice=CHOICE):
     look = ReadRecord(seeds=seeds, command=f"evaluate --seeds {seeds}")
-    return [one.seeds for one in _record(out, SearchEvaluated(**choice), look, extend)]
+    record = add_read(out, SearchEvaluated(**choice), look, extend)
+    record.write(out)
+    return [one.seeds for one in record.reads]
 
 
 @each("extend", [False, True])
@@ -208,7 +211,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     believed = {
         k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
     }
-    told = optimism(Evaluated(tmp_path, (metric,), [ReadRecord(seeds=2)], believed, []))
+    told = compare_splits(Evaluation(tmp_path, (metric,), [ReadRecord(seeds=2)], believed, []))
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
         assert rows[0].endswith(f" {format_value(metric, gap)}")
@@ -221,9 +224,9 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
 
 
 def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
-    ledger = searched(tmp_path / "out", question_of("temperature"), 64)
-    asked_for = ledger.study.planned(64)
-    assert len({tuple(v.values) for v in ledger.standings.values()}) == 3
+    state = searched(tmp_path / "out", question_of("temperature"), 64)
+    asked_for = state.study.planned(64)
+    assert len({tuple(v.values) for v in state.results.values()}) == 3
     fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
     path = tmp_path / "page" / "outcome.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"asked": 64}))

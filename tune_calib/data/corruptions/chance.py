@@ -53,6 +53,6 @@ def _mixed(state: Tensor) -> Tensor:
 
 
 def _shifted(state: Tensor, places: int) -> Tensor:
-    """To the right, with zeros behind."""
+    """Shift to the right, with zeros behind."""
     shifted: Tensor = (state >> places) & (2 ** (64 - places) - 1)
     return shifted

@@ -19,8 +19,8 @@ class Kind:
         name: as the benchmark's files are named.
         group: of the benchmark.
         strengths: of the five severities, as the benchmark's program has them for CIFAR.
-        change: from pixels (N, C, H, H) in [0, 1], a strength and what is drawn to pixels.
-        needs_colour: a grey image has nothing that it changes.
+        change: from pixels (N, C, H, H) in [0, 1], a strength and random streams to pixels.
+        needs_colour: it changes nothing in a grey image.
     """
 
     name: str
@@ -31,5 +31,5 @@ class Kind:
 
 
 def scale(pixels: Tensor) -> float:
-    """What lengths are multiplied by: 1 up to images of the size of CIFAR."""
+    """Return the factor of lengths: 1 up to images of the size of CIFAR."""
     return max(1.0, pixels.shape[-1] / REFERENCE_SIDE)

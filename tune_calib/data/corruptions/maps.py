@@ -14,13 +14,10 @@ def blurred(
     border: Literal["nearest", "reflect"] = "nearest",
     truncate: float = 4.0,
 ) -> Tensor:
-    """Rows and columns folded with a normal density, as SciPy's ``gaussian_filter`` does.
+    """Fold rows and columns of (..., H, H) with a normal density, as ``scipy.ndimage``.
 
-    Args:
-        pixels: (..., H, H).
-        deviation: of the density, in pixels.
-        border: what is seen beyond it: its last pixel, or the image mirrored.
-        truncate: deviations behind which the density is cut off.
+    ``deviation`` is in pixels, ``truncate`` in deviations; beyond the border its last pixel is
+    seen, or the image mirrored.
     """
     reach = int(truncate * deviation + 0.5)
     if reach == 0:
@@ -54,10 +51,10 @@ def zoomed(pixels: Tensor, factor: float) -> Tensor:
 
 
 def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Tensor:
-    """Blur along a line, to one side, as ImageMagick's motion blur; the border is repeated.
+    """Blur (N, C, H, H) along lines, to one side, as ImageMagick's motion blur.
 
     Args:
-        pixels: (N, C, H, H).
+        pixels: (N, C, H, H); the border is repeated.
         radius: pixels to which the line is cut.
         deviation: of the half of a normal density along the line, in pixels.
         angles: (N,), of the lines, in degrees.

@@ -8,16 +8,12 @@ out.
 
 from pathlib import Path
 
-import torch
-
-from tune_calib.data import rules
-from tune_calib.data.base import Source, Split
-from tune_calib.data.decode import FileRows, Format
+from tune_calib.data.base import Source
+from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.find import fields_of, require_files, unpacked
-from tune_calib.data.images import LazyImages
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError
-from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
+from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES, STORED, SIZE = "aircraft", 100, 448, 384
 FOLDER = "fgvc-aircraft-2013b"
@@ -52,14 +48,13 @@ def _read(files: tuple[Path, ...], format_: Format) -> Source:
         unknown = next((variant for _, variant in pairs if variant not in variants), None)
         if unknown is not None:
             raise DamagedFileError(f"{listed} names the variant {unknown!r}, which train has not")
-        images = LazyImages.all_of(FileRows([file for file, _ in pairs], format_))
-        labels = torch.tensor([variants.index(variant) for _, variant in pairs])
-        parts.append(Split(images, labels, torch.arange(len(pairs))))
+        labels = [variants.index(variant) for _, variant in pairs]
+        parts.append(split_of_files([file for file, _ in pairs], labels, format_))
     return Source(*parts)
 
 
 def _listed(file: Path) -> list[tuple[Path, str]]:
-    """Image and variant of each line."""
+    """Return image and variant of each line."""
     folder = file.parent / "images"
     return [(folder / f"{number}.jpg", variant) for number, variant in fields_of(file, 2)]
 
@@ -67,22 +62,5 @@ def _listed(file: Path) -> list[tuple[Path, str]]:
 FILES = Layouts(NAME, CLASSES, HINT, Format(channels=3, size=STORED, resize=True), _find, _read)
 
 DATASETS.register(
-    DatasetInfo(
-        name=NAME,
-        title="FGVC-Aircraft",
-        classes=CLASSES,
-        channels=3,
-        size=SIZE,
-        stored=STORED,
-        mean=NORMS["imagenet"][0],
-        std=NORMS["imagenet"][1],
-        padding=0,
-        flip=True,
-        load=FILES.load,
-        load_at=FILES.load_at,
-        locate=FILES.locate,
-        split=rules.mukhoti,
-        published=(6_667, 3_333),
-        hint=HINT,
-    )
+    FILES.record("FGVC-Aircraft", "imagenet", size=SIZE, flip=True, published=(6_667, 3_333))
 )

@@ -7,7 +7,7 @@ from Parquet they pick an equally random split. Keep one artifact store for one 
 
 from tune_calib.data import rules
 from tune_calib.data.cifar import Cifar, over_fitted
-from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
+from tune_calib.spec.datasets import DATASETS
 
 FILES = Cifar(
     name="cifar10",
@@ -21,22 +21,13 @@ FILES = Cifar(
 ).layouts
 
 DATASETS.register(
-    DatasetInfo(
-        name="cifar10",
-        title="CIFAR-10",
-        classes=10,
-        channels=3,
-        size=32,
-        mean=NORMS["cifar10"][0],
-        std=NORMS["cifar10"][1],
+    FILES.record(
+        "CIFAR-10",
+        "cifar10",
         padding=4,
         flip=True,
-        load=FILES.load,
-        locate=FILES.locate,
-        split=rules.mukhoti,
         rules=rules.CIFAR10,
-        hint=FILES.hint,
         published=(50_000, 10_000),
         quick=over_fitted(epochs=10),
-    ),
+    )
 )

@@ -6,7 +6,7 @@ see ``cifar10``.
 
 from tune_calib.data import rules
 from tune_calib.data.cifar import Cifar, over_fitted
-from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
+from tune_calib.spec.datasets import DATASETS
 
 # The superclass of each class; the files say the same, but torchvision does not read it.
 COARSE = (
@@ -29,26 +29,17 @@ FILES = Cifar(
     label_bytes=2,
 ).layouts
 
+# Constants as in the code of Mukhoti et al.: CIFAR-10's. (For test images it takes ImageNet's:
+# `data.test_norm: legacy_imagenet`.)
 DATASETS.register(
-    DatasetInfo(
-        name="cifar100",
-        title="CIFAR-100",
-        classes=100,
-        channels=3,
-        size=32,
-        # As in the code of Mukhoti et al.: CIFAR-10's. (It takes ImageNet's for test images alone:
-        # `data.test_norm: legacy_imagenet`.)
-        mean=NORMS["cifar10"][0],
-        std=NORMS["cifar10"][1],
+    FILES.record(
+        "CIFAR-100",
+        "cifar10",
         padding=4,
         flip=True,
-        load=FILES.load,
-        locate=FILES.locate,
-        split=rules.mukhoti,
         rules=rules.CIFAR100,
         coarse=COARSE,
-        hint=FILES.hint,
         published=(50_000, 10_000),
         quick=over_fitted(epochs=16),
-    ),
+    )
 )

@@ -9,15 +9,13 @@ from pathlib import Path
 
 import torch
 
-from tune_calib.data import rules
-from tune_calib.data.base import Source, Split
-from tune_calib.data.decode import FileRows, Format
+from tune_calib.data.base import Source
+from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.find import fields_of, require_files, unpacked
 from tune_calib.data.huggingface import require_range
-from tune_calib.data.images import LazyImages
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError
-from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
+from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES, STORED, SIZE = "cub", 200, 256, 224
 FOLDER = "CUB_200_2011"
@@ -44,12 +42,12 @@ def _read(files: tuple[Path, ...], format_: Format) -> Source:
     labels = torch.tensor(_values(classes, numbers)) - 1
     require_range(classes, labels, CLASSES)
     is_training = torch.tensor(_values(parts, numbers)).bool()
-    whole = Split(LazyImages.all_of(FileRows(images, format_)), labels, torch.arange(len(images)))
+    whole = split_of_files(images, labels.tolist(), format_)
     return Source(*(whole.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
 
 
 def _values(file: Path, numbers: list[str]) -> list[int]:
-    """The integer that a list gives for each image."""
+    """Return the integer that a list gives for each image."""
     try:
         values = {number: int(value) for number, value in fields_of(file, 2)}
         return [values[number] for number in numbers]
@@ -63,22 +61,5 @@ FORMAT = Format(channels=3, size=STORED, resize=True, convert_grey=True)
 FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read)
 
 DATASETS.register(
-    DatasetInfo(
-        name=NAME,
-        title="CUB-200-2011",
-        classes=CLASSES,
-        channels=3,
-        size=SIZE,
-        stored=STORED,
-        mean=NORMS["imagenet"][0],
-        std=NORMS["imagenet"][1],
-        padding=0,
-        flip=True,
-        load=FILES.load,
-        load_at=FILES.load_at,
-        locate=FILES.locate,
-        split=rules.mukhoti,
-        published=(5_994, 5_794),
-        hint=HINT,
-    )
+    FILES.record("CUB-200-2011", "imagenet", size=SIZE, flip=True, published=(5_994, 5_794))
 )

@@ -18,13 +18,13 @@ TEST, VALIDATION = 797, 500
 
 
 def split(samples: int) -> tuple[Tensor, Tensor]:
-    """Positions of train and validation in the 1,000 images that are not for the test."""
+    """Return positions of train and validation in the 1,000 images that are not for the test."""
     positions = torch.arange(samples)
     return positions[VALIDATION:], positions[:VALIDATION]
 
 
 def locate(root: Path | None) -> tuple[Path, ...]:
-    """Nothing to find: the images come with scikit-learn, whatever the root."""
+    """Find nothing: the images come with scikit-learn, whatever the root."""
     del root
     return ()
 

@@ -8,14 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
 from PIL import Image
 
 from tune_calib.data.base import Split
-from tune_calib.data.decode import FileRows, Format, is_grey, side_of
+from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
 from tune_calib.data.find import require_folder
-from tune_calib.data.general import TEST_PARTS, Look, record
-from tune_calib.data.images import LazyImages
+from tune_calib.data.general import TEST_PARTS, Scan, record
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import DATASETS
 
@@ -29,24 +27,19 @@ Found = list[tuple[Path, int]]
 
 
 def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find every image below a root.
-
-    Raises:
-        DataNotFoundError: it has no folder of training images.
-        DamagedFileError: a file is no image by its name, or a class has none.
-    """
+    """Find every image below a root."""
     folder, classes, test = _folders(root)
     parts = [folder / "train", *([test] if test else [])]
     return tuple(file for part in parts for file, _ in _listed(part, classes))
 
 
-def look(root: Path | None, slot: "DataSlot") -> Look:
-    """What a first look tells."""
+def scan(root: Path | None, slot: "DataSlot") -> Scan:
+    """Read names and the first images."""
     del slot
     folder, classes, test = _folders(root)
     train = _listed(folder / "train", classes)
     first = {label: file for file, label in reversed(train)}
-    return Look(
+    return Scan(
         where=folder,
         train=partial(_split, train),
         test=partial(_split, _listed(test, classes)) if test else None,
@@ -57,7 +50,7 @@ def look(root: Path | None, slot: "DataSlot") -> Look:
 
 
 def _folders(root: Path | None) -> tuple[Path, list[str], Path | None]:
-    """The root, the names of the classes, and the folder of the test part."""
+    """Return the root, the names of the classes, and the folder of the test part."""
     folder = require_folder(NAME, root, HINT)
     train = folder / "train"
     names = sorted(path.name for path in train.glob("*") if path.is_dir()) if train.is_dir() else []
@@ -68,7 +61,7 @@ def _folders(root: Path | None) -> tuple[Path, list[str], Path | None]:
 
 
 def _listed(part: Path, classes: list[str]) -> Found:
-    """Every image of a part and its label, sorted by class and path."""
+    """Return every image of a part and its label, sorted by class and path."""
     foreign = sorted({path.name for path in part.glob("*") if path.is_dir()} - set(classes))
     if foreign:
         raise DamagedFileError(f"{part / foreign[0]} is of a class that train does not have")
@@ -91,8 +84,8 @@ def _listed(part: Path, classes: list[str]) -> Found:
 
 
 def _split(found: Found, format_: Format) -> Split:
-    images = LazyImages.all_of(FileRows([file for file, _ in found], format_))
-    return Split(images, torch.tensor([label for _, label in found]), torch.arange(len(found)))
+    files, labels = zip(*found, strict=True)
+    return split_of_files(files, labels, format_)
 
 
-DATASETS.register(record(NAME, "Folder of images", HINT, locate, look))
+DATASETS.register(record(NAME, "Folder of images", HINT, locate, scan))

@@ -13,11 +13,7 @@ from tune_calib.spec.names import IMPORTED
 
 
 def refuse(root: Path | None) -> NoReturn:
-    """There are no images to be loaded.
-
-    Raises:
-        UserError: always.
-    """
+    """Refuse: there are no images to be loaded."""
     del root
     raise UserError("imported data have no images, which this needs")
 

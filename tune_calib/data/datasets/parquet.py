@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tune_calib.data.decode import is_grey, side_of
 from tune_calib.data.find import require_folder
-from tune_calib.data.general import TEST_PARTS, Look, record
+from tune_calib.data.general import TEST_PARTS, Scan, record
 from tune_calib.data.huggingface import (
     IMAGE_COLUMNS,
     LABEL_COLUMNS,
@@ -31,17 +31,13 @@ HINT = "give `data_root` a folder with train.parquet and test.parquet (or their 
 
 
 def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find the files below a root.
-
-    Raises:
-        DataNotFoundError: there are none of a training part.
-    """
+    """Find the files below a root."""
     train, test = _parts(root)
     return (*train, *test)
 
 
-def look(root: Path | None, slot: "DataSlot") -> Look:
-    """What a first look tells."""
+def scan(root: Path | None, slot: "DataSlot") -> Scan:
+    """Read labels and the first images."""
     train, test = _parts(root)
     columns = Columns(
         (slot.image_column,) if slot.image_column else IMAGE_COLUMNS,
@@ -49,7 +45,7 @@ def look(root: Path | None, slot: "DataSlot") -> Look:
         guess=True,
     )
     first = first_encoded(train, columns)
-    return Look(
+    return Scan(
         where=train[0].parent,
         train=lambda format_: lazy_images(train, format_, None, columns),
         test=(lambda format_: lazy_images(test, format_, None, columns)) if test else None,
@@ -60,7 +56,7 @@ def look(root: Path | None, slot: "DataSlot") -> Look:
 
 
 def _parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Files of the training part, and of the test part, if there is one."""
+    """Return files of the training part, and of the test part, if there is one."""
     folder = require_folder(NAME, root, HINT)
     train = find_files(folder, ("train",))
     if not train:
@@ -68,4 +64,4 @@ def _parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     return train, find_files(train[0].parent, TEST_PARTS)
 
 
-DATASETS.register(record(NAME, "Parquet files", HINT, locate, look))
+DATASETS.register(record(NAME, "Parquet files", HINT, locate, scan))

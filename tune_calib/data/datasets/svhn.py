@@ -13,7 +13,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError, DataNotFoundError
-from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
+from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES, CHANNELS, SIZE = "svhn", 10, 3, 32
 
@@ -34,11 +34,6 @@ def _find(root: Path) -> tuple[Path, ...]:
         if there:
             return tuple(parent / name for name in OFFICIAL)
     return ()
-
-
-def _read(files: tuple[Path, ...], format_: Format) -> Source:
-    del format_  # pixels as they are, all of one size
-    return Source(*map(_official, files))
 
 
 def _official(file: Path) -> Split:
@@ -67,26 +62,20 @@ def _official(file: Path) -> Split:
     return Split(images, torch.from_numpy(labels % CLASSES), torch.arange(len(labels)))
 
 
+def _read(files: tuple[Path, ...], _: Format) -> Source:
+    return Source(*map(_official, files))
+
+
 FILES = Layouts(NAME, CLASSES, HINT, Format(CHANNELS, SIZE), _find, _read)
 
+# Constants as in the code of Mukhoti et al.: CIFAR-10's. The papers do not augment it: a mirrored
+# digit is none, or another one.
 DATASETS.register(
-    DatasetInfo(
-        name=NAME,
-        title="SVHN",
-        classes=CLASSES,
-        channels=CHANNELS,
-        size=SIZE,
-        # As in the code of Mukhoti et al.: CIFAR-10's.
-        mean=NORMS["cifar10"][0],
-        std=NORMS["cifar10"][1],
-        # The papers do not augment it: a mirrored digit is none, or another one.
-        padding=0,
+    FILES.record(
+        "SVHN",
+        "cifar10",
         flip=False,
-        load=FILES.load,
-        locate=FILES.locate,
-        split=rules.mukhoti,
         rules={"tst": rules.CIFAR10["tst"], "plp": rules.plp},
-        hint=HINT,
         published=(73_257, 26_032),
     )
 )

@@ -6,16 +6,13 @@ images, of which there are some, are converted, as in the papers.
 
 from pathlib import Path
 
-import torch
-
 from tune_calib.data import rules
-from tune_calib.data.base import Source, Split
-from tune_calib.data.decode import FileRows, Format
+from tune_calib.data.base import Source
+from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.find import fields_of, unpacked
-from tune_calib.data.images import LazyImages
 from tune_calib.data.layouts import Layouts
 from tune_calib.errors import DamagedFileError
-from tune_calib.spec.datasets import DATASETS, NORMS, DatasetInfo
+from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES = "tiny_imagenet", 200
 FOLDER = "tiny-imagenet-200"
@@ -37,11 +34,11 @@ def _find(root: Path) -> tuple[Path, ...]:
 
 def _read(files: tuple[Path, ...], format_: Format) -> Source:
     archive = files[0].parent
-    return Source(*(_split(*part(archive), format_) for part in (_training, _validation)))
+    return Source(*(split_of_files(*part(archive), format_) for part in (_training, _validation)))
 
 
 def _classes(archive: Path) -> dict[str, int]:
-    """Number of each class: its place in the sorted names."""
+    """Return number of each class: its place in the sorted names."""
     names = sorted({line[0].strip() for line in fields_of(archive / "wnids.txt", 1)})
     if len(names) != CLASSES:
         raise DamagedFileError(
@@ -52,7 +49,7 @@ def _classes(archive: Path) -> dict[str, int]:
 
 
 def _training(archive: Path) -> tuple[list[Path], list[int]]:
-    """Files in the order of the papers' rule, sorted by class and path, and their labels."""
+    """Return files in the order of the papers' rule, sorted by class and path, and their labels."""
     files, labels = [], []
     for name, number in _classes(archive).items():
         own = sorted((archive / "train" / name / "images").glob("*.JPEG"))
@@ -80,29 +77,17 @@ def _validation(archive: Path) -> tuple[list[Path], list[int]]:
     return files, labels
 
 
-def _split(files: list[Path], labels: list[int], format_: Format) -> Split:
-    images = LazyImages.all_of(FileRows(files, format_))
-    return Split(images, torch.tensor(labels), torch.arange(len(files)))
-
-
 FORMAT = Format(channels=3, size=64, convert_grey=True)
 FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read, parts=("train", "valid"))
 
 DATASETS.register(
-    DatasetInfo(
-        name=NAME,
-        title="Tiny-ImageNet",
-        classes=CLASSES,
-        channels=3,
-        size=64,
-        mean=NORMS["imagenet"][0],
-        std=NORMS["imagenet"][1],
+    FILES.record(
+        "Tiny-ImageNet",
+        "imagenet",
         padding=4,
         flip=True,
-        load=FILES.load,
-        locate=FILES.locate,
+        split=None,
         rules={"default": rules.tenth_of_each_class},
-        hint=HINT,
         published=(100_000, 10_000),
     )
 )

@@ -14,13 +14,13 @@ A word stands for sets, whose names tell what they are: ``corrupt/fog`` is publi
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from tune_calib.data.base import Split
-from tune_calib.data.corruptions import MAIN
+from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, VERSION, corrupted
 from tune_calib.data.shift.foreign import HELD_OUT, NOISE, foreign_set, refuse_foreign_set
-from tune_calib.data.shift.generated import generated, refuse_kind
-from tune_calib.data.shift.parts import ShiftSet
+from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.shift.published import Published, folder_of
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
@@ -31,13 +31,8 @@ CORRUPTIONS, GENERATED = "corruptions", "generated"
 FAMILIES = ("ood", "corrupt", "generated")
 
 
-def sets_asked(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
-    """Names of the shift sets that some words ask for, each once.
-
-    Args:
-        words: as above.
-        slot: the data of the network.
-        root: where data sets and the published files lie.
+def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
+    """Return the names of the shift sets that some words stand for, each once.
 
     Raises:
         UserError: a word is unknown, or a set tells nothing about the network.
@@ -72,18 +67,29 @@ def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
     yield f"ood/{what}"
 
 
-def opened_set(
+def refuse_kind(kind: str, info: DatasetInfo) -> None:
+    """Refuse an unknown kind, and one that changes nothing in grey images."""
+    if kind not in KINDS:
+        raise UserError(f"no corruption {kind!r} is generated{nearest(kind, list(KINDS))}")
+    if KINDS[kind].needs_colour and info.channels == 1:
+        raise UserError(f"{kind} changes colours, and the images of {info.name} are grey")
+
+
+def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
+    """Return a kind of corruption of the test split at every severity."""
+
+    def parts() -> list[Part]:
+        split = test()
+        changes = [(level, partial(corrupted, kind=kind, severity=level)) for level in SEVERITIES]
+        return [Part(str(n), split.labels, chunks_of(split, change)) for n, change in changes]
+
+    return ShiftSet(f"generated/{kind}", f"version {VERSION}", parts)
+
+
+def open_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """A shift set by its name; no image is read before its parts are asked for.
-
-    Args:
-        name: as ``sets_asked`` gives it.
-        slot: the data of the network.
-        root: where data sets and the published files lie.
-        cache: folder of decoded images.
-        test: loads the test split of the network's data.
-    """
+    """Open a shift set by its name; no image is read before its parts are read."""
     family, _, what = name.partition("/")
     info: DatasetInfo = slot.info
     if family == "generated":

@@ -26,12 +26,7 @@ MOST = 2
 
 
 def refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
-    """Refuse a data set that tells nothing as a foreign one, or whose files are not there.
-
-    Raises:
-        UserError: it is, or they are not.
-        DataNotFoundError: they are not.
-    """
+    """Refuse a data set that tells nothing as a foreign one, or whose files are not there."""
     if name == HELD_OUT and not slot.held_out_classes:
         raise UserError(
             f"`shift` {HELD_OUT}: the network was trained on all classes; hold some out by "
@@ -64,15 +59,10 @@ def foreign_set(
     cache: Path | None,
     test: Callable[[], Split],
 ) -> ShiftSet:
-    """Foreign images as a network sees its own.
+    """Return foreign images as a network sees its own.
 
-    Args:
-        name: of a data set; ``noise``: as many images as the test split has; ``heldout``: test
-            images of the classes that the network was not trained on.
-        slot: the data of the network.
-        root: where data sets lie.
-        cache: folder of decoded images.
-        test: loads the test split of the network's data set.
+    ``noise`` has as many images as the test split; ``heldout`` are the test images of the classes
+    that the network was not trained on; other names are data sets.
     """
     info = slot.info
 
@@ -95,14 +85,10 @@ def foreign_set(
 
 
 def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
-    """Images of another data set with the channels and the size of those of a network.
+    """Give images (N, C, H, W) uint8 the channels and the size of a network's own.
 
     Grey images become colour ones of three equal channels, colour ones their luma; sizes are
     changed bilinearly with antialiasing, as by Pillow.
-
-    Args:
-        images: (N, C, H, W), uint8.
-        info: the data set of the network.
     """
     side = info.stored or info.size
     if images.shape[1] == 1 and info.channels == 3:
@@ -118,7 +104,7 @@ def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
 
 
 def _noise(info: DatasetInfo, samples: int) -> Part:
-    """Pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
+    """Draw pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
     side = info.stored or info.size
 
     def chunks(size: int, device: torch.device) -> Iterator[Tensor]:

@@ -43,7 +43,7 @@ class ShiftSet:
 
 
 def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Chunks:
-    """Images of a split, after something is done to them, given their positions in the data set."""
+    """Return chunks of a split, changed by a function of images and their positions as stored."""
 
     def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
         together = zip(split.images.split(size), split.indices.split(size), strict=True)

@@ -29,7 +29,7 @@ _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
 
 def folder_of(info: DatasetInfo, root: Path | None) -> Path | None:
-    """Where the published files of a data set lie below a root, if they do."""
+    """Return the folder of the published files of a data set below a root, or None."""
     name = _FOLDERS.get(info.name)
     return unpacked(info.name, root, name) if name is not None and root is not None else None
 
@@ -38,11 +38,7 @@ def folder_of(info: DatasetInfo, root: Path | None) -> Path | None:
 class Published:
     """A folder of published corruptions; its pictures stay on disk.
 
-    Attributes:
-        folder: where it lies.
-        info: the data set.
-        kinds: names of its corruptions, sorted.
-        labels: (5 N,), int64, as they are stored.
+    ``labels`` are (5 N,), int64, as they are stored.
     """
 
     folder: Path
@@ -52,7 +48,7 @@ class Published:
 
     @classmethod
     def open(cls, folder: Path, info: DatasetInfo) -> "Published":
-        """Find the files and look at all that is not pixels.
+        """Find the files and check all that is not pixels.
 
         Raises:
             DataNotFoundError: there are none.
@@ -76,41 +72,30 @@ class Published:
         return found
 
     def chosen(self, kinds: Sequence[str]) -> list[str]:
-        """The kinds that are asked for, or those of the benchmark but for its extra ones.
-
-        Raises:
-            UserError: there is no file of one.
-        """
+        """Return the named kinds, or those of the benchmark without its extra ones."""
         for kind in kinds:
             if kind not in self.kinds:
                 raise UserError(f"{self.folder} has no {kind}.npy{nearest(kind, list(self.kinds))}")
         return list(kinds) or [kind for kind in self.kinds if kind in CORRUPTION_KINDS]
 
     def shift_set(self, kind: str, test: Callable[[], Split]) -> ShiftSet:
-        """A kind at every severity, as far as its images are in the test split.
-
-        Args:
-            kind: of ``kinds``.
-            test: loads the test split.
-        """
+        """Return a kind at every severity, as far as its images are in the test split."""
 
         def parts() -> list[Part]:
             split = test()
-            places = self._places(split)
+            places = self._positions(split)
             size = len(self.labels) // len(SEVERITIES)
             return [
                 Part(str(level), split.labels, self._chunks(kind, (level - 1) * size + places))
                 for level in SEVERITIES
             ]
 
-        return ShiftSet(f"corrupt/{kind}", self._fingerprint(kind), parts)
+        # Another copy or size of the set has other labels or images.
+        files = [self.folder / LABELS, self.folder / f"{kind}.npy"]
+        return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
 
-    def _places(self, test: Split) -> Tensor:
-        """Positions of the test split's images within a severity.
-
-        Raises:
-            UserError: the copy of the data set has another order than the published files.
-        """
+    def _positions(self, test: Split) -> Tensor:
+        """Return the positions of the test split's images within a severity."""
         size = len(self.labels) // len(SEVERITIES)
         labels = self.labels[:size]
         if self.info.relabel is not None:
@@ -132,10 +117,6 @@ class Published:
                 yield images.permute(0, 3, 1, 2).contiguous().to(device)
 
         return chunks
-
-    def _fingerprint(self, kind: str) -> str:
-        """Of the labels and the images: another copy or size of the set differs."""
-        return content_digest([self.folder / LABELS, self.folder / f"{kind}.npy"])[:16]
 
     def _pixels(self, kind: str) -> NDArray[Any]:
         file = self.folder / f"{kind}.npy"

@@ -1,4 +1,4 @@
-"""How long an epoch, an evaluation or a closer look takes: from earlier results, else timed now."""
+"""Find how long an epoch, an evaluation or a look takes: from earlier results, else timed now."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,7 +18,7 @@ from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.forecast import timed
+from tune_calib.experiments.forecast import measure
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import Gpu
@@ -28,6 +28,8 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 
+T = TypeVar("T")
+
 SHARE = 0.14
 """Of the stated peak that a training reaches. One number for all GPUs, networks and precisions:
 the geometric mean of the four networks whose seconds on an A40 MaC-Cal prints (its table 4), which
@@ -36,43 +38,36 @@ reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
 HEAD_STEP_S = 1e-3
 """Seconds of a step of a population of heads on a GPU, whose products are too small to count."""
 
+STATED = "stated rate, not measured"
+
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds of one epoch.
-
-    Attributes:
-        seconds: of it.
-        source: where the number is from, for the user.
-    """
+    """Seconds of one epoch, NaN if unknown, and where the number is from, for the user."""
 
     seconds: float
     source: str
 
 
+UNKNOWN = Rate(math.nan, "unknown: no such GPU or cores here, and none measured")
+
+
 @dataclass
 class Rates:
-    """Rates for one run; each is found once.
-
-    Attributes:
-        out: folder of the run.
-        store: its artifacts.
-        data_root: where data sets lie.
-        device: where the networks run.
-        gpu: a GPU by name that is not here: nothing is timed on it.
-    """
+    """Rates for one run; each is found once."""
 
     out: AnyPath
     store: Store
     data_root: Path | None
     device: torch.device
-    gpu: Gpu | None = None
-    _found: dict[Hashable, Any] = field(default_factory=dict)
+    gpu: Gpu | None = None  # by name, and not here: nothing is timed on it
+    _known: dict[Hashable, Any] = field(default_factory=dict)
 
-    def _once(self, key: Hashable, find: Callable[[], Any]) -> Any:
-        if key not in self._found:
-            self._found[key] = find()
-        return self._found[key]
+    def _once(self, key: Hashable, find: Callable[[], T]) -> T:
+        if key not in self._known:
+            self._known[key] = find()
+        known: T = self._known[key]
+        return known
 
     def sizes(self, slot: DataSlot) -> Sizes:
         """Return the samples of each split of a data slot; the published ones where there are any.
@@ -80,56 +75,67 @@ class Rates:
         Raises:
             UserError: a GPU is named, and no sizes are published.
         """
-        found: Sizes = self._once(("sizes", canonical_json(slot)), lambda: self._sizes(slot))
-        return found
 
-    def _sizes(self, slot: DataSlot) -> Sizes:
-        record = slot.import_record
-        if record is not None:
-            return Sizes(record.train, record.select, record.calib, record.test)
-        if self.gpu is not None or slot.info.published is not None:
-            return published_sizes(slot)
-        # A dry run writes nothing: the cache is read where there is one.
-        images = self.store.images
-        where = (slot, self.data_root, images if images.exists() else None)
-        cut = load_development(*where)
-        return Sizes(len(cut.train), len(cut.select), len(cut.calib), len(load_test(*where)))
+        def find() -> Sizes:
+            record = slot.import_record
+            if record is not None:
+                return Sizes(record.train, record.select, record.calib, record.test)
+            if self.gpu is not None or slot.info.published is not None:
+                return published_sizes(slot)
+            # A dry run writes nothing: the cache is read where there is one.
+            images = self.store.images
+            where = (slot, self.data_root, images if images.exists() else None)
+            cut = load_development(*where)
+            return Sizes(len(cut.train), len(cut.select), len(cut.calib), len(load_test(*where)))
 
-    def network(self, spec: TrialSpec) -> Rate | None:
-        """Return an epoch of the network of a spec; None if it cannot be timed here."""
-        found: Rate | None = self._once(str(kind_of(spec)), lambda: self._network(spec))
-        return found
+        return self._once(("sizes", canonical_json(slot)), find)
 
-    def _network(self, spec: TrialSpec) -> Rate | None:
-        measured = [
-            about["train_s"] / len(about["history"])
-            for kind, about in self._trained
-            if kind == kind_of(spec) and self._ran_here(spec, about)
-        ]
-        if measured:
-            return self._measured(statistics.median(measured), f"{len(measured)} in the store")
-        step_s, image_s = self._batch(spec, spec.network.threads)
-        if step_s is None or image_s is None:
-            return None
-        sizes, needs = self.sizes(spec.data), METHODS[spec.network.method].needs
-        steps = math.ceil(sizes.train / spec.network.batch_size)
-        steps *= 2 if "two_forward_passes" in needs else 1
-        judged = sizes.select + (sizes.calib if "calib_pass" in needs else 0)
-        source = "stated rate, not measured" if self.gpu else "from one batch of ce timed now"
-        return Rate(steps * step_s + judged * image_s, source)
+    def network_bytes(self, spec: TrialSpec) -> tuple[int, int]:
+        """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
+        samples = self.sizes(spec.data).train
+        key = "bytes", str(kind_of(spec))
+        return self._once(key, lambda: measure.bytes_of_network(spec, samples))
+
+    def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
+        """Return the bytes of a kept head on the network of a spec."""
+        key = "bytes", canonical_json(spec.data), spec.network.backbone, population_key(slot)
+        return self._once(key, lambda: measure.bytes_of_head(spec, slot))
+
+    def network(self, spec: TrialSpec) -> Rate:
+        """Return an epoch of the network of a spec; unknown if it cannot be timed here."""
+
+        def find() -> Rate:
+            measured = [
+                about["train_s"] / len(about["history"])
+                for kind, about in self._trained
+                if kind == kind_of(spec) and self._ran_here(spec, about)
+            ]
+            if measured:
+                return self._measured(statistics.median(measured), f"{len(measured)} in the store")
+            step_s, image_s = self._batch(spec, spec.network.threads)
+            if math.isnan(step_s):
+                return UNKNOWN
+            sizes, needs = self.sizes(spec.data), METHODS[spec.network.method].needs
+            steps = math.ceil(sizes.train / spec.network.batch_size)
+            steps *= 2 if "two_forward_passes" in needs else 1
+            evaluated = sizes.select + (sizes.calib if "calib_pass" in needs else 0)
+            source = STATED if self.gpu else "from one batch of ce timed now"
+            return Rate(steps * step_s + evaluated * image_s, source)
+
+        return self._once(str(kind_of(spec)), find)
 
     def _measured(self, seconds: float, where: str) -> Rate:
         return Rate(seconds, f"measured{f' on {self.gpu.name}' if self.gpu else ''}, {where}")
 
-    def image_s(self, spec: TrialSpec) -> float | None:
+    def image_s(self, spec: TrialSpec) -> float:
         """Return the seconds of the backbone for one image, as a trial of heads builds its bank."""
         return self._batch(spec, HEAD_THREADS)[1]
 
-    def _batch(self, spec: TrialSpec, threads: int) -> tuple[float, float] | tuple[None, None]:
+    def _batch(self, spec: TrialSpec, threads: int) -> tuple[float, float]:
         """Return the seconds of a training step with cross entropy, and of an image."""
         is_here = self.device.type == "cpu" or torch.cuda.is_available()
         if self.gpu is None and (not is_here or threads > (os.cpu_count() or 1)):
-            return None, None
+            return math.nan, math.nan
         own = {"method", "params", "plugin", "seed", "milestones"}
         fields = spec.network.model_dump(exclude=own)
         plain = TrialSpec.build(data=spec.data.model_dump(), network={**fields, "epochs": 3})
@@ -137,54 +143,53 @@ class Rates:
         def find() -> tuple[float, float]:
             if self.gpu is None:
                 with on_threads(threads):
-                    return timed.batch_s(plain, self.device)
-            step_s = timed.flops(plain) / self.gpu.peak(plain.network.precision) / SHARE
+                    return measure.batch_s(plain, self.device)
+            step_s = measure.flops(plain) / self.gpu.peak(plain.network.precision) / SHARE
             # Of the passes of a step one is forward.
             return step_s, step_s / plain.network.batch_size / 3
 
-        found: tuple[float, float] = self._once((plain.network_id, threads), find)
-        return found
+        return self._once((plain.network_id, threads), find)
 
     @cached_property
     def _trained(self) -> list[tuple[tuple[DataSlot, NetworkSlot], dict[str, Any]]]:
-        """What the networks in the store are, and their manifests."""
-        found = []
+        """The kinds of the networks in the store, and their manifests."""
+        trained = []
         for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
             about = json.loads(path.read_text())
             with suppress(UserError):  # a spec of an earlier version
                 spec = TrialSpec.build(**json.loads(about["spec"]))
                 if about["history"]:
-                    found.append((kind_of(spec), about))
-        return found
+                    trained.append((kind_of(spec), about))
+        return trained
 
     def _ran_here(self, spec: TrialSpec, about: dict[str, Any]) -> bool:
-        """Whether a stored network was trained as one would be now."""
+        """Return whether a stored network was trained as one would be now."""
         if self.gpu is not None:
             name = about.get("machine", {}).get("gpu")
             return self.gpu.is_named(name) and about["device"] == "cuda"
         ran = {"threads": spec.network.threads, "device": self.device.type}
         return ran.items() <= about.items()
 
-    def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate | None:
-        """Return an epoch of a population on the bank of a network; None as in ``network``."""
+    def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
+        """Return an epoch of a population on the bank of a network; unknown as in ``network``."""
+
+        def find() -> Rate:
+            sizes, measured = self.sizes(spec.data), self._epoch_of_rows(spec, slots[0])
+            if measured is not None:
+                return self._measured(measured * len(slots), f"earlier rows in {self.out}")
+            if self.gpu is not None:
+                steps = math.ceil(sizes.train / slots[0].batch_size)
+                return Rate(steps * HEAD_STEP_S, STATED)
+            if self.device.type == "cuda" and not torch.cuda.is_available():
+                return UNKNOWN
+            seconds = measure.heads_epoch_s(spec, slots, sizes, self.device)
+            return Rate(seconds, "from an epoch on random features now")
+
         shape = population_key(slots[0])
         key = (canonical_json(spec.data), spec.network.backbone, shape, len(slots))
-        found: Rate | None = self._once(key, lambda: self._heads(spec, slots))
-        return found
+        return self._once(key, find)
 
-    def _heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate | None:
-        sizes, measured = self.sizes(spec.data), self._of_rows(spec, slots[0])
-        if measured is not None:
-            return self._measured(measured * len(slots), f"earlier rows in {self.out}")
-        if self.gpu is not None:
-            steps = math.ceil(sizes.train / slots[0].batch_size)
-            return Rate(steps * HEAD_STEP_S, "stated rate, not measured")
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            return None
-        seconds = timed.heads_epoch_s(spec, slots, sizes, self.device)
-        return Rate(seconds, "from an epoch on random features now")
-
-    def _of_rows(self, spec: TrialSpec, slot: HeadSlot) -> float | None:
+    def _epoch_of_rows(self, spec: TrialSpec, slot: HeadSlot) -> float | None:
         """Return the seconds a head and epoch of earlier heads of one shape on such a network."""
         seconds, epochs, shape = 0.0, 0, population_key(slot)
         kind = canonical_json(spec.data), spec.network.backbone, slot.method, "done"
@@ -217,21 +222,21 @@ class Rates:
 
         def find() -> tuple[float, float]:
             with on_threads(HEAD_THREADS):  # as trials are evaluated
-                fit_s = timed.fit_s(slot, classes) * calib if slot else 0.0
-                return fit_s, timed.metrics_s(classes)
+                fit_s = measure.fit_s(slot, classes) * calib if slot else 0.0
+                return fit_s, measure.metrics_s(classes)
 
         key = (classes, calib, slot and canonical_json(slot))
         fit_s, metrics_s = self._once(key, find)
-        return float(fit_s + metrics_s * samples)
+        return fit_s + metrics_s * samples
 
     def draws_s(self, spec: TrialSpec, samples: int, draws: int) -> float:
-        """Return the seconds in which a trial is judged on draws of some samples."""
+        """Return the seconds in which a trial is evaluated on draws of some samples."""
         classes = spec.data.info.classes
         with on_threads(HEAD_THREADS):
-            one_s = self._once(("draws", classes), lambda: timed.draw_s(classes))
-        return float(one_s * samples * draws)
+            one_s = self._once(("draws", classes), lambda: measure.draw_s(classes))
+        return one_s * samples * draws
 
 
 def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
-    """Return what a network is, but for its seed and how long it is trained."""
+    """Return the data and network of a spec without its seed and the length of its training."""
     return spec.data, spec.network.model_copy(update={"seed": 0, "epochs": 1, "milestones": ()})

@@ -12,11 +12,7 @@ from tune_calib.spec.names import IMPORTED
 
 
 def build(channels: int, size: int, init: Init) -> NoReturn:
-    """There is no network to be built.
-
-    Raises:
-        UserError: always.
-    """
+    """Refuse: there is no network to be built."""
     del channels, size, init
     raise UserError("imported data have no network, which this needs")
 

@@ -31,10 +31,7 @@ DEPTHS = (8, 20, 32, 56)
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with BN beside a shortcut, (N, c_in, h, w) -> (N, c_out, h', w').
 
-    Args:
-        channels_in: c_in.
-        channels: c_out.
-        stride: of the first convolution, 1 or 2; h' = ceil(h / stride).
+    The first convolution has the stride, 1 or 2: h' = ceil(h / stride).
     """
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
@@ -56,7 +53,7 @@ class BasicBlock(nn.Module):
 
 
 def build(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
-    """Build a network of the family.
+    """Build a network of the family, with features (N, 512) >= 0, and return 512 with it.
 
     Args:
         channels: of the images.
@@ -64,9 +61,6 @@ def build(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Modul
         init: ``reference``: torch's defaults; ``timm``: Kaiming normal, fan out, and the last
             BN of every branch starts at zero.
         depth: 6n + 2, counted as He et al. do (without the 1x1 convolutions).
-
-    Returns:
-        The extractor, with features (N, 512) >= 0, and 512.
     """
     del size
     width = STAGES[0][0]

@@ -26,12 +26,8 @@ TINY_IMAGENET = 64
 def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
     """Build ResNet-50 or ResNet-101, features >= 0.
 
-    Args:
-        channels: of the images.
-        size: of the images. 64 is Tiny-ImageNet: the last maps are pooled to 2x2, D = 8192, and
-            convolutions are Kaiming normal, fan out, in both initialisations; else D = 2048.
-        init: as of every timm ResNet.
-        name: of the model in timm.
+    Images of 64 pixels are Tiny-ImageNet: the last maps are pooled to 2x2, D = 8192, and
+    convolutions are Kaiming normal, fan out, in both initialisations; else D = 2048.
     """
     model: Any
     model, width = build(channels, size, init, name=name)
@@ -47,11 +43,8 @@ def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Modul
 def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     """Build "ResNet-110": bottlenecks [3, 4, 26, 3], 45.9 M parameters, D = 2048, features >= 0.
 
-    Args:
-        channels: of the images.
-        size: of the images; 32 in the papers.
-        init: ``reference``: convolutions by torch's defaults, every BN at 1; ``timm``: Kaiming
-            normal, fan out, and the last BN of every branch at 0.
+    ``init`` is ``reference``: convolutions by torch's defaults, every BN at 1; or ``timm``: Kaiming
+    normal, fan out, and the last BN of every branch at 0.
     """
     from timm.models.resnet import Bottleneck
 
@@ -75,13 +68,8 @@ def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
 def wrn26_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-26-10": three groups of four basic blocks, 36.5 M parameters, D = 640.
 
-    Features are >= 0.
-
-    Args:
-        channels: of the images.
-        size: of the images; 32 in the papers.
-        init: convolutions are Kaiming normal, fan out, in both; with ``timm`` the last BN of
-            every branch starts at 0.
+    Features are >= 0. Convolutions are Kaiming normal, fan out, in both initialisations; with
+    ``timm`` the last BN of every branch starts at 0.
     """
     from timm.models.resnet import BasicBlock
 
@@ -112,13 +100,8 @@ def wrn28_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-28-10" of TST and BalCAL: pre-activation, 36.5 M parameters, D = 640.
 
     Features are >= 0. Batch normalisations have momentum 0.01; convolutions of stride 2 pad right
-    and below alone.
-
-    Args:
-        channels: of the images.
-        size: of the images; 32 in the papers.
-        init: convolutions are Kaiming normal, fan out, in both; with ``timm`` the last convolution
-            of every branch starts at 0.
+    and below alone. They are Kaiming normal, fan out, in both initialisations; with ``timm`` the
+    last one of every branch starts at 0.
     """
     from timm.layers.create_conv2d import create_conv2d
     from timm.layers.norm_act import BatchNormAct2d
@@ -159,10 +142,7 @@ def preact_stages(model: Any) -> list[nn.Module]:
 def densenet121(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     """Build DenseNet-121 with the CIFAR stem: 7.0 M parameters, D = 1024, features >= 0.
 
-    Args:
-        channels: of the images.
-        size: of the images; 32 in the papers.
-        init: ``reference``: convolutions by torch's defaults; ``timm``: Kaiming normal.
+    Convolutions are drawn by torch's defaults (``reference``) or Kaiming normal (``timm``).
     """
     from timm.models.densenet import DenseNet
 

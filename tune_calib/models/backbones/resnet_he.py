@@ -33,10 +33,7 @@ PUBLISHED = {
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with BN beside a shortcut without weights.
 
-    Args:
-        channels_in: c_in of the maps (N, c_in, h, w).
-        channels: c_out >= c_in of what it gives, (N, c_out, h', w').
-        stride: of the first convolution, 1 or 2; h' = ceil(h / stride).
+    (N, c_in, h, w) -> (N, c_out, h', w') with c_out >= c_in; h' = ceil(h / stride), stride 1 or 2.
     """
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
@@ -56,12 +53,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The extractor, (N, channels, h, w) -> (N, 64), >= 0.
-
-    Args:
-        channels: of the images.
-        blocks: n, of each stage.
-    """
+    """The extractor, (N, channels, h, w) -> (N, 64), >= 0, with so many blocks in each stage."""
 
     def __init__(self, channels: int, blocks: int) -> None:
         super().__init__()
@@ -77,7 +69,7 @@ class ResNet(nn.Module):
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Features of normalised images."""
+        """Return features of normalised images."""
         for part in stages(self):
             images = part(images)
         return images
@@ -90,17 +82,10 @@ def stages(model: Any) -> list[nn.Module]:
 
 
 def build(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
-    """Build a network of the family.
+    """Build a network of the family of depth 6n + 2, and return 64 with it.
 
-    Args:
-        channels: of the images.
-        size: height and width of the images; any.
-        init: ``reference``: torch's defaults; ``timm``: Kaiming normal, fan out, and the last
-            BN of every branch starts at zero.
-        depth: 6n + 2.
-
-    Returns:
-        The extractor, and 64.
+    ``init`` is ``reference``: torch's defaults; or ``timm``: Kaiming normal, fan out, and the last
+    BN of every branch starts at zero.
     """
     del size
     extractor = ResNet(channels, (depth - 2) // 6)

@@ -18,17 +18,10 @@ WIDTHS = (32, 64, 128)
 
 
 def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
-    """Three blocks of 3x3 convolution, BN and ReLU, then a 1x1 convolution to D = 512.
+    """Build three blocks of 3x3 convolution, BN and ReLU, then a 1x1 convolution to D = 512.
 
-    Between the blocks a 2x2 max pool halves the maps, as long as they are 8x8 or larger.
-
-    Args:
-        channels: of the images.
-        size: height and width of the images, >= 1.
-        init: ``reference``: torch's defaults; ``timm``: Kaiming normal, fan out.
-
-    Returns:
-        The extractor, with features (N, 512) >= 0, and 512.
+    Between the blocks a 2x2 max pool halves the maps, as long as they are 8x8 or larger. Features
+    are >= 0. ``init`` is ``reference``: torch's defaults; or ``timm``: Kaiming normal, fan out.
     """
     layers, bounds = conv_blocks(channels, size, WIDTHS, pooled_from=8)
     extractor = nn.Sequential(*layers, *feature_stage(WIDTHS[-1]))

@@ -15,17 +15,10 @@ WIDTHS = (32, 64, 128, 256, 512)
 
 
 def build(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
-    """Five blocks of 3x3 convolution, BN and ReLU, then the global average of D = 512 maps.
+    """Build five blocks of 3x3 convolution, BN and ReLU, then the global average of D = 512 maps.
 
-    Between the blocks a 2x2 max pool halves the maps, as long as they are 4x4 or larger.
-
-    Args:
-        channels: of the images.
-        size: height and width of the images, >= 1.
-        init: ``reference``: torch's defaults; ``timm``: Kaiming normal, fan out.
-
-    Returns:
-        The extractor, with features (N, 512) >= 0, and 512.
+    Between the blocks a 2x2 max pool halves the maps, as long as they are 4x4 or larger. Features
+    are >= 0. ``init`` is ``reference``: torch's defaults; or ``timm``: Kaiming normal, fan out.
     """
     layers, bounds = conv_blocks(channels, size, WIDTHS, pooled_from=4)
     extractor = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(1))

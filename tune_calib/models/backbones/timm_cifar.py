@@ -58,14 +58,14 @@ def resolve(name: str) -> BackboneInfo | None:
 
 
 def names() -> list[str]:
-    """Names of timm that ``resolve`` knows, those that timm would rather not hear among them."""
+    """Return the names of timm that ``resolve`` knows, those that timm deprecates among them."""
     import timm.models
 
     return [name for name in dir(timm.models) if timm.models.is_model(name)]
 
 
 def _norm(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """The constants of all weights that timm publishes for a model; None where they differ."""
+    """Return the constants of all weights that timm publishes for a model; None if they differ."""
     import timm
 
     tagged = [timm.get_pretrained_cfg(each) for each in timm.list_pretrained(f"{name}.*")]
@@ -74,7 +74,7 @@ def _norm(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
 
 
 def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
-    """Build a timm model without its classifier.
+    """Build a timm model without its classifier; return it with its number of features.
 
     Args:
         channels: of the images.
@@ -84,9 +84,6 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         init: ``timm``: as timm draws. ``reference``: every convolution by torch's defaults and,
             in ResNets, no BN that starts at zero.
         name: of the model.
-
-    Returns:
-        The extractor and the number of features (2048 for a ResNet-50).
 
     Raises:
         UserError: the model cannot be built for such images, or gives no feature vector.
@@ -162,7 +159,7 @@ def _measure_width(model: nn.Module, channels: int, size: int) -> int:
 
 
 def _image_size(name: str, size: int) -> dict[str, int]:
-    """The size as an argument, for the models (such as ViT) that are made for one size."""
+    """Return the size as an argument, for the models (such as ViT) that are made for one size."""
     import timm
 
     config = timm.get_pretrained_cfg(name)

@@ -8,33 +8,35 @@ from typing import Any
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.store import Store
 from tune_calib.paths import environment, parse_path
+from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import OVER, Executor, Resources, configuration, last_line
 from tune_calib.tuning.ray.plan import Plan, RayTrial
 from tune_calib.tuning.ray.progress import show_phase
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.resumed import tell_other_machine
-from tune_calib.tuning.site import Site
+from tune_calib.tuning.resumed import warn_of_other_machine
 
 
 @contextlib.contextmanager
 def open_executor(
-    site: Site, needs: Sequence[Resources], everywhere: Mapping[str, str]
+    location: RunLocation, needs: Sequence[Resources], everywhere: Mapping[str, str]
 ) -> Iterator[Executor]:
     """Start the executor of a run, with variables for all of its trials, while the block runs."""
-    if not site.uses_ray:
+    if not location.uses_ray:
         from tune_calib.tuning.ray.in_process import in_process
 
         with in_process(everywhere) as executor:
-            tell_other_machine(site.out, site.address)
+            warn_of_other_machine(location.out, location.address)
             yield executor
         return
 
     from tune_calib.tuning.ray.ray_executor import RayExecutor
     from tune_calib.tuning.ray.session import ray_session
 
-    with ray_session(site.address, environment(site.out, site.store), needs, everywhere):
-        tell_other_machine(site.out, site.address)
+    with ray_session(
+        location.address, environment(location.out, location.store), needs, everywhere
+    ):
+        warn_of_other_machine(location.out, location.address)
         yield RayExecutor()
 
 

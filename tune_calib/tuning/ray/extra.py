@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tune_calib.engine.look import Looker
+from tune_calib.engine.extra import ExtraEvaluation
 from tune_calib.engine.shifts import shifted_bank_key
 from tune_calib.paths import parse_path
 from tune_calib.progress import report_progress
@@ -90,7 +90,7 @@ class ExtraTrainable(SpecTrainable):
         self.work = config["work"]
         key = (self.provenance.store, shifted_bank_key(self.spec))
         if getattr(self, "opened", None) != key:
-            self.looker = Looker(self.spec, self.store, self.data_root, self.device)
+            self.evaluation = ExtraEvaluation(self.spec, self.store, self.data_root, self.device)
             self.opened = key
 
     def _threads(self) -> int:
@@ -102,11 +102,11 @@ class ExtraTrainable(SpecTrainable):
         trials = zip(self.trials, self.work["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
             report_progress("evaluating", number, len(self.trials))
-            self.looker.refuse_other(trial.spec, measured)
+            self.evaluation.refuse_other(trial.spec, measured)
             if shift is None:
-                rows += self.looker.intervals(trial.spec, resamples)
+                rows += self.evaluation.intervals(trial.spec, resamples)
             else:
-                rows += self.looker.rows_on(shift, trial.spec, resamples)
+                rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         table: TableName = "intervals" if shift is None else "shifts"
         if rows:
             out = parse_path(self.provenance.out)

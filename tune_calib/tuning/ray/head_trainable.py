@@ -20,9 +20,8 @@ from tune_calib.engine.evaluate import (
     population_logits,
     regime_of_bank,
 )
-from tune_calib.engine.given import refuse_better
-from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
+from tune_calib.engine.frozen import refuse_better
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
 from tune_calib.progress import report_progress
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot

@@ -15,7 +15,7 @@ from tune_calib.engine.evaluate import (
     regime_of_images,
     regime_of_train,
 )
-from tune_calib.engine.given import refuse_better
+from tune_calib.engine.frozen import refuse_better
 from tune_calib.engine.imports import read_manifest
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.samples import read_epochs

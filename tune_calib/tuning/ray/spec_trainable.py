@@ -15,7 +15,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, ensure_development_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank
-from tune_calib.engine.classifier import keep, tensors_of_trial
+from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.population import PopulationTrainer
@@ -133,7 +133,7 @@ class SpecTrainable:
         """Save the classifier of a trial that is done; a search has too many of them."""
         if result.evaluation is not None and not self.provenance.is_search:
             tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
-            keep(self.store, trial.spec, tensors, result.evaluation.metrics)
+            store_classifier(self.store, trial.spec, tensors, result.evaluation.metrics)
 
     def write(
         self,

@@ -1,4 +1,4 @@
-"""From points of a method's search space to trial specs."""
+"""Trial specs of the points of a method's search space."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,19 +17,11 @@ NO_RUNG = -1
 
 
 class Candidates:
-    """The trials of a search: each point of the space under every seed.
+    """The trials of a search: each point of the space of a method under every seed."""
 
-    Args:
-        method: whose space it is.
-        asked: settings, which are not searched, and the seeds of every suggestion.
-
-    Raises:
-        UserError: the method or a setting is unknown, or a setting is out of range.
-    """
-
-    def __init__(self, method: str, asked: ResolvedRequest) -> None:
+    def __init__(self, method: str, resolved: ResolvedRequest) -> None:
         self.kind = METHODS[method].kind
-        if self.kind == "network" and asked.is_frozen:
+        if self.kind == "network" and resolved.is_frozen:
             raise UserError(
                 f"a search of {method} trains networks, and a frozen one (network.epochs=0) is not "
                 "trained; search a head or post-hoc method"
@@ -37,19 +29,19 @@ class Candidates:
         if self.kind == "posthoc" and not METHODS[method].params.model_fields:
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
-        self.asked = asked
-        refuse_unknown([self.rung({}), Rung(BASELINE, "")], asked.overrides)
+        self.resolved = resolved
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
         fixed = {
-            f"{slot}.{key}": v for slot, own in asked.overrides.items() for key, v in own.items()
+            f"{slot}.{key}": v for slot, own in resolved.overrides.items() for key, v in own.items()
         }
         self.space: Space = SPACES[method].without(fixed)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {name: _read(plain, name) for name in self.space.settings}
 
     def plugins(self) -> set[str]:
-        """Content hashes of the plug-ins that it rests on."""
+        """Content hashes of the plug-ins that they rest on."""
         backbones = self.space.settings.get("network.backbone")
-        recipe = self.asked.recipe
+        recipe = self.resolved.recipe
         origins = {
             SPACES.origin(self.method),
             RECIPES.origin(recipe.name) if recipe else None,
@@ -92,8 +84,8 @@ class Candidates:
 
     def _planned(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
         return [
-            PlannedTrial(build_spec(rung, self.asked, pair), number, label)
-            for pair in self.asked.seeds.pairs()
+            PlannedTrial(build_spec(rung, self.resolved, pair), number, label)
+            for pair in self.resolved.seeds.pairs()
         ]
 
 

@@ -1,4 +1,4 @@
-"""The one look at the test split: the choice of a search, over seeds that it never saw."""
+"""The test read of a search: its choice on the test split, over seeds that it never saw."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,34 +26,26 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.resolved import Seeds
-from tune_calib.tuning.ablate import LadderJob, ablate
 from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.search.driver import open_ledger
-from tune_calib.tuning.search.job import SearchJob, job_of
-from tune_calib.tuning.search.ledger import Ledger
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.objective import Row
+from tune_calib.tuning.search.run import SearchRun, load_search, open_state
+from tune_calib.tuning.search.state import SearchState
 
 
 @dataclass(frozen=True)
-class Evaluated:
-    """The result of the evaluation on test.
-
-    Attributes:
-        folder: of its results, a sweep like any other.
-        metrics: that were searched for.
-        reads: of the test split, in their order.
-        on_select: rows of the search by rung label: what it believed.
-        crashed: one line for each Ray trial that crashed.
-    """
+class Evaluation:
+    """The result of the evaluation on test, whose rows lie in a run folder like any other."""
 
     folder: AnyPath
     metrics: tuple[str, ...]
     reads: Sequence[ReadRecord]
-    on_select: Mapping[str, Sequence[Row]]
-    crashed: list[str]
+    on_select: Mapping[str, Sequence[Row]]  # rows of the search by rung label
+    crashed: list[str]  # a line for each Ray trial
 
 
 def evaluate_choice(
@@ -62,85 +54,75 @@ def evaluate_choice(
     study_storage: str | None,
     command: str,
     extend: bool = False,
-    look: ExtraEvaluations | None = None,
-    begin: Callable[[LadderJob], None] = lambda job: None,
-) -> Evaluated:
+    extra: ExtraEvaluations | None = None,
+    begin: Callable[[LadderRun], None] = lambda run: None,
+) -> Evaluation:
     """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
 
-    Args:
-        out: folder of the search.
-        seeds: how many fresh seeds of networks and heads, which vary together.
-        study_storage: URL of the study, where that is a database.
-        command: to do the same again.
-        extend: read test once more, under more seeds than before.
-        look: what its trials are looked at beside.
-        begin: says what is about to be done.
+    Fresh seeds of networks and heads vary together; ``extend`` reads test once more, under more
+    seeds than before.
     """
-    job, read = job_of(out, study_storage), ReadRecord(seeds=seeds, command=command)
+    search = load_search(out, study_storage)
     with only_driver(out), show_driver(out):
-        ledger = open_ledger(job, job.question.candidates())
-        data = ledger.candidates.baseline()[0].spec.data
-        # What the search believed stands next to what is evaluated now.
-        Copies.read([data], job.site.data_root, Store(job.site.store)).refuse_other(out, [])
-        choice = _choice(ledger)
-        reads = _record(out, choice, read, extend)
-        crashed = ablate(_job(job, choice, reads, command, look), begin)
-    return Evaluated(
-        folder=out / EVALUATION,
-        metrics=job.question.objective.metrics,
-        reads=reads,
-        on_select=_believed(ledger, {DEFAULTS: 0, CHOSEN: choice.trial}),
-        crashed=crashed,
-    )
+        state = open_state(search)
+        data = state.candidates.baseline()[0].spec.data
+        # The rows of the search stand next to what is evaluated now.
+        store = Store(search.location.store)
+        Copies.read([data], search.location.data_root, store).refuse_other(out, [])
+        choice = add_read(
+            out, _find_choice(state), ReadRecord(seeds=seeds, command=command), extend
+        )
+        # Before it is read.
+        choice.write(out)
+        crashed = execute_run(build_run(search, choice, command, extra), begin)
+    baseline = [state.rows[trial.spec.hash] for trial in state.candidates.baseline()]
+    on_select = {BASELINE: baseline}
+    for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
+        hashes = state.hashes(state.study.suggestion(number))
+        on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
+    metrics = search.definition.objective.metrics
+    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select, crashed)
 
 
-def planned_evaluation(
+def plan_evaluation(
     out: AnyPath,
     seeds: int,
     study_storage: str | None,
     command: str,
     extend: bool = False,
-    look: ExtraEvaluations | None = None,
-) -> LadderJob:
+    extra: ExtraEvaluations | None = None,
+) -> LadderRun:
     """Build the ladder that ``evaluate_choice`` would run, and write nothing."""
-    job, read = job_of(out, study_storage), ReadRecord(seeds=seeds, command=command)
-    choice = _choice(open_ledger(job, job.question.candidates(), is_read_only=True))
-    return _job(job, choice, _with_read(out, choice, read, extend).reads, command, look)
+    search = load_search(out, study_storage)
+    choice = _find_choice(open_state(search, is_read_only=True))
+    choice = add_read(out, choice, ReadRecord(seeds=seeds, command=command), extend)
+    return build_run(search, choice, command, extra)
 
 
-def _choice(ledger: Ledger) -> SearchEvaluated:
+def _find_choice(state: SearchState) -> SearchEvaluated:
     """Find the trial of a search that the rule chooses."""
-    ledger.judge_all()
-    if not ledger.standings:
+    state.settle_all()
+    if not state.results:
         raise UserError(
-            f"{ledger.out}: its study knows of no suggestion; first: tune-calib resume {ledger.out}"
+            f"{state.out}: its study knows of no suggestion; first: tune-calib resume {state.out}"
         )
-    number = ledger.objective.chosen(ledger.standings)
+    number = state.objective.choose(state.results)
     if number is None:
-        raise UserError(f"{ledger.out}: no trial keeps the accuracy; raise `guard` in a new search")
+        raise UserError(f"{state.out}: no trial keeps the accuracy; raise `guard` in a new search")
     return SearchEvaluated(
         version=VERSION,
         trial=number,
-        settings=dict(ledger.study.suggestion(number).point),
-        rule=ledger.objective.rule(),
+        settings=dict(state.study.suggestion(number).point),
+        rule=state.objective.describe_rule(),
     )
 
 
-def _record(
-    out: AnyPath, choice: SearchEvaluated, look: ReadRecord, extend: bool
-) -> list[ReadRecord]:
-    """Write down that test is read, before it is; gives every look at it, in their order."""
-    record = _with_read(out, choice, look, extend)
-    record.write(out)
-    return record.reads
-
-
-def _with_read(
-    out: AnyPath, choice: SearchEvaluated, look: ReadRecord, extend: bool
+def add_read(
+    out: AnyPath, choice: SearchEvaluated, read: ReadRecord, extend: bool
 ) -> SearchEvaluated:
     """Add a test read to the record of all of them.
 
-    The same look may be repeated, e.g. after a kill. Another choice comes too late.
+    The same read may be repeated, e.g. after a kill. Another choice comes too late.
     """
     try:
         old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
@@ -154,38 +136,28 @@ def _with_read(
             f"{out} was evaluated on test with trial {old.trial}, and the choice is now "
             f"trial {choice.trial}; test is read once: search in a new `out`"
         )
-    reads = old.reads or _reads_before(out)
-    last = reads[-1].seeds if reads else look.seeds
-    if look.seeds < last or (look.seeds > last and not extend):
+    reads = old.reads
+    # An earlier version wrote no seeds; its results tell them.
+    if not reads and (manifest := find_sweep_manifest(out / EVALUATION)) is not None:
+        reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
+    last = reads[-1].seeds if reads else read.seeds
+    if read.seeds < last or (read.seeds > last and not extend):
         raise UserError(
             f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; "
             "with `extend` more seeds are added, and the page says that test was read again"
         )
-    if not reads or look.seeds > last:
-        reads = [*reads, look]
+    if not reads or read.seeds > last:
+        reads = [*reads, read]
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
-def _reads_before(out: AnyPath) -> list[ReadRecord]:
-    """Restore the test read of an earlier version, which wrote no seeds, from its results."""
-    manifest = find_sweep_manifest(out / EVALUATION)
-    if manifest is None:
-        return []
-    return [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
-
-
-def _job(
-    job: SearchJob,
-    choice: SearchEvaluated,
-    reads: Sequence[ReadRecord],
-    command: str,
-    look: ExtraEvaluations | None,
-) -> LadderJob:
+def build_run(
+    search: SearchRun, choice: SearchEvaluated, command: str, extra: ExtraEvaluations | None
+) -> LadderRun:
     """Build the ladder of baseline, defaults and choice with seeds that the search did not use."""
-    question, candidates = job.question, job.question.candidates()
-    own = question.asked.seeds
-    first = 1 + max([*own.network, *own.head])
-    fresh = tuple(range(first, first + reads[-1].seeds))
+    resolved, candidates = search.resolved, search.definition.candidates
+    first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
+    fresh = tuple(range(first, first + choice.reads[-1].seeds))
     rungs: list[Rung] = []
     known = {candidates.baseline()[0].spec.hash}
     for label, each in ((CHOSEN, choice.settings), (DEFAULTS, candidates.first()[0])):
@@ -194,43 +166,33 @@ def _job(
             known.add(spec_hash)
             rungs.insert(0, candidates.rung(each, label))
     rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
-    return LadderJob(
-        Ladder(
-            f"search {question.method}",
-            f"Search of {question.method}; {describe_reads(reads)}",
-            tuple(rungs),
-        ),
-        replace(question.asked, seeds=Seeds(fresh, fresh, is_paired=True)),
-        replace(job.site, out=job.out / EVALUATION, command=command),
-        look or ExtraEvaluations(),
+    title = f"Search of {candidates.method}; {describe_reads(choice.reads)}"
+    return LadderRun(
+        Ladder(f"search {candidates.method}", title, tuple(rungs)),
+        replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
+        replace(search.location, out=search.out / EVALUATION, command=command),
+        extra or ExtraEvaluations(),
     )
 
 
-def _believed(ledger: Ledger, numbers: Mapping[str, int]) -> dict[str, list[Row]]:
-    believed = {BASELINE: [ledger.rows[t.spec.hash] for t in ledger.candidates.baseline()]}
-    for label, number in numbers.items():
-        hashes = ledger.hashes(ledger.study.suggestion(number))
-        believed[label] = [ledger.rows[spec_hash] for spec_hash in hashes]
-    return believed
-
-
-def optimism(evaluated: Evaluated) -> Text:
+def compare_splits(evaluation: Evaluation) -> Text:
     """Compare the metrics of the search on ``select`` and on ``test`` in a table."""
-    rows = read_table(evaluated.folder, "trials").to_pylist()
-    table = tables.optimism(rows, evaluated.on_select, evaluated.metrics)
+    rows = read_table(evaluation.folder, "trials").to_pylist()
+    table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
     flags = legend(row.get("flags") for row in rows)
-    notes = [OPTIMISM, f"{describe_reads(evaluated.reads)}.", *_no_gain(evaluated, rows), *flags]
+    reads = f"{describe_reads(evaluation.reads)}."
+    notes = [OPTIMISM, reads, *_list_losses(evaluation.metrics, rows), *flags]
     text = "\n".join([body(table), "", *notes])
-    atomic_write(evaluated.folder / "tables" / "optimism.md", f"{text}\n".encode())
+    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
     return Text([table, "", *map(Prose, notes)])
 
 
-def _no_gain(evaluated: Evaluated, rows: Sequence[Row]) -> list[str]:
+def _list_losses(metrics: Sequence[str], rows: Sequence[Row]) -> list[str]:
     """Return a line for each metric in which the choice is no better than the baseline on test."""
     means = []
     for label in (BASELINE, CHOSEN):
         own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
         if not own:
             return []
-        means.append({m: fmean(row[column("test", m)] for row in own) for m in evaluated.metrics})
-    return describe_no_gain_on_test(evaluated.metrics, *means)
+        means.append({m: fmean(row[column("test", m)] for row in own) for m in metrics})
+    return describe_no_gain_on_test(metrics, *means)

@@ -1,4 +1,4 @@
-"""What a search optimises: metrics on ``select`` with a guard on accuracy, and which trial wins."""
+"""The objective of a search: metrics on ``select``, a guard on accuracy, and the choice."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,15 +13,15 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Standing:
+class SuggestionResult:
     """The result of a suggestion over all its seeds.
 
     Attributes:
         status: ``done``, or the worst status among its trials.
         values: mean of each metric over the seeds; empty unless it is done.
-        drop: mean accuracy that it lost against the baseline of the same network seed.
+        drop: mean accuracy lost against the baseline of the same network seed, a fraction.
         epoch: at which it was stopped.
-        at_chance: a trial of it is flagged so, and it can not be chosen.
+        at_chance: whether a trial is flagged so, which excludes it from the choice.
     """
 
     status: Literal["done", "diverged", "crashed", "stopped"]
@@ -33,7 +33,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Objective:
-    """Metrics of ``names.METRICS`` on ``select``, and the accuracy that they may cost.
+    """Metrics on ``select``, and the accuracy that they may cost.
 
     Attributes:
         metrics: the first one decides between trials of which none beats the other in all.
@@ -52,60 +52,57 @@ class Objective:
         """Return the directions for Optuna."""
         return ["minimize" if METRICS[m].is_less_better else "maximize" for m in self.metrics]
 
-    def standing(self, rows: Sequence[Row | None], baseline: Mapping[int, float]) -> Standing:
-        """Sum the trials of one suggestion up.
-
-        Args:
-            rows: of each seed; None where there is none.
-            baseline: accuracy on ``select`` by network seed.
-        """
+    def summarise(
+        self, rows: Sequence[Row | None], baseline: Mapping[int, float]
+    ) -> SuggestionResult:
+        """Summarise the trials of a suggestion, given the baseline's accuracy by network seed."""
         there = [row for row in rows if row is not None]
         if len(there) < len(rows):
-            return Standing("crashed")
+            return SuggestionResult("crashed")
         for row in there:
             if row["status"] != "done":
-                return Standing(row["status"], epoch=row["epoch"])
+                return SuggestionResult(row["status"], epoch=row["epoch"])
         values = tuple(_mean(row[column("select", name)] for row in there) for name in self.metrics)
         if not all(map(math.isfinite, values)):
-            return Standing("diverged")
+            return SuggestionResult("diverged")
         drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
         at_chance = is_chance(row.get("flags") for row in there)
-        return Standing("done", values, _mean(drops), at_chance=at_chance)
+        return SuggestionResult("done", values, _mean(drops), at_chance=at_chance)
 
-    def excess(self, standing: Standing) -> float:
+    def excess(self, result: SuggestionResult) -> float:
         """Return how far the drop is beyond the guard; at most 0 if it is within.
 
         At chance it is beyond any guard, also where the baseline is at chance too.
         """
-        if standing.at_chance:
+        if result.at_chance:
             return 1.0
         # Accuracies of n images are multiples of 1/n: the last bits must not decide.
-        return standing.drop - self.guard - 1e-9
+        return result.drop - self.guard - 1e-9
 
-    def losses(self, standing: Standing) -> tuple[float, ...]:
+    def losses(self, result: SuggestionResult) -> tuple[float, ...]:
         """Return the values with the sign that makes less better."""
         signs = (1 if METRICS[name].is_less_better else -1 for name in self.metrics)
-        return tuple(sign * v for sign, v in zip(signs, standing.values, strict=True))
+        return tuple(sign * v for sign, v in zip(signs, result.values, strict=True))
 
-    def within_guard(self, standings: Mapping[int, Standing]) -> dict[int, Standing]:
+    def within_guard(self, results: Mapping[int, SuggestionResult]) -> dict[int, SuggestionResult]:
         """Return the results that are done and keep the accuracy."""
-        return {n: v for n, v in standings.items() if v.status == "done" and self.excess(v) <= 0}
+        return {n: v for n, v in results.items() if v.status == "done" and self.excess(v) <= 0}
 
-    def pareto(self, standings: Mapping[int, Standing]) -> list[int]:
-        """Return the numbers of the Pareto set within the guard, best first metric first."""
-        losses = {n: self.losses(v) for n, v in self.within_guard(standings).items()}
+    def find_front(self, results: Mapping[int, SuggestionResult]) -> list[int]:
+        """Return the numbers of the Pareto set within the guard, ordered by the first metric."""
+        losses = {n: self.losses(v) for n, v in self.within_guard(results).items()}
         front = [n for n, own in losses.items() if not any(_beats(o, own) for o in losses.values())]
         # Of equal ones the earlier stays alone, so that the choice never depends on an order.
         first = {losses[n]: n for n in sorted(front, reverse=True)}
         return sorted(first.values(), key=lambda n: (losses[n], n))
 
-    def chosen(self, standings: Mapping[int, Standing]) -> int | None:
+    def choose(self, results: Mapping[int, SuggestionResult]) -> int | None:
         """Choose the best first metric within the guard; ties go to the next metric, then order."""
-        within = self.within_guard(standings)
+        within = self.within_guard(results)
         return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
-    def rule(self) -> str:
-        """Describe the rule."""
+    def describe_rule(self) -> str:
+        """Describe the rule of the choice."""
         best = METRICS[self.metrics[0]].title
         return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
 

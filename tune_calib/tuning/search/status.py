@@ -1,4 +1,4 @@
-"""What of a search is done, without what it takes to go on with it: no torch, no Ray."""
+"""The progress of a search, without what it takes to go on with it: no torch, no Ray."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.space import SPACES
 from tune_calib.text import format_count
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.storage import known_storage, lost_database, open_storage
+from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
 from tune_calib.tuning.search.study import OPEN, SearchStudy
 
 
@@ -19,19 +19,19 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     """Describe the progress of a search, without writing; its driver may be running."""
     rows = read_table(out, "trials", columns=["status"])
     counts = Counter(rows["status"].to_pylist())
-    told = f"{format_count(counts.total(), 'trial')} with a result ({_told(counts)})"
+    trials = f"{format_count(counts.total(), 'trial')} with a result ({_format_counts(counts)})"
     manifest = read_search_manifest(out)
-    asked = manifest.trials
     try:
         with lost_database(study_storage):
-            study = _study(out, manifest, study_storage)
+            study = _open_study(out, manifest, study_storage)
             states = Counter(state for state in study.states() if state not in OPEN)
-            ended, planned = states.total(), study.planned(asked)
+            ended, planned = states.total(), study.planned(manifest.trials)
     except UserError as error:
-        return f"{out}: {told}; how many suggestions ended is not known: {error}"
-    lines = [f"{out}: {ended} of {planned} suggestions ended ({_told(states)}); {told}"]
-    if planned < asked:
-        lines.append(f"{asked} were asked for, and there are no more points")
+        return f"{out}: {trials}; how many suggestions ended is not known: {error}"
+    suggestions = f"{ended} of {planned} suggestions ended ({_format_counts(states)})"
+    lines = [f"{out}: {suggestions}; {trials}"]
+    if planned < manifest.trials:
+        lines.append(f"{manifest.trials} were asked for, and there are no more points")
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
     elif ended < planned:
@@ -41,21 +41,19 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def _study(out: AnyPath, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
+def _open_study(out: AnyPath, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
     """Open the study to count its suggestions."""
     question = manifest.question
     if question.sampler == "grid" or not manifest.search:
         # Its points rest on the method's defaults, which import the method.
-        from tune_calib.tuning.search.driver import study_so_far
+        from tune_calib.tuning.search.run import load_search, open_study
 
-        study = study_so_far(out, study_storage)
-        assert study is not None  # the manifest was read
-        return study
+        return open_study(load_search(out, study_storage), is_read_only=True)
     if not manifest.can_go_on:
         raise foreign_search(out, manifest)
     fixed = {f"{slot}.{key}": v for slot, own in question.given.items() for key, v in own.items()}
     return SearchStudy(
-        open_storage(known_storage(out, study_storage, manifest.study_storage), out, True),
+        open_storage(find_storage(out, study_storage, manifest.study_storage), out, True),
         f"tune-calib {manifest.search}",
         SPACES[question.method].without(fixed),
         Objective(tuple(question.objective.metrics), question.objective.guard),
@@ -66,5 +64,5 @@ def _study(out: AnyPath, manifest: SearchManifest, study_storage: str | None) ->
     )
 
 
-def _told(counts: Counter[str]) -> str:
+def _format_counts(counts: Counter[str]) -> str:
     return ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"

@@ -1,4 +1,4 @@
-"""Where an Optuna study lies: a journal file by default, a database by URL."""
+"""The storage of an Optuna study: a journal file by default, a database by URL."""
 
 import contextlib
 import json
@@ -24,13 +24,9 @@ NETWORK_FILE_SYSTEMS = re.compile(
 
 
 def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
-    """Open the storage of a study.
+    """Open the storage of a study: a database, or without a URL a journal file in its folder.
 
-    Args:
-        url: of a database (``postgresql://``, ``mysql://``, ``sqlite://``); none is a journal
-            file in ``out``, whose driver must be the only one.
-        out: folder of the search.
-        is_read_only: write nothing, not even what mends a journal: beside a driver at work.
+    The driver of a journal must be the only one. A reader beside it does not even mend the journal.
     """
     if url is None:
         path = journal_file(out)
@@ -50,7 +46,7 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
 
     try:
         return RDBStorage(url, skip_table_creation=is_read_only)
-    except _of_databases(ImportError, ValueError, RuntimeError) as error:
+    except _database_errors(ImportError, ValueError, RuntimeError) as error:
         raise UserError(
             f"cannot open `study_storage` {mask_url(url)}: {_reason(error, url)}"
         ) from None
@@ -68,10 +64,10 @@ def journal_file(out: AnyPath) -> Path:
     return path
 
 
-def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
+def _database_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
     """Return the exceptions of a database, and others.
 
-    Asked for when something is raised: SQLAlchemy takes its time, and most searches have none.
+    Called when something is raised, since SQLAlchemy is slow to import and most searches need none.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -80,10 +76,10 @@ def _of_databases(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Tell in one line that the study's database went away."""
+    """Report in one line that the study's database went away while the block runs."""
     try:
         yield
-    except _of_databases() as error:
+    except _database_errors() as error:
         raise UserError(
             f"`study_storage` {mask_url(url or JOURNAL)} does not answer any more "
             f"({_reason(error, url or JOURNAL)}); nothing that ended is lost: when it is back, run "
@@ -99,22 +95,19 @@ def _reason(error: Exception, url: str) -> str:
     return mask_urls(str(error).strip().splitlines()[0].replace(url, masked))
 
 
-def known_storage(out: AnyPath, given: str | None, kept: str | None) -> str | None:
-    """Return the URL of a study's database, or None for a journal file."""
-    if given is None and kept is not None and STARS in kept:
-        raise UserError(
-            f"the study of {out} lies in {mask_url(kept)}: name it with `study_storage` URL"
-        )
-    if given is None and kept is not None:
-        # Connecting would make a file, wherever the folder of somebody else says.
-        scheme, _, rest = kept.partition(":///")
-        file = rest.partition("?")[0]
-        if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
-            raise UserError(
-                f"the study of {out} lies in {mask_url(kept)}, which is not there: name it with "
-                "`study_storage` URL"
-            )
-    return given or kept
+def find_storage(out: AnyPath, url: str | None, recorded: str | None) -> str | None:
+    """Return the URL of a study's database, None for a journal file; the recorded one is masked."""
+    if url is not None or recorded is None:
+        return url or recorded
+    where = f"the study of {out} lies in {mask_url(recorded)}"
+    if STARS in recorded:
+        raise UserError(f"{where}: name it with `study_storage` URL")
+    # Connecting would make a file, wherever the folder of somebody else says.
+    scheme, _, rest = recorded.partition(":///")
+    file = rest.partition("?")[0]
+    if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
+        raise UserError(f"{where}, which is not there: name it with `study_storage` URL")
+    return recorded
 
 
 class _Journal(JournalFileBackend):
@@ -136,7 +129,7 @@ class _Journal(JournalFileBackend):
 
 
 def _mend(path: Path) -> None:
-    """Take away what a killed driver left: its lock, and a line that it did not finish."""
+    """Remove what a killed driver left: its lock, and a line that it did not finish."""
     Path(f"{path}.lock").unlink(missing_ok=True)
     if not path.exists():
         return

@@ -1,11 +1,11 @@
-"""The Optuna study of a search: asked, told and taken up again by the driver alone.
+"""The Optuna study of a search, to which its driver alone writes.
 
 Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that what it
-suggests depends on what the study holds and not on the process that asks: a search that was
-interrupted goes on as if nothing had happened.
+suggests depends on the content of the study and not on the process: a search that was interrupted
+goes on as if nothing had happened.
 
-The sampler reads a copy of the study in memory, in which trials look open whose standing was not
-known when the suggestion was due. A search that was made longer has standings that a search of the
+The sampler reads a copy of the study in memory, in which trials look open whose result was not
+known when the suggestion was due. A search that was made longer has results that a search of the
 whole length would not have had yet, and both get the same suggestions. What it suggests is added to
 the study in one write, so that no suggestion is half-made.
 """
@@ -29,7 +29,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.request import SamplerName
 from tune_calib.spec.space import Choice, Point, Space
-from tune_calib.tuning.search.objective import Objective, Standing
+from tune_calib.tuning.search.objective import Objective, SuggestionResult
 
 STATUS = "status"
 WORST = "worst"
@@ -45,13 +45,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggestion of the study.
-
-    Attributes:
-        number: of the suggestion, and of the study's trial.
-        point: values by ``slot.key`` of the settings that matter.
-        is_finished: whether it was told already.
-    """
+    """A trial of the study, with the values by ``slot.key`` of the settings that matter."""
 
     number: int
     point: Point
@@ -59,21 +53,7 @@ class Suggestion:
 
 
 class SearchStudy:
-    """The suggestions of a search by number, and their results.
-
-    Args:
-        storage: where the study lies.
-        name: its name there.
-        space: what is searched.
-        objective: what for.
-        sampler: how; ``grid`` tries the points alone.
-        seed: of the sampler.
-        points: tried first, in this order.
-        is_read_only: look at what is there, and write nothing.
-
-    Raises:
-        UserError: the study is to be read, and there is none.
-    """
+    """The suggestions of a search by number, and their results; ``points`` come first."""
 
     def __init__(
         self,
@@ -91,7 +71,6 @@ class SearchStudy:
         self._sampler: SamplerName = sampler
         self._seed = seed
         self._points = points
-        self._counted = self._again = 0
         if not is_read_only:
             optuna.create_study(
                 storage=storage,
@@ -106,66 +85,59 @@ class SearchStudy:
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
-        """Return suggestion ``number``, which is new if the study does not hold it.
-
-        Args:
-            number: of the suggestion.
-            known: number from which on the sampler may read no standing yet; all unless given.
-        """
-        (found,) = self.suggestions([number], known)
-        return found
+        """Return a suggestion, as ``suggestions`` does."""
+        (suggestion,) = self.suggestions([number], known)
+        return suggestion
 
     def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
-        """Return several suggestions, reading the storage once.
+        """Return suggestions, those that the study does not hold drawn one after the other.
 
-        Args:
-            numbers: known ones, or one after the other; those that the space has no point for
-                are left out.
-            known: as for one.
+        Those that the space has no point for are left out. The sampler reads no result from number
+        ``known`` on; all unless given.
         """
         trials = self._trials()
-        again = self._retries(trials)
-        found: list[Suggestion] = []
-        shown: Study | None = None
+        retries = _count_retries(trials)
+        suggestions: list[Suggestion] = []
+        visible: Study | None = None
         for number in numbers:
             if number < len(trials):
-                if not self._is_made(trials[number]):
+                if not self._is_whole(trials[number]):
                     trials[number] = self._finish(trials[number])
             elif self._is_exhausted(trials):
                 break
             else:
-                shown = shown or self._copy(trials, known)
-                trials.append(self._suggest(shown, number, self._points[number - again :][:1]))
+                visible = visible or self._copy(trials, known)
+                trials.append(self._suggest(visible, number, self._points[number - retries :][:1]))
             is_finished = trials[number].state.is_finished()
-            found.append(Suggestion(number, trials[number].params, is_finished))
-        if shown is not None and len(self._trials()) != len(trials):
+            suggestions.append(Suggestion(number, trials[number].params, is_finished))
+        if visible is not None and len(self._trials()) != len(trials):
             raise UserError(
                 "the study has trials that this search did not ask for; one program alone may "
                 "write to it"
             )
-        return found
+        return suggestions
 
     def _copy(self, trials: Sequence[FrozenTrial], known: int | None) -> Study:
         """Return a study in memory in which the trials from ``known`` on look open."""
-        shown = optuna.create_study(directions=self._objective.directions)
+        visible = optuna.create_study(directions=self._objective.directions)
         last = len(trials) if known is None else known
-        # One that waits would be taken for the suggestion that is asked for.
-        seen = [*trials[:last], *map(_as_open, trials[last:])]
+        # One that waits would be taken for the suggestion that is due.
+        seen = [*trials[:last], *map(_reopen, trials[last:])]
         seen = [trial for trial in seen if trial.state != TrialState.WAITING]
-        if self._sampler == "tpe" and len(shown.directions) == 1:
-            seen = _recent(seen, shown.direction)
-        shown.add_trials(seen)
-        return shown
+        if self._sampler == "tpe" and len(visible.directions) == 1:
+            seen = _select_recent(seen, visible.direction)
+        visible.add_trials(seen)
+        return visible
 
-    def _suggest(self, shown: Study, number: int, given: Sequence[Point]) -> FrozenTrial:
-        """Draw a suggestion from the copy, and add it to both studies."""
-        shown.sampler = self._sampler_of(number)
-        for point in given:
-            shown.enqueue_trial(dict(point))
-        self._fill(shown.ask())
-        made = shown.get_trials(deepcopy=False)[-1]
-        self._study.add_trial(made)
-        return made
+    def _suggest(self, visible: Study, number: int, first: Sequence[Point]) -> FrozenTrial:
+        """Draw a suggestion from the copy, or take the first point, and add it to both studies."""
+        visible.sampler = self._build_sampler(number)
+        for point in first:
+            visible.enqueue_trial(dict(point))
+        self._fill(visible.ask())
+        trial = visible.get_trials(deepcopy=False)[-1]
+        self._study.add_trial(trial)
+        return trial
 
     def _fill(self, trial: Trial) -> None:
         point: dict[str, Choice] = {}
@@ -173,14 +145,14 @@ class SearchStudy:
             if setting.matters(point):
                 point[name] = _suggest(trial, name, setting.distribution)
 
-    def _is_made(self, trial: FrozenTrial) -> bool:
+    def _is_whole(self, trial: FrozenTrial) -> bool:
         if trial.state == TrialState.RUNNING:
             return self._space.is_whole(trial.params)
         return trial.state.is_finished()
 
     def _finish(self, trial: FrozenTrial) -> FrozenTrial:
         """Finish a suggestion that waits, or that an earlier version left half-made."""
-        self._study.sampler = RandomSampler(seed=self._seed_of(trial.number))
+        self._study.sampler = RandomSampler(seed=self._derive_seed(trial.number))
         is_waiting = trial.state == TrialState.WAITING
         self._fill(self._study.ask() if is_waiting else self._open(trial.number))
         return self._trials()[trial.number]
@@ -189,11 +161,11 @@ class SearchStudy:
         trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
         return Trial(self._study, trial_id)
 
-    def _seed_of(self, number: int) -> int:
+    def _derive_seed(self, number: int) -> int:
         return child_seed(self._seed, "ask ", number) % 2**32
 
-    def _sampler_of(self, number: int) -> BaseSampler:
-        seed = self._seed_of(number)
+    def _build_sampler(self, number: int) -> BaseSampler:
+        seed = self._derive_seed(number)
         if self._sampler == "nsga2":
             return NSGAIISampler(seed=seed)
         if self._sampler != "tpe":
@@ -202,32 +174,28 @@ class SearchStudy:
             warnings.simplefilter("ignore", ExperimentalWarning)
             return TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
 
-    def tell(self, number: int, standing: Standing) -> None:
-        """Finish a suggestion.
+    def tell(self, number: int, result: SuggestionResult) -> None:
+        """Write the result of a suggestion.
 
-        Only a trial that is done gives values. One that was stopped is pruned, with the epoch
-        and without a value; what diverged or crashed failed, which a sampler does not read, and
-        has the worst finite values as an attribute.
+        Only a trial that is done has values. One that was stopped is pruned, with the epoch as an
+        attribute; what diverged or crashed failed, which a sampler does not read, and has the worst
+        finite values as an attribute.
         """
         trial = self._open(number)
-        trial.set_user_attr(STATUS, standing.status)
-        if standing.status == "done":
+        trial.set_user_attr(STATUS, result.status)
+        if result.status == "done":
             if GUARD not in trial.constraints:
-                trial.set_constraint(GUARD, self._objective.excess(standing))
-            self._study.tell(number, standing.values)
-        elif standing.status == "stopped":
-            trial.set_user_attr("epoch", standing.epoch)
+                trial.set_constraint(GUARD, self._objective.excess(result))
+            self._study.tell(number, result.values)
+        elif result.status == "stopped":
+            trial.set_user_attr("epoch", result.epoch)
             self._study.tell(number, state=TrialState.PRUNED)
         else:
             trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
             self._study.tell(number, state=TrialState.FAIL)
 
     def retry(self, status: str) -> list[int]:
-        """Suggest again what ended with a status and was not tried again.
-
-        Returns:
-            Numbers of the new suggestions.
-        """
+        """Suggest once more what ended with a status; returns the new numbers."""
         trials = self._trials()
         tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
         again = [trial for trial in trials if _state(trial) == status and trial.number not in tried]
@@ -235,28 +203,20 @@ class SearchStudy:
             self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
         return list(range(len(trials), len(trials) + len(again)))
 
-    def retried(self) -> dict[int, int]:
-        """Return the suggestions that repeat another one, by number."""
-        return _retried(self._trials())
-
     def has(self, number: int) -> bool:
         """Return whether there is a suggestion of a number, or a point left for it."""
         trials = self._trials()
         return number < len(trials) or not self._is_exhausted(trials)
 
-    def planned(self, asked: int) -> int:
-        """Return the number of suggestions in total: no more than the grid or the space has.
-
-        Args:
-            asked: for; those that are tried again come on top.
-        """
+    def planned(self, length: int) -> int:
+        """Count the suggestions of a search of some length: retries, and no more than there are."""
         trials = self._trials()
-        again = self._retries(trials)
+        retries = _count_retries(trials)
         if self._sampler == "grid":
-            asked = min(asked, len(self._points))
+            length = min(length, len(self._points))
         if self._is_exhausted(trials):
-            asked = min(asked, len(trials) - again)
-        return asked + again
+            length = min(length, len(trials) - retries)
+        return length + retries
 
     def _is_exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
         """Return whether every point of a finite space was suggested."""
@@ -276,9 +236,7 @@ class SearchStudy:
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
         """Compute how differently each setting is distributed in the best trials (PED-ANOVA).
 
-        Args:
-            index: of the objective.
-            quantile: share of the trials with values that are the best, in (0, 1).
+        ``index`` is that of the objective, ``quantile`` the share of the best, in (0, 1).
         """
         # These bring scikit-learn and pandas, and most who open a study only count in it.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
@@ -296,17 +254,11 @@ class SearchStudy:
                 normalize=False,
             )
 
-    def _retries(self, trials: Sequence[FrozenTrial]) -> int:
-        """Count the trials that repeat another one, reading each trial once."""
-        self._again += len(_retried(trials[self._counted :]))
-        self._counted = len(trials)
-        return self._again
-
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
 
 
-def _recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
+def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
     """Return the trials without those that ended long ago, except the best of them.
 
     TPE's time grows with the trials that it reads. Its density of good settings rests on the 25
@@ -325,14 +277,14 @@ def _recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[Fr
     return [trial for trial in trials if trial.number not in left_out]
 
 
-def _as_open(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial as it was before it was told."""
+def _reopen(trial: FrozenTrial) -> FrozenTrial:
+    """Return a trial as it was before it had a result."""
     if not trial.state.is_finished():
         return trial
     is_open = copy.copy(trial)
     is_open.state, is_open.values = TrialState.RUNNING, None
     is_open.datetime_complete = None
-    # Of the system's attributes only constraints are told; samplers wrote the others.
+    # Of the system's attributes only constraints are results; samplers wrote the others.
     is_open.system_attrs = {
         key: value for key, value in trial.system_attrs.items() if "constraints" not in key
     }
@@ -340,14 +292,13 @@ def _as_open(trial: FrozenTrial) -> FrozenTrial:
 
 
 def _state(trial: FrozenTrial) -> str:
-    # The status is written before the trial is told: a kill in between leaves it running.
+    # The status is written before the result: a kill in between leaves it running.
     state = trial.state.name.lower()
     return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
 
 
-def _retried(trials: Sequence[FrozenTrial]) -> dict[int, int]:
-    firsts = ((trial.number, trial.user_attrs.get(RETRY_OF)) for trial in trials)
-    return {number: first for number, first in firsts if first is not None}
+def _count_retries(trials: Sequence[FrozenTrial]) -> int:
+    return sum(trial.user_attrs.get(RETRY_OF) is not None for trial in trials)
 
 
 def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
@@ -362,7 +313,7 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
     raise TypeError(f"cannot suggest from {distribution}")
 
 
-def points_of(space: Space, sampler: SamplerName, first: Sequence[Point]) -> list[Point]:
+def list_points(space: Space, sampler: SamplerName, first: Sequence[Point]) -> list[Point]:
     """Return the points that come before the sampler: published values, or the whole grid."""
     if sampler != "grid":
         return list(first)

@@ -17,44 +17,33 @@ CHANCE = 1e-6
 
 
 def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
-    """Refuse a hold-out on which a network of this program was trained, or its epoch chosen.
-
-    Args:
-        made: by which it was trained.
-        data: that it is to be judged on.
-
-    Raises:
-        UserError: it was.
-    """
+    """Refuse a hold-out on which a network of this program was trained, or its epoch chosen."""
     network = made.network
     if network.weights is not None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
         TrialSpec.build(data=data.model_dump(), network=own)  # which may be known themselves
-    if network.is_frozen or not _is_same(made.data, data) or _cut(made.data) == _cut(data):
+    is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
+    if network.is_frozen or not is_same or _cut(made.data) == _cut(data):
         return
     if data.holds_out_train:
         raise UserError(
-            f"network.weights: the network was trained on {_told(made.data)}, and with another cut "
-            "of the training part it would be chosen on images that it saw; cut it so, or take "
+            f"network.weights: the network was trained on {_describe(made.data)}, and with another "
+            "cut of the training part it would be chosen on images that it saw; cut it so, or take "
             "`holdout` test"
         )
     needs = METHODS[network.method].needs
     if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
         raise UserError(
-            f"network.weights: the network was trained on {_told(made.data)}, and test images "
+            f"network.weights: the network was trained on {_describe(made.data)}, and test images "
             "chose its epoch; cut the test part so that they are not those of test again"
         )
-
-
-def _is_same(one: DataSlot, other: DataSlot) -> bool:
-    return (one.dataset, one.info.digest) == (other.dataset, other.info.digest)
 
 
 def _cut(data: DataSlot) -> tuple[object, ...]:
     return data.split, data.holdout, data.holdout_shares
 
 
-def _told(data: DataSlot) -> str:
+def _describe(data: DataSlot) -> str:
     how = f"data.split={data.split}" if data.holdout == "train" else "data.holdout=test"
     return f"{data.dataset} with {how}"
 
@@ -62,16 +51,8 @@ def _told(data: DataSlot) -> str:
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
     """Refuse a frozen network that is better on what is held out of train than on test.
 
-    By more than chance: a one-sided z-test of two proportions. Without test nothing is said, since
-    a search may not look at it.
-
-    Args:
-        spec: its data and network slots are read.
-        store: holds its weights; those of this program tell themselves what they saw.
-        logits: of its own head, by split.
-
-    Raises:
-        RefusedError: it is.
+    By more than chance: a one-sided z-test of two proportions. Without test nothing is refused,
+    since a search may not look at it, nor if this program knows what the network has seen.
     """
     network = spec.network
     if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:
@@ -97,6 +78,6 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
 
 
 def _right(split: SplitLogits) -> tuple[int, int]:
-    """How many samples are right, and how many there are."""
+    """Count the right samples, and all."""
     count = len(split.labels)
     return round(float(accuracy(split.logits[0].double().softmax(-1), split.labels)) * count), count

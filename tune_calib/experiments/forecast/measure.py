@@ -1,4 +1,4 @@
-"""What is timed or counted now, on random numbers; no file of a data set is read."""
+"""Time or count now, on random numbers; no file of a data set is read."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +15,7 @@ from tune_calib.data.splits import Sizes
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.engine.network import build, predict
-from tune_calib.engine.parts import in_parts
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, tensors_of
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts, tensors_of
 from tune_calib.engine.precision import on_threads
 from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
 from tune_calib.metrics.bootstrap import bootstrap
@@ -27,7 +26,7 @@ from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
 
 FIRST_BATCH = 4
-"""Images of the first step; what a whole batch takes is reckoned from it where it is long."""
+"""Images of the first step; a whole batch takes longer in proportion where it is long."""
 
 STEP_S = 0.4
 """Seconds of a step beyond which no larger batch is tried."""
@@ -35,7 +34,7 @@ STEP_S = 0.4
 HEAD_SAMPLES = 2048
 """Features of the epoch by which heads are timed; an epoch of more takes longer in proportion."""
 
-JUDGED = 2500
+EVALUATED = 2500
 """Samples of the evaluation that is timed; one of more takes longer in proportion."""
 
 DRAWS = 20
@@ -56,7 +55,7 @@ def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
 
 
 def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, float]:
-    """Return as ``batch_s``, with a batch of some size; the first step warms up."""
+    """Return the same as ``batch_s`` for a batch of some size; the first step warms up."""
     info, places = spec.data.info, torch.arange(size)
     side = info.stored or info.size
     pixels = torch.randint(256, (size, info.channels, side, side), generator=_chance())
@@ -84,7 +83,7 @@ def flops(spec: TrialSpec) -> int:
     info, size = spec.data.info, spec.network.batch_size
     # Precision and compilation change no count, and not every one of them runs without numbers.
     plain = spec.network.model_copy(update={"precision": "fp32", "compile": False})
-    network, method = made(spec.model_copy(update={"network": plain}), 1)
+    network, method = build_empty(spec.model_copy(update={"network": plain}), 1)
     labels = torch.zeros(size, dtype=torch.long, device=META)
     images = torch.empty((size, info.channels, info.size, info.size), device=META)
     method.begin_epoch(0, _chance())
@@ -93,7 +92,7 @@ def flops(spec: TrialSpec) -> int:
     return int(counter.get_total_flops())
 
 
-def made(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
+def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     """Return network and method as ``build`` makes them, without the numbers of their tensors."""
     with META:
         network, method = build(spec, samples)
@@ -102,7 +101,7 @@ def made(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 
 def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
     """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
-    network, method = made(spec, samples)
+    network, method = build_empty(spec, samples)
     weights = _size_of([*network.state_dict().values(), *method.state_dict().values()])
     moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
     trained = _size_of([*network.parameters(), *method.parameters()])
@@ -111,7 +110,7 @@ def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
 
 
 def bytes_of_head(spec: TrialSpec, slot: HeadSlot) -> int:
-    """Return the bytes of a kept classifier: the head, and what it knows of the network's own."""
+    """Return the bytes of a kept classifier: the head, and its context from the network's own."""
     weight = torch.zeros(spec.data.info.classes, _width(spec))
     own = weight, weight[:, 0]
     context = HeadContext(weight.shape[1], len(weight), slot.epochs, *own, 1.0, weight.device)
@@ -129,7 +128,7 @@ def _size_of(tensors: Sequence[Tensor]) -> int:
 def _width(spec: TrialSpec) -> int:
     """Return the number of features."""
     record = spec.data.import_record
-    return made(spec, 1)[0].width if record is None else record.width
+    return build_empty(spec, 1)[0].width if record is None else record.width
 
 
 def heads_epoch_s(
@@ -167,27 +166,27 @@ def heads_epoch_s(
 def metrics_s(classes: int) -> float:
     """Return the seconds a sample in which all metrics of a trial are computed."""
     logits = dict.fromkeys(("select", "calib", "test"), _logits(classes))
-    return _seconds(lambda: evaluate_one(logits, None)) / JUDGED / len(logits)
+    return _seconds(lambda: evaluate_one(logits, None)) / EVALUATED / len(logits)
 
 
 def fit_s(slot: PostHocSlot, classes: int) -> float:
     """Return the seconds a sample in which a post-hoc method is fitted."""
-    return _seconds(lambda: fit_transform(slot, _logits(classes))) / JUDGED
+    return _seconds(lambda: fit_transform(slot, _logits(classes))) / EVALUATED
 
 
 def draw_s(classes: int) -> float:
     """Return the seconds a sample and draw of the bootstrap of a trial."""
     split = _logits(classes)
     known = split.logits.double(), split.labels
-    return _seconds(lambda: bootstrap(*known, DRAWS, calib=known)) / JUDGED / DRAWS
+    return _seconds(lambda: bootstrap(*known, DRAWS, calib=known)) / EVALUATED / DRAWS
 
 
 def _logits(classes: int) -> SplitLogits:
     """Return the logits of an over-confident classifier."""
     chance = _chance()
-    labels = torch.randint(classes, (JUDGED,), generator=chance)
-    logits = torch.randn(1, JUDGED, classes, generator=chance)
-    logits[0, torch.arange(JUDGED), labels] += 3
+    labels = torch.randint(classes, (EVALUATED,), generator=chance)
+    logits = torch.randn(1, EVALUATED, classes, generator=chance)
+    logits[0, torch.arange(EVALUATED), labels] += 3
     return SplitLogits(2 * logits, labels)
 
 

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.base import Split
-from tune_calib.data.shift import opened_set
+from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.engine.again import network_behind
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
 from tune_calib.engine.bank import FeatureBank, FeatureSplit
 from tune_calib.engine.classifier import Classifier, load_classifier
+from tune_calib.engine.finished import network_behind
 from tune_calib.engine.shifts import ShiftedFeatures, ensure_shifted, shifted_bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -41,17 +41,11 @@ _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
 """Metrics whose draws are kept: those that papers print and claim something of."""
 
 
-class Looker:
-    """Looks at trials of one network, whose features it reads or makes once.
+class ExtraEvaluation:
+    """Extra evaluations of trials of one network, whose features it reads or makes once.
 
-    Args:
-        spec: of one of them; the others have the same ``shifted_bank_key``.
-        store: holds the network.
-        root: where data sets lie.
-        device: where is computed.
-
-    Raises:
-        DamagedFileError: the store does not hold the network, or not whole.
+    The trials have the ``shifted_bank_key`` of ``spec``. A ``DamagedFileError`` is raised if the
+    store does not hold the network, or not whole.
     """
 
     def __init__(
@@ -64,12 +58,9 @@ class Looker:
         self._draw = lru_cache(maxsize=2)(draw)  # of the test samples, and of foreign images
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
-        """Rows of a trial in the table ``shifts``.
+        """Return rows of a trial in the table ``shifts`` on a shift set.
 
-        Args:
-            name: of a shift set.
-            spec: of the trial.
-            resamples: how often its samples, and those of the test split, are drawn.
+        Its samples, and those of the test split, are drawn ``resamples`` times.
         """
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
@@ -100,7 +91,7 @@ class Looker:
     def _drawn_on(
         self, name: str, own: Tensor | None, found: Tensor, split: FeatureSplit, resamples: int
     ) -> dict[str, Tensor]:
-        """Metrics of a part of a shift set on each draw."""
+        """Return metrics of a part of a shift set on each draw."""
         if own is None:
             # The test samples, corrupted: drawn as they are for intervals.
             weights = self._draw(len(found), resamples, 0)
@@ -110,12 +101,7 @@ class Looker:
         return drawn_detection(own, found, self._draw(len(own), resamples, 0), foreign)
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
-        """Rows of a trial in the table ``intervals``; none if a logit is not finite.
-
-        Args:
-            spec: of the trial.
-            resamples: how often the test samples are drawn.
-        """
+        """Return rows of a trial in the table ``intervals``; none if a logit is not finite."""
         test, calib = self.bank.test(), self.bank.calib()
         own, known = (self._calibrated(spec, split)[None] for split in (test, calib))
         if not bool(own.isfinite().all() and known.isfinite().all()):
@@ -137,15 +123,7 @@ class Looker:
         ]
 
     def refuse_other(self, spec: TrialSpec, told: dict[str, float]) -> None:
-        """Refuse a classifier that is not that of a trial.
-
-        Args:
-            spec: of the trial.
-            told: ``test/accuracy`` and ``test/ece`` of its row.
-
-        Raises:
-            UserError: it is not: the store or the images are others.
-        """
+        """Refuse a classifier whose metrics are not those of its row: another store or images."""
         # Once for all sets: the head alone costs a sixth of a look at a corruption.
         question = (spec.hash, *sorted(told.items()))
         if question in self._known:
@@ -160,7 +138,7 @@ class Looker:
             if not math.isclose(value, before, abs_tol=_FLIPPED / len(test.labels)):
                 raise UserError(
                     f"test {name} is {value:.6f} now and was {before:.6f} in its trial; name the "
-                    "`store` and `data_root` of the sweep"
+                    "`store` and `data_root` of the run"
                 )
         self._known.add(question)
 
@@ -184,12 +162,12 @@ class Looker:
 
     def _features(self, name: str) -> ShiftedFeatures:
         test = lambda: self._test  # noqa: E731
-        shift = opened_set(name, self.spec.data, self.root, self.store.images, test)
+        shift = open_set(name, self.spec.data, self.root, self.store.images, test)
         network = lambda: self._network  # noqa: E731
         return ensure_shifted(self.spec, self.key, shift, self.store, network, self.device)
 
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
-        """Logits (N, C) of a trial's classifier, float64."""
+        """Return logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             found = load_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = found
@@ -197,7 +175,7 @@ class Looker:
 
 
 def _finite(names: tuple[str, ...], *logits: Tensor) -> dict[str, float]:
-    """NaN for each metric if a logit is not finite; else nothing."""
+    """Return NaN for each metric if a logit is not finite; else nothing."""
     if all(bool(each.isfinite().all()) for each in logits):
         return {}
     return dict.fromkeys(names, math.nan)

@@ -22,16 +22,9 @@ from tune_calib.spec.trial import TrialSpec
 
 
 class FinishedTrial:
-    """The classifier of a finished trial.
+    """The classifier of a finished trial, on data that are on its device.
 
-    Args:
-        spec: of the trial.
-        store: holds its network.
-        development: train, select and calib, on the device.
-        device: where the classifier lives.
-
-    Raises:
-        DamagedFileError: the store does not hold the network, or not whole.
+    A ``DamagedFileError`` is raised if the store does not hold the network, or not whole.
     """
 
     def __init__(
@@ -49,7 +42,7 @@ class FinishedTrial:
         return {name: self._logits(split, self.info) for name, split in known.items()}
 
     def logits(self, split: Split) -> SplitLogits:
-        """Logits of test images, before the post-hoc transform."""
+        """Return logits of test images, before the post-hoc transform."""
         return self._logits(split, self.info.of_test())
 
     def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
@@ -59,18 +52,14 @@ class FinishedTrial:
         return SplitLogits(self.classifier.uncalibrated(told), split.labels)
 
     def judge(self, logits: SplitLogits) -> Evaluation | None:
-        """Metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
+        """Return metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
 
 def network_behind(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> TrainedNetwork:
-    """The network whose features the head of a trial was judged on.
-
-    Raises:
-        DamagedFileError: the store does not hold it, or not whole.
-    """
+    """Return the network whose features the head of a trial was judged on, as ``load_network``."""
     trained = load_network(spec, store, device)
     key = bank_key(spec, spec.head)
     # The store keeps the statistics of training, but select, calib and test in the bank were
@@ -84,6 +73,6 @@ def network_behind(
 
 
 def spread_out(samples: int, most: int) -> Tensor:
-    """Places of at most so many samples of a split, at equal distances in it."""
+    """Return positions of at most so many samples of a split, at equal distances in it."""
     count = min(most, samples)
     return torch.linspace(0, samples - 1, count).round().long()

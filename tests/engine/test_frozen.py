@@ -27,7 +27,7 @@ from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.network import OF_TRAINING, NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.caption import conditions, is_trained
+from tune_calib.tuning.caption import describe_setting, is_trained
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.candidates import Candidates
 
@@ -179,7 +179,7 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     ]
     assert [trial.label for trial in planned] == labels
     assert [trial.rung for trial in planned] == list(range(len(labels)))
-    told = conditions(planned, ladder, asked)
+    told = describe_setting(planned, ladder, asked)
     assert ("left out" in told) == bool(absent)
     assert f"small_cnn as given (weights {HASH})" in told
     assert "SGD" not in told.partition("heads")[0]
@@ -190,7 +190,7 @@ def test_a_recipe_is_told_where_something_is_trained(has_head):
     asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
     ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
     planned = expand(ladder, asked)
-    told = conditions(planned, ladder, asked)
+    told = describe_setting(planned, ladder, asked)
     assert ("recipe quick" in told) == is_trained(planned) == has_head
     assert told.endswith("one recipe for all" if has_head else "nothing is trained")
 

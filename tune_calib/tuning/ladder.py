@@ -1,0 +1,283 @@
+"""A ladder or comparison in a run folder: its trials, its manifest, and how they are executed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
+from tune_calib.results import contents
+from tune_calib.results.folders import find_sweep_manifest
+from tune_calib.results.manifests import (
+    SWEEP_MANIFEST,
+    VERSION,
+    PlannedRecord,
+    RungRecord,
+    SweepManifest,
+)
+from tune_calib.results.plugin_folders import merge_records, to_records
+from tune_calib.spec import plugins
+from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.request import AblateRequest, CompareRequest
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.tuning.caption import (
+    describe_setting,
+    print_left_out,
+    recipe_record,
+    titles,
+)
+from tune_calib.tuning.copies import Copies
+from tune_calib.tuning.extra import ExtraEvaluations, find_extra_trials
+from tune_calib.tuning.folder import (
+    build_foreign_error,
+    done,
+    explain_other_recipe,
+    hash_request,
+    refuse_foreign,
+    refuse_mended,
+)
+from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.ray.execution import execute, execute_extra, resources_of
+from tune_calib.tuning.ray.executor import Executor, Resources
+from tune_calib.tuning.ray.extra import ExtraTrial
+from tune_calib.tuning.ray.plan import lacking, make_plan
+from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.resolve import resolve_files
+from tune_calib.tuning.reuse import copy_rows
+from tune_calib.tuning.run import Left, Run
+
+
+@dataclass
+class LadderState:
+    """What is left to do of a ladder, and a line for each Ray trial that crashed."""
+
+    left: Left
+    crashed: list[str] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all is done."""
+        return self.left.is_nothing
+
+    @property
+    def needs(self) -> Sequence[Resources]:
+        """Return the resources of the kinds of Ray trials."""
+        return self.left.needs
+
+
+@dataclass(frozen=True)
+class LadderRun(Run[LadderState, list[str]]):
+    """A ladder or comparison in a run folder, with extra evaluations of its trials."""
+
+    is_search = False
+
+    ladder: Ladder
+    resolved: ResolvedRequest
+    location: RunLocation
+    extra: ExtraEvaluations = field(default_factory=ExtraEvaluations)
+
+    @property
+    def name(self) -> str:
+        """Return the name of the ladder."""
+        return self.ladder.name
+
+    @property
+    def identity(self) -> str:
+        """Return the hash of ladder and settings; seeds and controls may be added later."""
+        return self.new_manifest.sweep
+
+    @property
+    def recipe_label(self) -> str | None:
+        """Return the name of the recipe and the overrides of its settings, for rows."""
+        return self.resolved.recipe_label
+
+    @cached_property
+    def known_trials(self) -> list[PlannedTrial]:
+        """List all trials."""
+        return expand(self.ladder, self.resolved)
+
+    @cached_property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """List the plug-ins behind the ladder, its recipe and its trials."""
+        recipe = self.resolved.recipe
+        own = [LADDERS.origin(self.name)] if self.name in LADDERS else []
+        own += [RECIPES.origin(recipe.name)] if recipe and recipe.name in RECIPES else []
+        return plugins.used([*own, *(p for trial in self.known_trials for p in trial.spec.plugins)])
+
+    @cached_property
+    def shift_sets(self) -> list[str]:
+        """List the names of the shift sets of its extra evaluations."""
+        data = self.known_trials[0].spec.data
+        return self.extra.list_sets(data, self.location.data_root)
+
+    def check(self) -> None:
+        """Refuse data that is not there and a folder that holds something else."""
+        DATASETS[self.known_trials[0].spec.data.dataset].locate(self.location.data_root)
+        _ = self.shift_sets
+        self.build_manifest()
+
+    def build_manifest(self) -> SweepManifest:
+        """Build the manifest of its folder, with what the folder holds already."""
+        return extend_manifest(self.new_manifest, self.location.out)
+
+    @cached_property
+    def new_manifest(self) -> SweepManifest:
+        """Build the manifest of a new folder."""
+        planned, ladder, seeds = self.known_trials, self.ladder, self.resolved.seeds
+        request: dict[str, Any] = {
+            "ladder": ladder.name,
+            **self.resolved.identity(),
+            "is_paired": seeds.is_paired,
+        }
+        rungs = select_rungs(ladder, self.resolved)
+        # Controls that were not requested are rungs of the ladder, and none of this run.
+        used = sorted({trial.rung for trial in planned})
+        manifest = SweepManifest(
+            version=VERSION,
+            sweep=hash_request(request),
+            ladder=ladder.name,
+            title=ladder.title,
+            command=self.location.command,
+            dataset=planned[0].spec.data.dataset,
+            setting=describe_setting(planned, ladder, self.resolved),
+            published=ladder.published,
+            rungs=[
+                RungRecord(
+                    index=index,
+                    label=rungs[index].label,
+                    ingredient=rungs[index].ingredient,
+                    published=rungs[index].published,
+                    kind=rungs[index].kind,
+                )
+                for index in used
+            ],
+            network_seeds=sorted(set(seeds.network)),
+            head_seeds=sorted(set(seeds.head)),
+            paired_seeds=seeds.is_paired,
+            planned=[
+                PlannedRecord(
+                    spec_hash=trial.spec.hash,
+                    rung=trial.rung,
+                    network_seed=trial.spec.network.seed,
+                    head_seed=trial.spec.head.seed if trial.spec.head else None,
+                )
+                for trial in planned
+            ],
+            titles=titles(planned),
+        )
+        further: dict[str, Any] = {}
+        if recipe := recipe_record(self.resolved):
+            further["recipe"] = recipe
+        if self.plugins:
+            further["plugins"] = to_records(self.plugins)
+        data, network = planned[0].spec.data, planned[0].spec.network
+        # Where files beside the command decide what is planned, the program does not tell it.
+        is_of_files = data.imported is not None or data.found is not None or network.weights
+        if not is_of_files and (program := contents.digest_program()):
+            further["program"] = program
+        return manifest.model_copy(update=further)
+
+    def find_left(self) -> Left:
+        """Compute planned - done, and the extra evaluations that finished trials lack."""
+        out, gpus = self.location.out, self.location.gpus
+        plan = make_plan(self.known_trials, done(out))
+        extra = self._find_extra_trials()
+        kinds = {(each.threads, each.precision) for each in extra}
+        own = [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
+        is_nothing = not plan.networks and not extra
+        return Left(plan, [*resources_of(plan, gpus), *own], extra, is_nothing)
+
+    def _find_extra_trials(self) -> list[ExtraTrial]:
+        return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)
+
+    def find_artifacts(self, left: Left) -> list[str]:
+        """List the artifacts that Ray trials will write to the store."""
+        return lacking(left.plan, Store(self.location.store), is_search=False)
+
+    def open(self, left: Left) -> LadderState:
+        """Report the rungs that are left out."""
+        if not left.is_nothing:
+            print_left_out(self.ladder, self.resolved, self.location.out)
+        return LadderState(left)
+
+    def copy_rows(self, state: LadderState, copies: Copies) -> None:
+        """Copy rows that other folders hold."""
+        out, among = self.location.out, self.location.among
+        if copy_rows(
+            self.known_trials, out, among, self.identity, self.name, self.shift_sets, copies
+        ):
+            state.left = self.find_left()
+
+    def execute(self, state: LadderState, executor: Executor, provenance: Provenance) -> None:
+        """Execute the plan, and then the extra evaluations, for which no trial waits."""
+        plan, extra, gpus = state.left.plan, state.left.extra, self.location.gpus
+        state.crashed += execute("networks and heads", plan, executor, provenance, gpus)
+        if plan.networks:
+            extra = self._find_extra_trials()
+        state.crashed += execute_extra(extra, executor, provenance, gpus)
+
+    def finish(self, state: LadderState) -> list[str]:
+        """Return a line for each Ray trial that crashed."""
+        return state.crashed
+
+
+def build_ladder_run(
+    request: AblateRequest | CompareRequest,
+    ladder: Ladder,
+    resolved: ResolvedRequest,
+    command: str,
+    is_dry: bool = False,
+) -> LadderRun:
+    """Build the run of a resolved request, after reading the files that it names."""
+    location = RunLocation.of_request(request, command)
+    resolved = resolve_files(resolved, location.data_root, location.store, is_dry)
+    return LadderRun(ladder, resolved, location, ExtraEvaluations(request.shift, request.bootstrap))
+
+
+def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
+    """Extend a manifest by what the folder holds already, which must be the same request.
+
+    Seeds and controls may be added to a sweep; everything else makes another sweep.
+    """
+    old = find_sweep_manifest(out)
+    if old is None:
+        refuse_foreign(out, SWEEP_MANIFEST)
+        return new
+    if old.sweep != new.sweep:
+        raise build_foreign_error(out, "sweep", old.command, explain_other_recipe(old, new))
+    _refuse_other_defaults(old, new, out)
+    refuse_mended(out)
+    # By their identity: what is in both is one, and what is new stands behind.
+    rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
+    planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
+    both = {
+        "rungs": [rungs[index] for index in sorted(rungs)],
+        "planned": list(planned.values()),
+        "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
+        "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
+        "titles": {**old.titles, **new.titles},
+        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
+    }
+    return new.model_copy(update=both).over(old)
+
+
+def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath) -> None:
+    """Refuse to mix trials of one rung and seed that are not the same trial any more."""
+
+    def cell(trial: PlannedRecord) -> tuple[int, int, int | None]:
+        return trial.rung, trial.network_seed, trial.head_seed
+
+    before = {cell(trial): trial.spec_hash for trial in old.planned}
+    for trial in new.planned:
+        if before.get(cell(trial), trial.spec_hash) != trial.spec_hash:
+            label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
+            raise UserError(
+                f"`out` {out} was begun by a version of the program with other defaults "
+                f"({label!r} would be another trial now); report still reads it, but to go on "
+                "name another `out`"
+            )

@@ -1,0 +1,192 @@
+"""One driver for ladders, comparisons and searches: do what is left of a run in its folder."""
+
+import contextlib
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+
+from tune_calib.console import echo
+from tune_calib.engine.machine import environment_of
+from tune_calib.engine.store import Store
+from tune_calib.paths import require_writable
+from tune_calib.progress import report_progress
+from tune_calib.results.manifests import SearchManifest, SweepManifest
+from tune_calib.results.plugin_folders import require_loaded, store_sources
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.plugins import Plugin
+from tune_calib.tuning.copies import Copies
+from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.loggers.follow import followed
+from tune_calib.tuning.progress.screen import show_driver
+from tune_calib.tuning.ray.execution import open_executor
+from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
+from tune_calib.tuning.ray.extra import ExtraTrial
+from tune_calib.tuning.ray.plan import Plan
+from tune_calib.tuning.ray.rows import Provenance
+
+
+@dataclass(frozen=True)
+class Left:
+    """What is left to do of a run, as far as its folder tells before it is opened.
+
+    Attributes:
+        plan: planned - done; of a search, its baseline and the defaults of its method.
+        needs: resources of the kinds of Ray trials.
+        extra: extra evaluations that finished trials lack.
+        is_nothing: whether all is done; of a search its study alone tells.
+    """
+
+    plan: Plan
+    needs: Sequence[Resources]
+    extra: Sequence[ExtraTrial] = ()
+    is_nothing: bool = False
+
+    @property
+    def trials(self) -> list[PlannedTrial]:
+        """List the trials of the plan."""
+        return [trial for network in self.plan.networks for trial in network.dependents]
+
+
+class RunState(Protocol):
+    """What is left to do of a run whose folder is open."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether all is done."""
+
+    @property
+    def needs(self) -> Sequence[Resources]:
+        """Return the resources of the kinds of Ray trials."""
+
+
+State = TypeVar("State", bound=RunState)
+Result = TypeVar("Result")
+
+
+class Run(ABC, Generic[State, Result]):
+    """A ladder, comparison or search in a run folder, without what changes while it runs."""
+
+    is_search: ClassVar[bool]
+    location: RunLocation
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Return what the column ``ladder`` of its rows says."""
+
+    @property
+    @abstractmethod
+    def identity(self) -> str:
+        """Return the hash of what is requested, which every row holds."""
+
+    @property
+    @abstractmethod
+    def recipe_label(self) -> str | None:
+        """Return the name of its recipe and the overrides of its settings, for rows."""
+
+    @property
+    @abstractmethod
+    def plugins(self) -> tuple[Plugin, ...]:
+        """List the plug-ins that its trials need."""
+
+    @property
+    @abstractmethod
+    def known_trials(self) -> Sequence[PlannedTrial]:
+        """List the trials that are known before it starts."""
+
+    def as_begun(self) -> Self:
+        """Return it with what its folder fixed when it began."""
+        return self
+
+    @abstractmethod
+    def check(self) -> None:
+        """Refuse what can be refused by reading alone."""
+
+    @abstractmethod
+    def build_manifest(self) -> SweepManifest | SearchManifest:
+        """Build the manifest of its folder, with what the folder holds already."""
+
+    @abstractmethod
+    def find_left(self) -> Left:
+        """Compute planned - done."""
+
+    @abstractmethod
+    def find_artifacts(self, left: Left) -> list[str]:
+        """List the artifacts that Ray trials will write to the store."""
+
+    @abstractmethod
+    def open(self, left: Left) -> State:
+        """Open the folder to write to it."""
+
+    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
+        """Report errors of what holds its state in one line while the block runs."""
+        return contextlib.nullcontext()
+
+    def copy_rows(self, state: State, copies: Copies) -> None:
+        """Copy rows that other folders hold."""
+
+    @abstractmethod
+    def execute(self, state: State, executor: Executor, provenance: Provenance) -> None:
+        """Execute what is left, extra evaluations at the end."""
+
+    @abstractmethod
+    def finish(self, state: State) -> Result:
+        """Return what came of it."""
+
+
+def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None) -> Result:
+    """Do what is left of a run; ``begin`` is called before that, unless nothing is left."""
+    location = run.location
+    out = location.out
+    require_loaded(out)
+    report_progress("planning trials")
+    run = run.as_begun()
+    # What can be refused by reading alone is refused before the folder is made.
+    run.check()
+    everywhere = environment_of(trial.spec for trial in run.known_trials)
+    refuse_here(location.address, run.find_left().needs, everywhere)
+    with only_driver(out), show_driver(out), run.catch_storage_errors():
+        # Once more: another driver may have extended the run meanwhile.
+        manifest, left = run.build_manifest(), run.find_left()
+        store = Store(location.store)
+        copies = Copies({}, location.data_root, store)
+        if not left.is_nothing:
+            slots = (trial.spec.data for trial in run.known_trials)
+            copies = Copies.read(slots, location.data_root, store)
+            copies.refuse_other(out, left.trials)
+            if artifacts := run.find_artifacts(left):
+                require_writable(location.store, artifacts[0])
+        state = run.open(left)
+        # Before the first trial, so that a killed run knows what it planned; and behind what
+        # refuses, so that a run that cannot go on keeps the manifest that it has.
+        manifest.write(out)
+        store_sources(out, run.plugins)
+        with followed(out, run.identity):
+            if state.is_over:
+                echo(f"nothing is left to do in {out}", err=True)
+            else:
+                refuse_here(location.address, state.needs, everywhere)
+                begin(run)
+                run.copy_rows(state, copies)
+            if not state.is_over:
+                # Workers stand in folders of their own: paths are absolute there.
+                provenance = Provenance(
+                    out=str(out.resolve()),
+                    store=str(location.store.resolve()),
+                    data_root=str(location.data_root.resolve()) if location.data_root else None,
+                    sweep=run.identity,
+                    ladder=run.name,
+                    device="cuda" if location.gpus else "cpu",
+                    is_search=run.is_search,
+                    profile=location.profile,
+                    recipe=run.recipe_label,
+                    channel=uuid.uuid4().hex,
+                    plugins=[plugin.plain() for plugin in run.plugins],
+                    digests=copies.digests,
+                )
+                with open_executor(location, state.needs, everywhere) as executor:
+                    run.execute(state, executor, provenance)
+        return run.finish(state)
