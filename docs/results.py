@@ -1,7 +1,7 @@
 """Add results of papers' tables to the repository, and write their pages.
 
-``python -m docs.results OUT`` takes the folder of ``tune-calib reproduce``. It copies what the pages
-are computed from: the joined tables of trials and the draws of claimed metrics, without
+``python -m docs.results OUT`` takes the folder of ``tune-calib reproduce``. It copies what the
+pages are computed from: the joined tables of trials and the draws of claimed metrics, without
 classifiers, and without curves and sample records unless the table is about them. Without OUT it
 writes the pages again from the results in the repository.
 """
