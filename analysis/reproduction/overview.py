@@ -7,7 +7,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
+from analysis.compare.claims import Outcome
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
@@ -33,7 +35,7 @@ PAPERS = {
     "tst": "TST and V-TST (arXiv 2405.01196)",
 }
 
-_OUTCOMES = ("held", "not held", "not decided", "no verdict")
+_OUTCOMES = get_args(Outcome)
 _SUMMARY = {
     "held": "Held wherever it was judged",
     "not held": "Did not hold anywhere",
@@ -117,13 +119,13 @@ def overview(tables: Sequence[Stored]) -> str:
 
 
 def _counts(name: str, judged_claims: Sequence[Judged]) -> list[str]:
-    found = Counter(one.verdict.outcome for one in judged_claims if not one.is_part)
+    found = Counter[str](one.verdict.outcome for one in judged_claims if not one.is_part)
     return [name, *(str(found[outcome]) for outcome in _OUTCOMES)]
 
 
 def _networks(tables: Sequence[Stored]) -> list[list[str]]:
     """Return a row per base network: accuracy on test and train, and over-confidence."""
-    rows = {}
+    rows: dict[str, list[str]] = {}
     for own in tables:
         for _, sweep in own.made.sweeps:
             check = regime_of(sweep)

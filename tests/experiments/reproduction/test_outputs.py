@@ -9,6 +9,7 @@ from analysis.load import load
 from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.overview import PAGE as OVERVIEW
+from analysis.reproduction.overview import TABLES_PAGE
 from tests import fake_results
 from tests.support import Reader, here
 from tune_calib.console import shown
@@ -94,7 +95,7 @@ def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(name, tmp_path_fac
         )
     claims = set() if REPRODUCTIONS[name].claims else {"claims.md", "claims.tex", "claims.csv"}
     assert {path.name for path in folder.iterdir()} >= FILES - claims
-    assert f"\n## {name}\n" in (out / OVERVIEW).read_text()
+    assert f"\n## {name}\n" in (out / TABLES_PAGE).read_text()
     again = here(*words)
     assert again.returncode == 0, again.stderr
     assert before == {own: rows_of(folder / own) for own in lock["trials"]}
