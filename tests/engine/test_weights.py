@@ -13,7 +13,7 @@ from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import FILE, KIND, store_weights
 from tune_calib.errors import UserError
-from tune_calib.models.network import build_network
+from tune_calib.models.build import build_network
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files

@@ -38,7 +38,8 @@ from tune_calib.methods._base import (
 )
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.models.network import Network, build_network
+from tune_calib.models.build import build_network
+from tune_calib.models.network import Network
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.network import NetworkSlot

@@ -6,9 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
-from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 
 class Output(NamedTuple):
@@ -94,36 +92,3 @@ class _Bf16(nn.Module):
 def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
     # Not one that is off: the meta device, on which costs are counted, knows none.
     return torch.autocast(given.device.type, torch.bfloat16) if is_on else nullcontext()
-
-
-def build_network(
-    backbone: str,
-    init: Init,
-    channels: int,
-    size: int,
-    classes: int,
-    seed: int,
-    is_bf16: bool = False,
-) -> Network:
-    """Build a network on the CPU; its weights depend on the arguments alone.
-
-    The global generators are as before afterwards.
-
-    Args:
-        backbone: a name of ``BACKBONES``.
-        init: ``reference``, as the code of the papers draws, or ``timm``, as timm does.
-        channels: of the images.
-        size: height and width of the images, in pixels.
-        classes: number of classes.
-        seed: of the network slot.
-        is_bf16: the backbone will compute in bfloat16; its weights are float32.
-
-    Raises:
-        UserError: the backbone is unknown or cannot take images of that size.
-    """
-    info: BackboneInfo = BACKBONES[backbone]
-    with torch.random.fork_rng(devices=[]):
-        # Not torch.manual_seed, which would seed the GPUs too.
-        torch.default_generator.manual_seed(child_seed(seed, "init"))
-        extractor, width = info.build(channels, size, init)
-        return Network(extractor, width, classes, is_bf16)

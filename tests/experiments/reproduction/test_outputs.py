@@ -8,7 +8,6 @@ import pytest
 from analysis.load import load
 from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
-from analysis.reproduction.overview import PAGE as OVERVIEW
 from analysis.reproduction.overview import TABLES_PAGE
 from tests import fake_results
 from tests.support import Reader, here
