@@ -1,4 +1,4 @@
-"""Build the untrained network of a slot; ``network`` itself needs torch alone, and this does not."""
+"""Build the untrained network of a slot; the module ``network`` itself needs torch alone."""
 
 import torch
 
