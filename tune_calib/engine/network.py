@@ -142,7 +142,8 @@ class NetworkTrainer:
         # In each epoch anew, since feedback and judgement leave both in evaluation mode.
         self.network.train()
         self.method.train()
-        is_augmented = self.slot.augment == "standard"
+        until = round(self.slot.augment_until * self.slot.epochs)
+        is_augmented = self.slot.augment == "standard" and self.epoch < until
         info = self.info
         drawn = (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
         padding, flip, spare = drawn

@@ -18,7 +18,7 @@ QUICK = "quick"
 GENERAL = ("imagefolder", "parquet")
 """Data sets of a user's own images, which a recipe fits as far as the user says so."""
 
-_NOT_OPTIMISER = {"epochs", "backbone", "augment"}
+_NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
 
 
 @dataclass(frozen=True)

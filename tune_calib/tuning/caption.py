@@ -27,6 +27,7 @@ _FIELD_TEXTS: dict[str, Callable[[Any], str]] = {
     "lr": lambda value: f"lr {value:g}",
     "schedule": lambda name: "" if name == "steps" else name.replace("_", " "),
     "warmup": lambda share: f"warm-up over {share:g} of the epochs" if share else "",
+    "augment_until": lambda share: f"no augmentation after {share:g}" if share < 1 else "",
     "batch_size": lambda value: f"batch {value}",
     "weight_decay": lambda value: f"weight decay {value:g}",
     "loss_reduction": lambda value: f"{value} loss",

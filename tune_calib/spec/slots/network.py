@@ -43,6 +43,9 @@ class NetworkSlot(OptimisedSlot):
     `cosine` linearly from 0."""
     nesterov: bool = Field(False, exclude_if=lambda nesterov: not nesterov)
     """Nesterov's momentum (of SGD)."""
+    augment_until: float = Field(1.0, gt=0, le=1, exclude_if=lambda share: share == 1)
+    """Share of the epochs after which images are no longer augmented, so that the last epochs fit
+    the training images as they are. Not read with `augment` = `none`."""
     drop_last: bool = False
     """Leave the incomplete last batch of an epoch out (docs/pages/methods/index.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
