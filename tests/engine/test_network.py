@@ -71,6 +71,16 @@ def test_the_selected_epoch_is_the_best_on_select():
     assert reports[run.best.epoch]["select/accuracy"] == best
 
 
+def test_the_last_epochs_are_not_augmented():
+    def losses(**network):
+        return [report["train/loss"] for report in trainer(epochs=2, **network)]
+
+    augmented, plain, first = losses(), losses(augment="none"), losses(augment_until=0.5)
+    assert losses(augment_until=0.2) == plain
+    assert first[0] == augmented[0] != plain[0]
+    assert first[1] != augmented[1]
+
+
 def test_the_trainer_never_sees_test():
     run = trainer()
     held = [value for value in vars(run).values() if hasattr(value, "test")]

@@ -86,8 +86,11 @@ def test_what_does_not_go_together_is_one_line(wrong, said):
 
 
 def test_new_settings_at_their_default_leave_no_trace_in_the_spec():
-    late = ("schedule", "warmup", "nesterov", "precision", "compile", "deterministic")
+    late = (
+        "schedule", "warmup", "nesterov", "precision", "compile", "deterministic", "augment_until",
+    )  # fmt: skip
     assert not set(late) & NetworkSlot().model_dump(mode="json").keys()
     changed = {"schedule": "cosine", "warmup": 0.1, "nesterov": True, "precision": "bf16"}
+    changed["augment_until"] = 0.5
     hashes = {TrialSpec.build(network={k: v}).hash for k, v in changed.items()}
-    assert len({*hashes, TrialSpec.build(network={}).hash}) == 5
+    assert len({*hashes, TrialSpec.build(network={}).hash}) == 6

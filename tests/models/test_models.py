@@ -114,8 +114,8 @@ def test_narrow_resnets_have_the_depth_of_their_name(depth: int):
 @each(
     ("name", "channels", "size"),
     [
-        *((name, 3, 32) for name in ("small_cnn", "resnet8", "resnet20")),
-        *((name, 1, 8) for name in ("small_cnn", "resnet8", "resnet10t")),
+        *((name, 3, 32) for name in ("small_cnn", "fast_cnn", "resnet8", "resnet20")),
+        *((name, 1, 8) for name in ("small_cnn", "fast_cnn", "resnet8", "resnet10t")),
     ],
 )
 def test_features_are_non_negative_and_feed_the_head(name: str, channels: int, size: int):

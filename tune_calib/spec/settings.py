@@ -238,8 +238,10 @@ def _filled(
     for key in asked:
         if key not in known:
             raise UserError(f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}")
-    authors = own_recipe(method, places[0]) if own_recipes else {}
-    below = {**_of_paper(method, places), **defaults, **authors}
+    below = {**_of_paper(method, places), **defaults}
+    if own_recipes and (authors := own_recipe(method, places[0])):
+        # None of the authors uses Nesterov's momentum, which Adam does not have.
+        below |= {"nesterov": False, **authors}
     # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
     # what was asked for and is not known was refused above.
     settings = {**{key: value for key, value in below.items() if key in known}, **asked}

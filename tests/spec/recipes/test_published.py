@@ -40,7 +40,7 @@ PUBLISHED = {
 
 
 def test_every_published_recipe_is_held_against_what_its_authors_wrote():
-    assert set(PUBLISHED) == {(name, ds) for ds, name in FITTING if name != QUICK}
+    assert set(PUBLISHED) == {(name, ds) for ds, name in FITTING if name not in (QUICK, "fast")}
 
 
 @each(("name", "dataset"), list(PUBLISHED))

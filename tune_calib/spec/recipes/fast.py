@@ -15,6 +15,7 @@ RECIPES.register(
                 "lr": 0.4,
                 "nesterov": True,
                 "weight_decay": 5e-4,
+                "augment": "standard",
                 "schedule": "one_cycle",
                 "warmup": 0.2,
                 "augment_until": 5 / 7,
@@ -23,6 +24,11 @@ RECIPES.register(
         },
         datasets=("cifar10", "cifar100", *GENERAL),
         backbones=("fast_cnn",),
-        note="XXX",
+        note="Sizes of batch and network, the one cycle and the pools behind the first convolutions "
+        "are those of programs for fast training on CIFAR; nothing of theirs that touches the loss "
+        "is taken over, so that every loss method can use it. The last four epochs have no "
+        "augmentation, and fit the training images. An image costs .80 GFLOP of training "
+        "(`torch.utils.flop_counter`). One core of an AMD EPYC without AMX trains 117 images a "
+        "second in float32 and 241 with `network.precision` = `bf16`: 90 and 45 minutes a network.",
     )
 )
