@@ -24,7 +24,7 @@ RECIPES.register(
         },
         datasets=("cifar10", "cifar100", *GENERAL),
         backbones=("fast_cnn",),
-        note="Sizes of batch and network, the one cycle and the pools behind the first convolutions "
+        note="Sizes of batch and network, one cycle and pools behind first convolutions "
         "are those of programs for fast training on CIFAR; nothing of theirs that touches the loss "
         "is taken over, so that every loss method can use it. The last four epochs have no "
         "augmentation, and fit the training images. An image costs .80 GFLOP of training "
