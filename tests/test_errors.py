@@ -16,7 +16,7 @@ from tune_calib.spec.slots.network import NetworkSlot
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
-COMMAND = re.compile(r"tune-calib|--set \{|\(\{command\}|_git\(|``--")
+COMMAND = re.compile(r"tune-calib|--set \{|\(\{command\}|of .git.|``--")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]+")
 
 

@@ -15,8 +15,7 @@ from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
-from tune_calib.tuning.folder import refuse_mended
-from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.folder import RunLocation, refuse_mended
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.definition import SearchDefinition

@@ -15,8 +15,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.execution import execute
 from tune_calib.tuning.ray.executor import ALL_EPOCHS, Resources
 from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
-from tune_calib.tuning.ray.pool import Pool
-from tune_calib.tuning.ray.ray_executor import RayExecutor
+from tune_calib.tuning.ray.ray_executor import Pool, RayExecutor
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import PlanTrainable

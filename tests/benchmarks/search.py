@@ -10,7 +10,7 @@ from typing import Any
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import SearchDefinition

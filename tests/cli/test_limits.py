@@ -25,7 +25,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 from tune_calib.tuning.ray import session
 from tune_calib.tuning.ray.executor import Resources, refuse_here
-from tune_calib.tuning.ray.pool import slots
+from tune_calib.tuning.ray.ray_executor import slots
 from tune_calib.tuning.ray.session import ray_session
 
 QUICK_S = 30.0

@@ -23,9 +23,9 @@ from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.execution import warn_of_other_machine
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.resumed import warn_of_other_machine
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
 NEW = ("processor", "instruction_set", "gpu")
@@ -74,7 +74,7 @@ def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
         {None, value} if mixed else {None} for value in machine().values()
     ]
     assert read_table(tmp_path, "trials", columns=["gpu"]).column_names == ["gpu"]
-    warn_of_other_machine(tmp_path, None)
+    warn_of_other_machine(tmp_path)
 
 
 ROW = {"spec_hash": "a", "device": "cpu", "head_method": None, "threads": 1, "status": "done"}
@@ -101,7 +101,7 @@ def test_going_on_on_another_kind_of_machine_is_told_in_a_line(
 ):
     content = {**ROW, **HERE, **row, "network": json.dumps(network)}
     write_results(tmp_path, "a", {"trials": [content]})
-    warn_of_other_machine(tmp_path, None)
+    warn_of_other_machine(tmp_path)
     said = capsys.readouterr().err
     assert told in said
     assert len(said.splitlines()) == bool(told)

@@ -31,8 +31,8 @@ from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.caption import describe_setting
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.trainables import resolve_trial
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.definition import SearchDefinition

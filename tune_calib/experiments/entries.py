@@ -15,8 +15,8 @@ from tune_calib.spec.pipelines import build_rung
 from tune_calib.spec.resolved import ResolvedRequest, Seeds, refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.extra import ExtraEvaluations
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.location import RunLocation
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import SearchDefinition

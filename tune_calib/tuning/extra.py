@@ -3,13 +3,16 @@
 No hash and no request contains them, so that they may be added later to what is finished.
 """
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow.compute as pc
 
+from tune_calib.data.shift import find_sets
+from tune_calib.engine.shifts import shifted_bank_key
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
@@ -17,25 +20,22 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import LEAST_DRAWS
 from tune_calib.spec.slots.data import DataSlot
+from tune_calib.tuning.ray.plan import RayTrial, format_rungs
 
-# Torch and Ray, which nobody needs to see that nothing is left to do.
-if TYPE_CHECKING:
-    from tune_calib.tuning.ray.extra import ExtraTrial
+TOGETHER = 64
+"""Trials of one Ray trial, at most: the evaluations of one network run side by side too."""
 
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
+
+Measured = Mapping[str, float]  # of a trial, what its row says of ``test``
 
 
 @dataclass(frozen=True)
 class ExtraEvaluations:
-    """The requested extra evaluations.
+    """The requested extra evaluations."""
 
-    Attributes:
-        shift: words of ``data.shift``.
-        bootstrap: draws of the test samples, and of those of shift sets; 0 for none.
-    """
-
-    shift: tuple[str, ...] = ()
-    bootstrap: int = 0
+    shift: tuple[str, ...] = ()  # words of ``data.shift``
+    bootstrap: int = 0  # draws of the test samples, and of those of shift sets
 
     def list_sets(self, slot: DataSlot, root: Path | None) -> list[str]:
         """Return the names of the shift sets."""
@@ -43,27 +43,41 @@ class ExtraEvaluations:
             raise UserError(
                 f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
             )
-        from tune_calib.data.shift import find_sets
-
         return find_sets(self.shift, slot, root)
+
+
+@dataclass(frozen=True)
+class ExtraTrial(RayTrial):
+    """Extra evaluations of finished trials of one network, as a Ray trial."""
+
+    measured: tuple[Measured, ...] = ()  # of each trial
+    shift: str | None = None  # a shift set; None for bootstrap intervals on ``test``
+    resamples: int = 0  # draws of the samples; 0 on a shift set for none
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of worker that executes it."""
+        return "extra"
+
+    def config(self) -> dict[str, Any]:
+        """Return what its worker gets, as plain JSON values."""
+        extra = {"shift": self.shift, "resamples": self.resamples}
+        return {**super().config(), **extra, "measured": [dict(each) for each in self.measured]}
 
 
 def find_extra_trials(
     extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
-) -> "list[ExtraTrial]":
+) -> list[ExtraTrial]:
     """Find the extra evaluations, on shift sets by name, that finished trials of a folder lack.
 
     A trial that was evaluated on a shift set with fewer draws, or with none, is evaluated again.
     """
     if not sets and not extra.bootstrap:
         return []
-    from tune_calib.tuning.ray.extra import group_extra_trials
-
     names = {"spec_hash", "status", *_TEST_COLUMNS}
-    rows: list[dict[str, Any]] = read_table(out, "trials", columns=names).to_pylist()
-    finished: dict[str, Mapping[str, float]] = {
+    finished: dict[str, Measured] = {
         row["spec_hash"]: {name: row[name] for name in _TEST_COLUMNS}
-        for row in rows
+        for row in read_table(out, "trials", columns=names).to_pylist()
         if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None
     }
     trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
@@ -85,3 +99,30 @@ def find_extra_trials(
         found += group_extra_trials(left, None, extra.bootstrap)
     # One network after the other: a Ray actor keeps open what they share.
     return sorted(found, key=lambda each: each.network_id)
+
+
+def group_extra_trials(
+    trials: Iterable[tuple[PlannedTrial, Measured]], shift: str | None, resamples: int = 0
+) -> list[ExtraTrial]:
+    """Group trials by the features that they are evaluated on."""
+    groups: dict[str, list[tuple[PlannedTrial, Measured]]] = {}
+    for trial in trials:
+        groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
+    what = shift or f"bootstrap/{resamples}"
+    found = []
+    for group in groups.values():
+        for start in range(0, len(group), TOGETHER):
+            own, measured = zip(*group[start : start + TOGETHER], strict=True)
+            hashes = "".join(trial.spec.hash for trial in own)
+            found.append(
+                ExtraTrial(
+                    # Of its file: equal work has an equal name.
+                    f"{what.replace('/', '-')}-{hashlib.sha256(hashes.encode()).hexdigest()[:16]}",
+                    own,
+                    title=f"{what}: {format_rungs(own)}",
+                    measured=measured,
+                    shift=shift,
+                    resamples=resamples,
+                )
+            )
+    return found

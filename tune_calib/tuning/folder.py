@@ -1,22 +1,66 @@
-"""The folder of a run: one driver, one request, and the trials that are done in it."""
+"""Where a run takes place: its folders and cluster; its driver, its request and what is done."""
 
 import contextlib
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, lock_file
+from tune_calib.paths import AnyPath, lock_file, parse_path
 from tune_calib.results import plugin_folders
 from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
-from tune_calib.spec.names import PROGRESS
+from tune_calib.spec.names import IN_PROCESS, PROGRESS
+from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest, SearchRequest
+from tune_calib.spec.resolve import default_folder
 
 LOCK = ".driver.lock"
+
+
+@dataclass(frozen=True)
+class RunLocation:
+    """Folders, cluster and GPUs of a run; none of them changes its identity."""
+
+    out: AnyPath
+    store: AnyPath  # of the artifacts
+    data_root: Path | None = None
+    address: str | None = None  # of a Ray cluster, or ``IN_PROCESS``; None: this machine
+    gpus: float = 0.0  # of a Ray trial, 0, 1 or 1/k
+    command: str = ""  # repeats the run
+    profile: bool = False  # networks write where the time of an epoch went
+    among: AnyPath | None = None  # its folders ``AMONG/*/*`` may have rows of the same trials
+
+    @classmethod
+    def of_request(
+        cls, request: AblateRequest | CompareRequest | SearchRequest, command: str
+    ) -> "RunLocation":
+        """Return the location that a request names, with its default folders."""
+        out = parse_path(default_folder(request))
+        return cls(
+            out=out,
+            store=parse_path(request.store) if request.store else out / "store",
+            data_root=request.data_root,
+            address=request.address,
+            gpus=request.gpus,
+            command=command,
+            profile=isinstance(request, LadderRequest) and request.profile,
+        )
+
+    @property
+    def uses_ray(self) -> bool:
+        """Return whether Ray executes the trials, and not this process."""
+        return self.address != IN_PROCESS
+
+    def at_once(self, threads: int = 1) -> int:
+        """Return how many trials run side by side on this machine; one without Ray."""
+        return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
 
 
 @contextlib.contextmanager

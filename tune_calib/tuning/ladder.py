@@ -1,6 +1,5 @@
 """A ladder or comparison in a run folder: its trials, its manifest, and how they are executed."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,7 +18,6 @@ from tune_calib.results.manifests import (
 )
 from tune_calib.results.plugin_folders import merge_records, to_records
 from tune_calib.spec import plugins
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
@@ -32,8 +30,9 @@ from tune_calib.tuning.caption import (
     titles,
 )
 from tune_calib.tuning.copies import Copies
-from tune_calib.tuning.extra import ExtraEvaluations, find_extra_trials
+from tune_calib.tuning.extra import ExtraEvaluations, ExtraTrial, find_extra_trials
 from tune_calib.tuning.folder import (
+    RunLocation,
     build_foreign_error,
     done,
     explain_other_recipe,
@@ -41,37 +40,17 @@ from tune_calib.tuning.folder import (
     refuse_foreign,
     refuse_mended,
 )
-from tune_calib.tuning.location import RunLocation
-from tune_calib.tuning.ray.execution import execute, execute_extra, resources_of
-from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.extra import ExtraTrial
-from tune_calib.tuning.ray.plan import lacking, make_plan
+from tune_calib.tuning.ray.execution import execute, resources_of
+from tune_calib.tuning.ray.executor import Executor
+from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import copy_rows
 from tune_calib.tuning.run import Left, Run
 
 
-@dataclass
-class LadderState:
-    """What is left to do of a ladder, and a line for each Ray trial that crashed."""
-
-    left: Left
-    crashed: list[str] = field(default_factory=list)
-
-    @property
-    def is_over(self) -> bool:
-        """Return whether all is done."""
-        return self.left.is_nothing
-
-    @property
-    def needs(self) -> Sequence[Resources]:
-        """Return the resources of the kinds of Ray trials."""
-        return self.left.needs
-
-
 @dataclass(frozen=True)
-class LadderRun(Run[LadderState, list[str]]):
+class LadderRun(Run[Left, list[str]]):
     """A ladder or comparison in a run folder, with extra evaluations of its trials."""
 
     is_search = False
@@ -90,11 +69,6 @@ class LadderRun(Run[LadderState, list[str]]):
     def identity(self) -> str:
         """Return the hash of ladder and settings; seeds and controls may be added later."""
         return self.new_manifest.sweep
-
-    @property
-    def recipe_label(self) -> str | None:
-        """Return the name of the recipe and the overrides of its settings, for rows."""
-        return self.resolved.recipe_label
 
     @cached_property
     def known_trials(self) -> list[PlannedTrial]:
@@ -116,10 +90,8 @@ class LadderRun(Run[LadderState, list[str]]):
         return self.extra.list_sets(data, self.location.data_root)
 
     def check(self) -> None:
-        """Refuse data that is not there and a folder that holds something else."""
-        DATASETS[self.known_trials[0].spec.data.dataset].locate(self.location.data_root)
+        """Refuse shift sets that are not there."""
         _ = self.shift_sets
-        self.build_manifest()
 
     def build_manifest(self) -> SweepManifest:
         """Build the manifest of its folder, with what the folder holds already."""
@@ -137,6 +109,7 @@ class LadderRun(Run[LadderState, list[str]]):
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are rungs of the ladder, and none of this run.
         used = sorted({trial.rung for trial in planned})
+        own = ("label", "ingredient", "published", "kind")
         manifest = SweepManifest(
             version=VERSION,
             sweep=hash_request(request),
@@ -147,13 +120,7 @@ class LadderRun(Run[LadderState, list[str]]):
             setting=describe_setting(planned, ladder, self.resolved),
             published=ladder.published,
             rungs=[
-                RungRecord(
-                    index=index,
-                    label=rungs[index].label,
-                    ingredient=rungs[index].ingredient,
-                    published=rungs[index].published,
-                    kind=rungs[index].kind,
-                )
+                RungRecord(index=index, **{name: getattr(rungs[index], name) for name in own})
                 for index in used
             ],
             network_seeds=sorted(set(seeds.network)),
@@ -184,44 +151,36 @@ class LadderRun(Run[LadderState, list[str]]):
 
     def find_left(self) -> Left:
         """Compute planned - done, and the extra evaluations that finished trials lack."""
-        out, gpus = self.location.out, self.location.gpus
-        plan = make_plan(self.known_trials, done(out))
-        extra = self._find_extra_trials()
-        kinds = {(each.threads, each.precision) for each in extra}
-        own = [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
-        is_nothing = not plan.networks and not extra
-        return Left(plan, [*resources_of(plan, gpus), *own], extra, is_nothing)
+        plan, extra = make_plan(self.known_trials, done(self.location.out)), self._find_extra()
+        gpus, store = self.location.gpus, Store(self.location.store)
+        needs = [*resources_of(plan.trials, gpus), *resources_of(extra, gpus)]
+        is_over = not plan.networks and not extra
+        return Left(plan, needs, lacking(plan, store, is_search=False), extra, is_over)
 
-    def _find_extra_trials(self) -> list[ExtraTrial]:
+    def _find_extra(self) -> list[ExtraTrial]:
         return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)
 
-    def find_artifacts(self, left: Left) -> list[str]:
-        """List the artifacts that Ray trials will write to the store."""
-        return lacking(left.plan, Store(self.location.store), is_search=False)
-
-    def open(self, left: Left) -> LadderState:
+    def open(self, left: Left) -> Left:
         """Report the rungs that are left out."""
-        if not left.is_nothing:
+        if not left.is_over:
             print_left_out(self.ladder, self.resolved, self.location.out)
-        return LadderState(left)
+        return left
 
-    def copy_rows(self, state: LadderState, copies: Copies) -> None:
-        """Copy rows that other folders hold."""
-        out, among = self.location.out, self.location.among
-        if copy_rows(
-            self.known_trials, out, among, self.identity, self.name, self.shift_sets, copies
-        ):
-            state.left = self.find_left()
+    def copy_rows(self, state: Left, copies: Copies) -> Left:
+        """Copy rows that other folders hold; return what is left then."""
+        where = (self.location.out, self.location.among, self.identity, self.name)
+        is_copied = copy_rows(self.known_trials, *where, self.shift_sets, copies)
+        return self.find_left() if is_copied else state
 
-    def execute(self, state: LadderState, executor: Executor, provenance: Provenance) -> None:
+    def execute(self, state: Left, executor: Executor, provenance: Provenance) -> None:
         """Execute the plan, and then the extra evaluations, for which no trial waits."""
-        plan, extra, gpus = state.left.plan, state.left.extra, self.location.gpus
-        state.crashed += execute("networks and heads", plan, executor, provenance, gpus)
-        if plan.networks:
-            extra = self._find_extra_trials()
-        state.crashed += execute_extra(extra, executor, provenance, gpus)
+        further = (executor, provenance, self.location.gpus)
+        state.crashed.extend(execute("networks and heads", state.plan, *further))
+        # Those of the trials that have just finished too.
+        extra = Plan(tuple(self._find_extra() if state.plan.networks else state.extra))
+        state.crashed.extend(execute("extra evaluations", extra, *further))
 
-    def finish(self, state: LadderState) -> list[str]:
+    def finish(self, state: Left) -> list[str]:
         """Return a line for each Ray trial that crashed."""
         return state.crashed
 

@@ -4,7 +4,7 @@ import contextlib
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from tune_calib.console import echo
@@ -14,35 +14,30 @@ from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
 from tune_calib.results.manifests import SearchManifest, SweepManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
+from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.copies import Copies
-from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.extra import ExtraTrial
+from tune_calib.tuning.folder import RunLocation, only_driver
 from tune_calib.tuning.loggers.follow import followed
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.execution import open_executor
 from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
-from tune_calib.tuning.ray.extra import ExtraTrial
 from tune_calib.tuning.ray.plan import Plan
 from tune_calib.tuning.ray.rows import Provenance
 
 
 @dataclass(frozen=True)
 class Left:
-    """What is left to do of a run, as far as its folder tells before it is opened.
+    """What is left to do of a run, as far as its folder tells before it is opened."""
 
-    Attributes:
-        plan: planned - done; of a search, its baseline and the defaults of its method.
-        needs: resources of the kinds of Ray trials.
-        extra: extra evaluations that finished trials lack.
-        is_nothing: whether all is done; of a search its study alone tells.
-    """
-
-    plan: Plan
-    needs: Sequence[Resources]
-    extra: Sequence[ExtraTrial] = ()
-    is_nothing: bool = False
+    plan: Plan  # planned - done; of a search, its baseline and the defaults of its method
+    needs: Sequence[Resources]  # of the kinds of Ray trials
+    artifacts: Sequence[str]  # that Ray trials will write to the store
+    extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
+    is_over: bool = False  # all is done; of a search its study alone tells
+    crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
 
     @property
     def trials(self) -> list[PlannedTrial]:
@@ -75,17 +70,12 @@ class Run(ABC, Generic[State, Result]):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Return what the column ``ladder`` of its rows says."""
+        """Return the value of the column ``ladder`` in its rows."""
 
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Return the hash of what is requested, which every row holds."""
-
-    @property
-    @abstractmethod
-    def recipe_label(self) -> str | None:
-        """Return the name of its recipe and the overrides of its settings, for rows."""
+        """Return the hash of what is requested, which is in each of its rows."""
 
     @property
     @abstractmethod
@@ -101,9 +91,8 @@ class Run(ABC, Generic[State, Result]):
         """Return it with what its folder fixed when it began."""
         return self
 
-    @abstractmethod
     def check(self) -> None:
-        """Refuse what can be refused by reading alone."""
+        """Refuse what can be refused without its folder."""
 
     @abstractmethod
     def build_manifest(self) -> SweepManifest | SearchManifest:
@@ -114,10 +103,6 @@ class Run(ABC, Generic[State, Result]):
         """Compute planned - done."""
 
     @abstractmethod
-    def find_artifacts(self, left: Left) -> list[str]:
-        """List the artifacts that Ray trials will write to the store."""
-
-    @abstractmethod
     def open(self, left: Left) -> State:
         """Open the folder to write to it."""
 
@@ -125,8 +110,9 @@ class Run(ABC, Generic[State, Result]):
         """Report errors of what holds its state in one line while the block runs."""
         return contextlib.nullcontext()
 
-    def copy_rows(self, state: State, copies: Copies) -> None:
-        """Copy rows that other folders hold."""
+    def copy_rows(self, state: State, copies: Copies) -> State:
+        """Copy rows that other folders hold; return what is left then."""
+        return state
 
     @abstractmethod
     def execute(self, state: State, executor: Executor, provenance: Provenance) -> None:
@@ -145,7 +131,10 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
     report_progress("planning trials")
     run = run.as_begun()
     # What can be refused by reading alone is refused before the folder is made.
+    slots = [trial.spec.data for trial in run.known_trials]
+    DATASETS[slots[0].dataset].locate(location.data_root)
     run.check()
+    run.build_manifest()
     everywhere = environment_of(trial.spec for trial in run.known_trials)
     refuse_here(location.address, run.find_left().needs, everywhere)
     with only_driver(out), show_driver(out), run.catch_storage_errors():
@@ -153,12 +142,11 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
         manifest, left = run.build_manifest(), run.find_left()
         store = Store(location.store)
         copies = Copies({}, location.data_root, store)
-        if not left.is_nothing:
-            slots = (trial.spec.data for trial in run.known_trials)
+        if not left.is_over:
             copies = Copies.read(slots, location.data_root, store)
             copies.refuse_other(out, left.trials)
-            if artifacts := run.find_artifacts(left):
-                require_writable(location.store, artifacts[0])
+            if left.artifacts:
+                require_writable(location.store, left.artifacts[0])
         state = run.open(left)
         # Before the first trial, so that a killed run knows what it planned; and behind what
         # refuses, so that a run that cannot go on keeps the manifest that it has.
@@ -170,7 +158,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
             else:
                 refuse_here(location.address, state.needs, everywhere)
                 begin(run)
-                run.copy_rows(state, copies)
+                state = run.copy_rows(state, copies)
             if not state.is_over:
                 # Workers stand in folders of their own: paths are absolute there.
                 provenance = Provenance(
@@ -182,7 +170,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
                     device="cuda" if location.gpus else "cpu",
                     is_search=run.is_search,
                     profile=location.profile,
-                    recipe=run.recipe_label,
+                    recipe=manifest.recipe.told if manifest.recipe else None,
                     channel=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests=copies.digests,

@@ -12,7 +12,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.execution import PlanSource
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.pool import MAX_FAILURES, Job
+from tune_calib.tuning.ray.ray_executor import MAX_FAILURES, Job
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
@@ -28,7 +28,7 @@ def feed(trained, tmp_path):
     run = Provenance(
         out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l"
     )
-    return plan, PlanSource(plan.networks, plan.populations, run)
+    return plan, PlanSource(plan, run)
 
 
 def names(feed, ids):

@@ -7,8 +7,7 @@ import pytest
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray import titles
-from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.plan import format_suggestions, make_plan
 from tune_calib.tuning.search.candidates import Candidates
 
 SEEDS = {
@@ -53,4 +52,4 @@ def test_trials_of_a_search_are_called_by_their_suggestions(numbers, seeds, told
         "mac_cal", replace(ResolvedRequest(), seeds=Seeds.count(seeds, None, None))
     )
     trials = [trial for number in numbers for trial in candidates.trials({}, number)]
-    assert titles.suggestions(trials) == told
+    assert format_suggestions(trials) == told

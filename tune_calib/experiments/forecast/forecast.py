@@ -14,7 +14,7 @@ from tune_calib.experiments.forecast.needs import Needs
 from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.extra import ExtraTrial
+from tune_calib.tuning.extra import ExtraTrial
 
 STARTS, NETWORKS, HEADS = "starts of Ray", "networks", "heads"
 EVALUATION, LOOKS, REPORT = "evaluation", "closer looks", "report"

@@ -10,11 +10,10 @@ from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.extra import find_extra_trials
+from tune_calib.tuning.extra import ExtraTrial, find_extra_trials, group_extra_trials
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.executor import PART
-from tune_calib.tuning.ray.extra import ExtraTrial, group_extra_trials
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.run import SearchRun, find_study

@@ -7,8 +7,9 @@ which executor it has, and does not import Ray.
 import contextlib
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.request import check_share
 from tune_calib.spec.slots.network import Precision
+from tune_calib.tuning.loggers.follow import report_rows
+from tune_calib.tuning.progress.screen import current_tracker, screen
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 
@@ -37,9 +40,6 @@ ALL_EPOCHS = 10**9
 
 REACH_S = 5.0
 """Within which a cluster must answer."""
-
-_OF_RAY = ("auto", "local")
-"""Addresses that Ray itself looks up."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,18 @@ def refuse_here(
     does not answer, and a process without the variables that all trials need.
     """
     if address == IN_PROCESS:
-        _refuse_in_process(needs, everywhere)
+        for need in needs:
+            if need.gpus not in (0, 1):
+                raise UserError(
+                    f"`address` {IN_PROCESS} runs one trial at a time, which has the GPU alone: "
+                    f"take `gpus` 1 instead of {need.gpus:g}"
+                )
+        if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
+            wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
+            raise UserError(
+                f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
+                "before the program starts; with Ray it needs nothing"
+            )
     elif address is not None:
         if needs:
             refuse_unreachable(address)
@@ -156,24 +167,9 @@ def refuse_here(
         refuse_slow(need.precision, torch.device("cuda" if need.gpus else "cpu"))
 
 
-def _refuse_in_process(needs: Sequence[Resources], everywhere: Mapping[str, str]) -> None:
-    for need in needs:
-        if need.gpus not in (0, 1):
-            raise UserError(
-                f"`address` {IN_PROCESS} runs one trial at a time, which has the GPU alone: take "
-                f"`gpus` 1 instead of {need.gpus:g}"
-            )
-    if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
-        wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
-        raise UserError(
-            f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
-            "before the program starts; with Ray it needs nothing"
-        )
-
-
 def refuse_unreachable(address: str) -> None:
     """Refuse an address at which nobody listens; Ray itself would try for ever."""
-    if address in _OF_RAY:
+    if address in ("auto", "local"):  # Ray looks them up
         return
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
@@ -202,3 +198,40 @@ def write_tracebacks(errors: Sequence[BaseException], out: str) -> None:
 def last_line(error: BaseException) -> str:
     """Return the last line of a worker's traceback, which names the error."""
     return str(error).strip().splitlines()[-1]
+
+
+@contextlib.contextmanager
+def show_phase(
+    title: str, total: int, unit: str, kinds: Mapping[str, int], executor: Executor, channel: str
+) -> Iterator[None]:
+    """Show Ray trials while the block executes them; see ``Screen.phase``."""
+    try:
+        read_events = partial(executor.read_events, channel)
+        with screen() as own, own.phase(title, total, unit, kinds, read_events):
+            yield
+    finally:
+        executor.clear_events(channel)
+
+
+def show_begin(work: Mapping[str, Any]) -> None:
+    """Show that a Ray trial begins, by its configuration (``plan.RayTrial.config``)."""
+    if (tracker := current_tracker()) is not None:
+        tracker.start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
+
+
+def show_end(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
+    """Show how the trials of a Ray trial ended, and send their rows to the loggers."""
+    report_rows(work["name"])
+    if (tracker := current_tracker()) is not None:
+        tracker.end(work["name"], statuses)
+
+
+def show_result(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Show how a Ray trial ended, by its last report; without a status a scheduler stopped it."""
+    own = {result.get("status", "stopped"): len(work["trials"])}
+    show_end(work, result.get("statuses", own))
+
+
+def show_crash(work: Mapping[str, Any]) -> None:
+    """Show that a Ray trial crashed: what needs its network will never run."""
+    show_end(work, {"crashed": max(len(work["trials"]), len(work.get("dependents", ())))})

@@ -27,10 +27,12 @@ from tune_calib.tuning.ray.executor import (
     TrialSource,
     configuration,
     last_line,
+    show_begin,
+    show_crash,
+    show_result,
     write_tracebacks,
 )
 from tune_calib.tuning.ray.plan import RayTrial
-from tune_calib.tuning.ray.progress import show_begin, show_crash, show_result
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.worker import Worker
@@ -92,8 +94,12 @@ class InProcess:
         # The plug-ins of the driver, which needs all of them.
         used = [plugin.plain() for plugin in plugins.in_use()]
         show_begin(work)
+
+        def receive(event: ProgressEvent) -> None:
+            self._events = {work["name"]: event}
+
         try:
-            with listening(lambda event: self._receive(work["name"], event)):
+            with listening(receive):
                 result = self._run_steps({**config, "run": {**config["run"], "plugins": used}})
         except RefusedError:
             raise
@@ -118,9 +124,6 @@ class InProcess:
             result = self._worker.step()
             report_network(config["work"], result)
         return result
-
-    def _receive(self, name: str, event: ProgressEvent) -> None:
-        self._events = {name: event}
 
 
 class InProcessPool:
@@ -149,26 +152,19 @@ class InProcessPool:
 @contextlib.contextmanager
 def in_process(everywhere: Mapping[str, str]) -> Iterator[InProcess]:
     """Execute trials with some variables, and restore afterwards what they set for the process."""
-    executor = InProcess()
-    # Ray gives its workers as many threads of BLAS as cores; here they would take all cores, and
-    # spin while they wait.
-    with _restore_process(everywhere), threadpool_limits(1, user_api="blas"):
-        try:
-            yield executor
-        finally:
-            executor.close()
-
-
-@contextlib.contextmanager
-def _restore_process(everywhere: Mapping[str, str]) -> Iterator[None]:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     is_strict = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     before = {name: os.environ.get(name) for name in everywhere}
     os.environ.update(everywhere)
+    executor = InProcess()
     try:
-        yield
+        # Ray gives its workers as many threads of BLAS as cores; here they would take all cores,
+        # and spin while they wait.
+        with threadpool_limits(1, user_api="blas"):
+            yield executor
     finally:
+        executor.close()
         torch.set_num_threads(threads)
         torch.set_rng_state(state)
         torch.use_deterministic_algorithms(is_strict, warn_only=warns)

@@ -12,26 +12,19 @@ from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.network import Precision
-from tune_calib.tuning.ray import titles
 
 MAX_POPULATION = 32
+_MAX_NAMED = 2  # rungs that a title names; further ones are counted
 
 
 @dataclass(frozen=True)
 class RayTrial:
-    """The specs that one Ray trial executes: those of a network, or a population of heads.
+    """The specs that one Ray trial executes: those of a network, or a population of heads."""
 
-    Attributes:
-        name: of its result files; made of the spec hashes, so equal work has an equal name.
-        trials: what it executes. A network that only heads need has none.
-        dependents: trials that need the network and get a row if it diverges.
-        title: what people read (``titles``).
-    """
-
-    name: str
-    trials: tuple[PlannedTrial, ...]
-    dependents: tuple[PlannedTrial, ...] = ()
-    title: str = ""
+    name: str  # of its result files; made of the spec hashes, so equal work has an equal name
+    trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
+    dependents: tuple[PlannedTrial, ...] = ()  # trials that get a row if their network diverges
+    title: str = ""  # what people read, e.g. ``heads 9-16 of 40: MaC-Cal, seed 3``
 
     @property
     def kind(self) -> str:
@@ -61,25 +54,27 @@ class RayTrial:
 
     @property
     def weight(self) -> int:
-        """Return what it counts for in the time that is left: a network, or its heads."""
+        """Return its weight in the estimate of the time left: 1, or the number of its heads."""
         return 1 if self.kind == "network" else len(self.trials)
 
     def config(self) -> dict[str, Any]:
         """Return what its worker gets, as plain JSON values."""
+
+        def plain(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
+            return [
+                {"spec": t.spec.model_dump(mode="json"), "rung": t.rung, "label": t.label}
+                for t in trials
+            ]
+
         return {
             "name": self.name,
             "title": self.title or self.name,
             "kind": self.kind,
             "threads": self.threads,
             "weight": self.weight,
-            "trials": [_plain(trial) for trial in self.trials],
-            "dependents": [_plain(trial) for trial in self.dependents],
+            "trials": plain(self.trials),
+            "dependents": plain(self.dependents),
         }
-
-
-def _plain(trial: PlannedTrial) -> dict[str, Any]:
-    spec = trial.spec.model_dump(mode="json")
-    return {"spec": spec, "rung": trial.rung, "label": trial.label}
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,12 @@ class Plan:
     """Ray trials; the heads of a population need one of the networks."""
 
     networks: tuple[RayTrial, ...]
-    populations: tuple[RayTrial, ...]
+    populations: tuple[RayTrial, ...] = ()
+
+    @property
+    def trials(self) -> tuple[RayTrial, ...]:
+        """Return all of its Ray trials."""
+        return self.networks + self.populations
 
 
 def make_plan(
@@ -97,10 +97,11 @@ def make_plan(
 
     A network that only heads need is trained for the first of its dependents and leaves no row.
     """
-    left = [trial for trial in planned if trial.spec.hash not in done]
     networks: dict[str, list[PlannedTrial]] = {}
     heads: dict[tuple[str, str], list[PlannedTrial]] = {}
-    for trial in left:
+    for trial in planned:
+        if trial.spec.hash in done:
+            continue
         networks.setdefault(trial.spec.network_id, []).append(trial)
         if trial.spec.head is not None:
             bank = bank_key(trial.spec, trial.spec.head).identity
@@ -117,7 +118,7 @@ def make_plan(
                 f"network-{key}",
                 tuple(trial for trial in trials if trial.spec.head is None),
                 tuple(trials),
-                titles.network(trials, number, len(networks)),
+                f"network {number} of {len(networks)}: {_name_network(trials)}",
             )
             for number, (key, trials) in enumerate(networks.items(), start=1)
         ),
@@ -125,11 +126,52 @@ def make_plan(
             RayTrial(
                 f"heads-{trials[0].spec.hash}-{len(trials)}",
                 tuple(trials),
-                title=titles.heads(trials, first, before[-1]),
+                title=f"head{'s' * (len(trials) > 1)} {_range(first + 1, first + len(trials))} "
+                f"of {before[-1]}: {format_rungs(trials)}",
             )
             for trials, first in zip(populations, before, strict=False)
         ),
     )
+
+
+def _name_network(trials: Sequence[PlannedTrial]) -> str:
+    """Name a network by the first trial that needs it."""
+    own = [t.label for t in trials if t.spec.head is None and t.spec.posthoc is None]
+    label = own[0] if own else trials[0].spec.network.method
+    return f"{label}, {_format_seeds(trials[:1])}"
+
+
+def format_suggestions(trials: Sequence[PlannedTrial]) -> str:
+    """Title trials of a search, e.g. ``suggestions 41-48, seed 0``."""
+    numbers = sorted({trial.rung for trial in trials})
+    return f"suggestion{'s' * (len(numbers) > 1)} {_numbers(numbers)}, {_format_seeds(trials)}"
+
+
+def format_rungs(trials: Sequence[PlannedTrial]) -> str:
+    """Format rungs and seeds, e.g. ``vanilla, seed 3``."""
+    labels = list(dict.fromkeys(trial.label for trial in trials))
+    more = [f"and {len(labels) - _MAX_NAMED} more"] if len(labels) > _MAX_NAMED else []
+    return ", ".join([*labels[:_MAX_NAMED], *more, _format_seeds(trials)])
+
+
+def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
+    """Format the seeds of networks, and those of heads where they differ."""
+    networks = sorted({trial.spec.network.seed for trial in trials})
+    text = f"seed{'s' * (len(networks) > 1)} {_numbers(networks)}"
+    own = [(t.spec.network.seed, t.spec.head.seed) for t in trials if t.spec.head is not None]
+    if all(one == other for one, other in own):
+        return text
+    return f"{text}, of heads {_numbers(sorted({head for _, head in own}))}"
+
+
+def _numbers(numbers: Sequence[int]) -> str:
+    if numbers[-1] - numbers[0] == len(numbers) - 1:
+        return _range(numbers[0], numbers[-1])
+    return ", ".join(map(str, numbers))
+
+
+def _range(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:

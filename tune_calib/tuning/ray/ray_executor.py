@@ -1,31 +1,49 @@
-"""Execute trials by Ray Tune: reused actors, no logger files, no console output."""
+"""Execute trials on Ray: by Ray Tune with reused actors, and by a pool of warm actors."""
 
 import math
 import tempfile
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import ray
 from ray import tune
+from ray.exceptions import RayActorError, RayTaskError
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
+from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.follow import report_network
-from tune_calib.tuning.ray.channel import clear_events, read_events
+from tune_calib.tuning.ray.channel import clear_events, read_events, send_events
 from tune_calib.tuning.ray.executor import (
     PART,
     Halving,
     Resources,
     TrialSource,
+    configuration,
+    last_line,
+    show_begin,
+    show_crash,
+    show_end,
+    show_result,
     write_tracebacks,
 )
-from tune_calib.tuning.ray.pool import MAX_FAILURES, Pool, raise_refused
-from tune_calib.tuning.ray.progress import show_begin, show_crash, show_result
+from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.trainables import PlanTrainable
+from tune_calib.tuning.ray.worker import Worker
+
+MAX_FAILURES = 3
+"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
+checkpoint. Ray does not count preemptions."""
+
+WAIT_S = 0.2  # ray.wait is left this often, so that a signal is handled at once
 
 
 class RayExecutor:
@@ -40,7 +58,7 @@ class RayExecutor:
         at_once: int | None = None,
         halving: Halving | None = None,
     ) -> list[Exception]:
-        """Execute trials side by side."""
+        """Execute trials side by side by Ray Tune."""
         report_progress("starting workers")
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
@@ -58,7 +76,7 @@ class RayExecutor:
             total, kind, provenance, source, scheduler=scheduler, max_concurrent_trials=at_once
         )
 
-    def pool(self, size: int, resources: Resources, provenance: Provenance) -> Pool:
+    def pool(self, size: int, resources: Resources, provenance: Provenance) -> "Pool":
         """Start warm actors."""
         report_progress("starting workers")
         return Pool(size, resources, provenance)
@@ -117,7 +135,7 @@ def fit(
 
 
 class _SourceSearcher(Searcher):
-    """A source of trials as Ray Tune takes it."""
+    """A source of trials as a searcher of Ray Tune, which saves nothing: to do = planned - done."""
 
     def __init__(self, source: TrialSource) -> None:
         super().__init__()
@@ -126,24 +144,19 @@ class _SourceSearcher(Searcher):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
     ) -> bool:
-        """Accept anything: the source knows its metric and its space."""
-        return True
+        return True  # the source knows its metric and its space
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the next Ray trial."""
         return self._source.suggest(trial_id)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Pass on how it ended."""
         self._source.on_trial_complete(trial_id, result, error)
 
-    def save(self, checkpoint_path: str) -> None:
-        """Save nothing: left to do is planned minus done."""
+    def save(self, checkpoint_path: str) -> None: ...
 
-    def restore(self, checkpoint_path: str) -> None:
-        """Restore nothing, as above."""
+    def restore(self, checkpoint_path: str) -> None: ...
 
 
 class _Watcher(tune.Callback):
@@ -153,29 +166,130 @@ class _Watcher(tune.Callback):
         self.run, self._last = run, -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
-        """Save nothing: Ray pickles its callbacks for a restore, which is not used."""
-        return {}
+        return {}  # Ray pickles its callbacks for a restore, which is not used
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
-        """Check the folder once a second: Ray steps more often."""
+        # Once a second: Ray steps more often.
         if time.monotonic() - self._last >= 1:
             refuse_moved(parse_path(self.run.out), self.run.sweep)
             self._last = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        """Show that it begins."""
         show_begin(trial.config["work"])
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
     ) -> None:
-        """Send the epoch of a network to the loggers."""
         report_network(trial.config["work"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        """Show how it ended, by itself or by a scheduler."""
-        show_result(trial.config["work"], trial.last_result)
+        show_result(trial.config["work"], trial.last_result)  # by itself or by a scheduler
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        """Show that it crashed."""
         show_crash(trial.config["work"])
+
+
+class _Worker:
+    """An actor that executes trials, each to its end."""
+
+    def __init__(self) -> None:
+        self.worker = Worker()
+
+    def execute(self, config: dict[str, Any]) -> None:
+        """Train, and leave the result rows on disk."""
+        send_events(config["run"]["channel"], config["work"]["name"])
+        self.worker.begin(config)
+        while not self.worker.step().get(DONE):
+            pass
+
+
+@dataclass
+class Job:
+    """A Ray trial, and how often its actor died."""
+
+    trial: RayTrial
+    failures: int = 0
+
+    def begins_again(self, error: Exception) -> bool:
+        """Return whether to try once more; the loss of a preempted node does not count."""
+        if not isinstance(error, RayActorError):
+            return False
+        self.failures += not error.preempted
+        return self.failures <= MAX_FAILURES
+
+
+class Pool:
+    """At most ``size`` actors; one that dies is replaced, and its trial begins again.
+
+    They end with the Ray session.
+    """
+
+    def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
+        self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
+        self._run = provenance
+        self._idle = [self._actor.remote() for _ in range(min(size, slots(resources)))]
+        self._waiting: deque[Job] = deque()
+        self._errors: list[Exception] = []
+        self._running: dict[Any, tuple[Any, Job]] = {}
+
+    def submit(self, trial: RayTrial) -> None:
+        """Queue a Ray trial."""
+        self._waiting.append(Job(trial))
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and self._idle:
+            actor: Any = self._idle.pop()
+            job = self._waiting.popleft()
+            config = configuration(self._run, job.trial.config())
+            show_begin(config["work"])
+            self._running[actor.execute.remote(config)] = (actor, job)
+
+    def wait(self) -> tuple[RayTrial, str | None]:
+        """Wait for the next trial to end; also return what it crashed of.
+
+        What a trial refuses for all is raised, as is a folder that was moved.
+        """
+        while True:
+            over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
+            if not over:
+                refuse_moved(parse_path(self._run.out), self._run.sweep)
+                continue
+            actor, job = self._running.pop(over[0])
+            error: Exception | None = None
+            try:
+                ray.get(over[0])
+            except Exception as raised:
+                raise_refused(raised)
+                error = raised
+            show_end(job.trial.config(), {})
+            if error is None:
+                self._idle.append(actor)
+                self._start()
+                return job.trial, None
+            # A failed trial may have left anything behind in its process.
+            ray.kill(actor)
+            self._idle.append(self._actor.remote())
+            is_again = job.begins_again(error)
+            if is_again:
+                self._waiting.appendleft(job)
+            self._start()
+            if not is_again:
+                self._errors.append(error)
+                write_tracebacks(self._errors, self._run.out)
+                return job.trial, last_line(error)
+
+
+def slots(resources: Resources) -> int:
+    """Return how many Ray trials of some resources run side by side on the cluster; at least 1."""
+    there = ray.cluster_resources()
+    counts = [int(there.get("CPU", 0) // resources.cpus)]
+    if resources.gpus:
+        counts.append(int(there.get("GPU", 0)) * resources.per_gpu)
+    return max(1, min(counts))
+
+
+def raise_refused(error: Exception) -> None:
+    """Raise what a Ray trial refused for all of them; ignore other errors."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
+        raise error.cause from None

@@ -33,46 +33,32 @@ def versions() -> str:
 
 def git_revision() -> str | None:
     """Return the commit of the program's checkout, with ``+`` behind it if files are changed."""
+    options = ["--always", "--abbrev=40", "--exclude=*", "--dirty=+"]  # of `git`
+    command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
     try:
-        commit = _git("rev-parse", "HEAD")
-        changed = _git("status", "--porcelain", "--untracked-files=no")
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):
         return None
-    return commit + ("+" if changed else "")
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where and how the trials of a run are executed; of all this, only ``device`` changes numbers.
-
-    Attributes:
-        sweep: identity of the run.
-        is_search: the test split stays shut.
-        profile: networks write where the time of an epoch went.
-        plugins: what workers must register, as ``Plugin.plain`` gives it.
-        recipe: its name, and the overrides of what it sets.
-        digests: of the images that the driver reads, by the canonical JSON of their data slot.
-        channel: of the progress events of workers; empty where nobody reads them.
-    """
+    """Where and how the trials of a run are executed; only ``device`` changes numbers."""
 
     out: str
     store: str
     data_root: str | None = None
-    sweep: str = ""
+    sweep: str = ""  # identity of the run
     ladder: str = ""
     device: str = "cpu"
-    is_search: bool = False
-    profile: bool = False
-    plugins: Sequence[dict[str, Any]] = ()
+    is_search: bool = False  # the test split stays shut
+    profile: bool = False  # networks write where the time of an epoch went
+    plugins: Sequence[dict[str, Any]] = ()  # for workers to register, by ``Plugin.plain``
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
-    recipe: str | None = None
-    channel: str = ""
+    recipe: str | None = None  # its name, and the overrides of its settings
+    channel: str = ""  # of the progress events of workers; empty where nobody reads them
+    # Of the images that the driver reads, by the canonical JSON of their data slot.
     digests: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
@@ -82,24 +68,15 @@ class Provenance:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How one trial ended.
+    """How one trial ended."""
 
-    Attributes:
-        status: one of ``names.STATUSES``.
-        epoch: epoch whose weights were evaluated, or at which it diverged; 1-based.
-        message: why, for a trial that is not done.
-        evaluation: metrics and bins of a trial that is done.
-        curves: epoch by epoch, what was recorded.
-        own_s: seconds of training and evaluation, without setting up and waiting: of a head its
-            share of the population, behind a network that is another trial's the post-hoc fit
-            alone; None where it is not known.
-    """
-
-    status: str
-    epoch: int
-    curves: list[dict[str, float]]
-    message: str | None = None
-    evaluation: Evaluation | None = None
+    status: str  # one of ``names.STATUSES``
+    epoch: int  # whose weights were evaluated, or at which it diverged; 1-based
+    curves: list[dict[str, float]]  # of each epoch
+    message: str | None = None  # why a trial is not done
+    evaluation: Evaluation | None = None  # of a trial that is done
+    # Seconds of training and evaluation, without setting up and waiting: of a head its share of
+    # the population, behind a network that is another trial's the post-hoc fit alone.
     own_s: float | None = None
 
     @property

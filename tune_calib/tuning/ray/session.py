@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
+from typing import Any
 
 import ray
 from ray._private import ray_constants
 from ray._private.state import state
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
+from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
 from tune_calib.tuning.ray.executor import Resources, refuse_unreachable
@@ -69,13 +72,9 @@ def ray_session(
 ) -> Iterator[None]:
     """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
 
-    A Ray that this process is already connected to is used as it is, and left running.
-
-    Args:
-        address: of a running cluster (``auto`` finds it), or None.
-        environment: variables of trials on a cluster.
-        needs: of the kinds of Ray trials; a cluster without room for one of them is refused.
-        everywhere: variables of all trials.
+    A Ray that this process is already connected to is used as it is, and left running. A cluster
+    without room for one of the ``needs`` is refused. ``environment`` has variables of trials on a
+    cluster, ``everywhere`` those of all trials.
     """
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
@@ -121,6 +120,17 @@ def ray_session(
     finally:
         report_progress("stopping Ray")
         ray.shutdown()
+
+
+def list_machines() -> list[dict[str, str | None]]:
+    """Describe each living node of the cluster."""
+    describe: Any = ray.remote(num_cpus=0)(machine)
+    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
+    machines: list[dict[str, str | None]] = ray.get(
+        [describe.options(scheduling_strategy=each).remote() for each in where]
+    )
+    return machines
 
 
 @contextlib.contextmanager

@@ -2,10 +2,49 @@
 
 from typing import Any
 
-from tune_calib.tuning.ray.extra import ExtraTrainable
+import pyarrow as pa
+
+from tune_calib.engine.extra import ExtraEvaluation
+from tune_calib.engine.shifts import shifted_bank_key
+from tune_calib.paths import parse_path
+from tune_calib.progress import report_progress
+from tune_calib.results.folders import refuse_moved
+from tune_calib.results.tables import write_table
 from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.network_trainable import NetworkTrainable
-from tune_calib.tuning.ray.spec_trainable import SpecTrainable
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable
+
+
+class ExtraTrainable(SpecTrainable):
+    """Executes extra evaluations; the next ones of the same network reuse what is open."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Open the network of the trials."""
+        super().setup(config)
+        self.work = config["work"]
+        key = (self.provenance.store, shifted_bank_key(self.spec))
+        if getattr(self, "opened", None) != key:
+            self.evaluation = ExtraEvaluation(self.spec, self.store, self.data_root, self.device)
+            self.opened = key
+
+    def step(self) -> dict[str, Any]:
+        """Evaluate every trial, and write one file, which appears whole."""
+        shift, resamples, rows = self.work["shift"], self.work["resamples"], []
+        trials = zip(self.trials, self.work["measured"], strict=True)
+        for number, (trial, measured) in enumerate(trials):
+            report_progress("evaluating", number, len(self.trials))
+            self.evaluation.refuse_other(trial.spec, measured)
+            if shift is None:
+                rows += self.evaluation.intervals(trial.spec, resamples)
+            else:
+                rows += self.evaluation.rows_on(shift, trial.spec, resamples)
+        if rows:
+            out = parse_path(self.provenance.out)
+            refuse_moved(out, self.provenance.sweep)
+            table = pa.Table.from_pylist(rows)
+            write_table(out, "intervals" if shift is None else "shifts", self.name, table)
+        return {"status": "done", DONE: True}
+
 
 KINDS: dict[str, type[SpecTrainable]] = {
     "network": NetworkTrainable,

@@ -16,9 +16,8 @@ from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.tuning.ray import titles
 from tune_calib.tuning.ray.executor import OVER, Executor, Halving, Pool, configuration
-from tune_calib.tuning.ray.plan import RayTrial, make_plan
+from tune_calib.tuning.ray.plan import RayTrial, format_suggestions, make_plan
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
@@ -37,7 +36,7 @@ def execute_heads(state: SearchState, pool: Pool, largest: int) -> None:
         batch = state.study.suggestions(numbers, known)
         left = state.start(suggestion for suggestion in batch if not suggestion.is_finished)
         for trial in make_plan(left, set(), largest).populations:
-            pool.submit(replace(trial, title=titles.suggestions(trial.trials)))
+            pool.submit(replace(trial, title=format_suggestions(trial.trials)))
         open_batches.append(batch)
     while open_batches:
         _finish(open_batches.popleft(), state, pool)
@@ -101,7 +100,7 @@ class StudyFeed:
         left = self.state.start([suggestion])
         # Of its own name: suggestions of a post-hoc method share their network.
         self.queue.extend(
-            RayTrial(f"network-{t.spec.hash}", (t,), title=titles.suggestions([t])) for t in left
+            RayTrial(f"network-{t.spec.hash}", (t,), title=format_suggestions([t])) for t in left
         )
         self.open.append(suggestion)
         self._settle()

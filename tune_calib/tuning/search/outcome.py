@@ -15,7 +15,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
 from tune_calib.text import format_yaml, option_words
-from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion

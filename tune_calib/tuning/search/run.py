@@ -15,7 +15,6 @@ from tune_calib.results.folders import foreign_search, read_identity, read_searc
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest, SearchOutcome
 from tune_calib.results.plugin_folders import require_loaded, to_records
 from tune_calib.spec import plugins
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
 from tune_calib.spec.plugins import Plugin
@@ -23,12 +22,10 @@ from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import recipe_record, titles
-from tune_calib.tuning.folder import done, refuse_mended
-from tune_calib.tuning.location import RunLocation
+from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.ray.execution import execute, resources_of
-from tune_calib.tuning.ray.executor import Executor, Resources
+from tune_calib.tuning.ray.executor import Executor, Resources, show_phase
 from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
-from tune_calib.tuning.ray.progress import show_phase
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
@@ -104,11 +101,6 @@ class SearchRun(Run[SearchState, SearchResult]):
         return self.definition.identity
 
     @property
-    def recipe_label(self) -> str | None:
-        """Return the name of the recipe and the overrides of its settings, for rows."""
-        return self.resolved.recipe_label
-
-    @property
     def plugins(self) -> tuple[Plugin, ...]:
         """List the plug-ins that its trials need."""
         return plugins.used(self.definition.plugins)
@@ -130,14 +122,7 @@ class SearchRun(Run[SearchState, SearchResult]):
         return slow if before is not None and slow.identity == before else self
 
     def check(self) -> None:
-        """Refuse numbers that make no search, data that is not there and a folder of another."""
-        self._check_numbers()
-        self.definition.candidates.refuse_empty()
-        data = self.known_trials[0].spec.data
-        DATASETS[data.dataset].locate(self.location.data_root)
-        self.build_manifest()
-
-    def _check_numbers(self) -> None:
+        """Refuse numbers that make no search, and a space with nothing to search."""
         definition = self.definition
         Resources(1, self.location.gpus)
         for name, count in (
@@ -166,6 +151,7 @@ class SearchRun(Run[SearchState, SearchResult]):
             metrics = definition.objective.metrics
             if len(metrics) > 1 or metrics[0] not in WATCHED:
                 raise UserError(f"`scheduler` asha needs one `metric` of {', '.join(WATCHED)}")
+        definition.candidates.refuse_empty()
 
     def build_manifest(self) -> SearchManifest:
         """Build the manifest of its folder, with what the folder holds already."""
@@ -202,20 +188,17 @@ class SearchRun(Run[SearchState, SearchResult]):
 
     def find_left(self) -> Left:
         """Compute what its study need not tell: the baseline and the defaults without a row."""
-        plan = make_plan(self.known_trials, done(self.out))
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over, and need nothing
-        return Left(plan, [] if is_begun else self.list_needs())
+        whole = make_plan(self.known_trials, set())
+        artifacts = lacking(whole, Store(self.location.store), is_search=True)
+        if self.definition.candidates.kind == "network":
+            artifacts.append("the networks of the search")
+        plan = make_plan(self.known_trials, done(self.out))
+        return Left(plan, [] if is_begun else self.list_needs(), artifacts)
 
     def list_needs(self) -> list[Resources]:
         """List the resources of the kinds of Ray trials."""
-        return resources_of(make_plan(self.known_trials, set()), self.location.gpus)
-
-    def find_artifacts(self, left: Left) -> list[str]:
-        """List the artifacts that Ray trials will write to the store."""
-        plan = make_plan(self.known_trials, set())
-        absent = lacking(plan, Store(self.location.store), is_search=True)
-        is_network = self.definition.candidates.kind == "network"
-        return [*absent, *(["the networks of the search"] if is_network else [])]
+        return resources_of(make_plan(self.known_trials, set()).trials, self.location.gpus)
 
     def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
         """Report a database that does not answer any more in one line while the block runs."""
