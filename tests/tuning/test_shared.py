@@ -11,9 +11,8 @@ from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.reuse import copy_rows, find_rows
+from tune_calib.tuning.reuse import Copies, copy_rows, find_rows
 
 ASKED = ResolvedRequest(
     {"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)

@@ -11,7 +11,7 @@ from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath
 from tune_calib.tuning.folder import only_driver, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.progress.screen import show_driver, show_entry
+from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executor import refuse_here
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.run import SearchResult, SearchRun, find_study
@@ -52,9 +52,9 @@ def run_jobs(
     for each in jobs:
         with file.source.at(each.position):
             refuse_here(file.content.address, each.job.find_left().needs)
-    with only_driver(file.out), show_driver(file.out):
+    with only_driver(file.out), show_driver(file.out) as screen:
         for number, each in enumerate(jobs, start=1):
-            show_entry(f"{each.name}, {number} of {len(jobs)}")
+            screen.tracker.set_entry(f"{each.name}, {number} of {len(jobs)}")
             folder = each.job.location.out
             try:
                 yield run_job(each, retry, begin)

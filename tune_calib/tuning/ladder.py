@@ -29,7 +29,6 @@ from tune_calib.tuning.caption import (
     recipe_record,
     titles,
 )
-from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.extra import ExtraEvaluations, ExtraTrial, find_extra_trials
 from tune_calib.tuning.folder import (
     RunLocation,
@@ -45,7 +44,7 @@ from tune_calib.tuning.ray.executor import Executor
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.reuse import copy_rows
+from tune_calib.tuning.reuse import Copies, copy_rows
 from tune_calib.tuning.run import Left, Run
 
 

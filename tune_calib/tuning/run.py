@@ -17,7 +17,6 @@ from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
-from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.extra import ExtraTrial
 from tune_calib.tuning.folder import RunLocation, only_driver
 from tune_calib.tuning.loggers.follow import followed
@@ -26,6 +25,7 @@ from tune_calib.tuning.ray.execution import open_executor
 from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
 from tune_calib.tuning.ray.plan import Plan
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.reuse import Copies
 
 
 @dataclass(frozen=True)

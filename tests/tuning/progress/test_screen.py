@@ -19,7 +19,7 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
-from tune_calib.tuning.progress import display, screen
+from tune_calib.tuning.progress import screen
 from tune_calib.tuning.progress.screen import current_tracker, show_driver
 from tune_calib.tuning.progress.watch import is_dead, read_progress
 
@@ -64,7 +64,7 @@ def terminal(monkeypatch):
 
 
 def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
-    monkeypatch.setattr(display._LiveDisplay, "every_s", 0.3)
+    monkeypatch.setattr(screen._LiveDisplay, "every_s", 0.3)
     monkeypatch.setattr(screen, "POLL_EVERY_S", 0.1)
     with terminal(monkeypatch) as sent:
         with screen.screen("ablate mac_cal") as own:
@@ -79,7 +79,7 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
                 time.sleep(1)
             sys.stderr.write("and no end of line")
         text = sent()
-        assert not isinstance(sys.stdout, display._LinesAbove)
+        assert not isinstance(sys.stdout, screen._LinesAbove)
         sys.stdout.write("after it\n")
         sys.stdout.flush()
         assert sent() == "after it\r\n"
@@ -94,7 +94,7 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
 def test_a_pipe_is_told_once_a_minute_and_of_what_takes_long_at_once(monkeypatch):
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    monkeypatch.setattr(display.LineDisplay, "every_s", 0.02)
+    monkeypatch.setattr(screen.LineDisplay, "every_s", 0.02)
     with screen.screen("ablate mac_cal"):
         report_progress("reading CIFAR-10")
         time.sleep(0.1)
@@ -102,20 +102,20 @@ def test_a_pipe_is_told_once_a_minute_and_of_what_takes_long_at_once(monkeypatch
         report_progress("starting Ray", at_once=True)
         assert told.getvalue() == "0:00 starting Ray\n"
         report_progress("starting workers")
-        monkeypatch.setattr(display, "LINE_EVERY_S", 0.05)
+        monkeypatch.setattr(screen, "LINE_EVERY_S", 0.05)
         time.sleep(0.3)
     lines = told.getvalue().splitlines()[1:]
     assert set(lines) == {"0:00 starting workers"}
 
 
 def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tmp_path):
-    with screen.screen("evaluate"), show_driver(tmp_path):
+    with screen.screen("evaluate") as own, show_driver(tmp_path):
         (tmp_path / "evaluation").mkdir()
         with show_driver(tmp_path / "evaluation"), screen.screen("another"):
             assert read_progress(tmp_path / "evaluation").title == "evaluate"
         assert read_progress(tmp_path / "evaluation") is None
         assert read_progress(tmp_path).title == "evaluate"
-        screen.show_entry("a, 1 of 2")
+        own.tracker.set_entry("a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
     assert current_tracker() is None
 

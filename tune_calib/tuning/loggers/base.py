@@ -16,27 +16,17 @@ from tune_calib.text import nearest
 
 Values = Mapping[str, float]
 
-LOGGERS = {
-    "tensorboard": "TensorBoard",
-    "wandb": "WeightsAndBiases",
-    "mlflow": "MLflow",
-}
+LOGGERS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
 """The class of each logger; its name is also that of its module and of its extra."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A trial as loggers know it.
+    """A trial as loggers know it."""
 
-    Attributes:
-        key: spec hash, or the network id of a network that has no trial of its own.
-        name: readable, e.g. ``vanilla, seed 3``.
-        settings: by ``slot.key``; numbers, texts, truth values.
-    """
-
-    key: str
-    name: str
-    settings: Mapping[str, Any]
+    key: str  # spec hash, or the network id of a network that has no trial of its own
+    name: str  # for people, e.g. ``vanilla, seed 3``
+    settings: Mapping[str, Any]  # by ``slot.key``; numbers, texts, truth values
 
 
 @dataclass(frozen=True)

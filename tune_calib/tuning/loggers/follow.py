@@ -9,9 +9,8 @@ import contextlib
 import hashlib
 import json
 import math
-import queue
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -40,9 +39,9 @@ _followers: list["Follower"] = []
 
 
 class Sent(dict[str, str]):
-    """What one logger was sent, in a file; if it is lost or damaged, all is sent again.
+    """A record of what one logger was sent; without the file, all is sent again.
 
-    It holds the status of each trial, and of the report a digest of its figures.
+    It has the status of each trial, and of the report a digest of its figures.
     """
 
     def __init__(self, out: AnyPath, name: str) -> None:
@@ -69,7 +68,6 @@ class _Target:
         self.open: dict[str, tuple[Any, set[int]]] = {}
 
     def begin(self, run: Run) -> tuple[Any, set[int]]:
-        """Open a run unless it is open."""
         if run.key not in self.open:
             self.open[run.key] = self.logger.open_run(run), set()
         return self.open[run.key]
@@ -106,36 +104,29 @@ class _Target:
 
 
 class Follower:
-    """Sends the rows of a folder to loggers; no trial waits for it."""
+    """Sends the rows of a folder to loggers, from a thread for which no trial waits."""
 
     def __init__(self, names: Sequence[str], group: Group) -> None:
         self._out = group.out
         self._targets = [_Target(name, kind, group) for name, kind in load_loggers(names).items()]
         self._read: set[str] = set()
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="loggers", daemon=True)
-        self._thread.start()
+        self._thread = ThreadPoolExecutor(1, "loggers")
 
     def send(self, action: Callable[[_Target], None]) -> None:
-        """Do something with every logger, in the thread."""
-        self._queue.put(partial(self._each, action))
+        """Do something with every logger."""
+        self._thread.submit(self._each, action)
 
     def send_rows(self, name: str | None = None) -> None:
         """Send the rows of a file, or of all files that were not sent yet."""
-        self._queue.put(partial(self._send_files, name))
+        self._thread.submit(self._send_files, name)
 
     def close(self) -> None:
         """Send what is left, and close the loggers."""
         self.send_rows()
         self.send(_Target.close)
-        self._queue.put(None)
-        if self._targets and self._thread.is_alive():
+        if self._targets:
             report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (action := self._queue.get()) is not None:
-            action()
+        self._thread.shutdown()
 
     def _send_files(self, name: str | None) -> None:
         paths = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
@@ -150,8 +141,11 @@ class Follower:
                 continue  # readers that need the file report it
             self._read.add(each)
             for row in trials:
-                end = partial(_Target.end, run=_run_of(row), row=row)
-                self._each(partial(end, curves=curves.get(row["spec_hash"], {})))
+                slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
+                label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
+                run = Run(row["spec_hash"], label, flatten_settings(slots))
+                own = curves.get(run.key, {})
+                self._each(partial(_Target.end, run=run, row=row, curves=own))
 
     def _each(self, action: Callable[[_Target], None]) -> None:
         """Drop a logger that fails: no result may depend on it."""
@@ -252,12 +246,6 @@ def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
             epochs = curves.setdefault(row["spec_hash"], {})
             epochs.setdefault(row["epoch"], {})[row["name"]] = row["value"]
     return curves
-
-
-def _run_of(row: Mapping[str, Any]) -> Run:
-    slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
-    name = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
-    return Run(row["spec_hash"], name, flatten_settings(slots))
 
 
 def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:

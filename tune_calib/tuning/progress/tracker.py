@@ -8,13 +8,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from tune_calib.paths import AnyPath
 from tune_calib.progress import ProgressEvent
+from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import PROGRESS
-
-if TYPE_CHECKING:
-    from tune_calib.paths import AnyPath
 
 TRIALS = "trials"
 """The unit of a phase whose bar counts result rows."""
@@ -47,46 +45,29 @@ class Kind:
 
 @dataclass
 class Progress:
-    """The record of a driver at one moment; its fields are the keys of ``progress.json``.
-
-    Attributes:
-        began: seconds since 1970, by the clock of the driver's host.
-        written: as ``began``.
-        every_s: seconds until it is written again.
-        entry: of an experiment file, e.g. ``digits-mac_cal, 2 of 7``.
-        activity: the latest event of the driver itself.
-        phase: title of the phase; empty between phases.
-        unit: what the bar counts to ``total``.
-        ended: units that ended, by status.
-        kinds: of Ray trials, by name.
-        left_s: seconds that are left; None if unknown.
-        is_least: some kind of Ray trial is not in ``left_s``, since none of it was timed yet.
-        notes: lines of a search: best so far, guard, baseline.
-        running: Ray trials by name.
-    """
+    """The record of a driver at one moment; its fields are the keys of ``progress.json``."""
 
     host: str
     process: int
     title: str
-    began: float
-    written: float = 0.0
-    every_s: float = 0.0
-    entry: str = ""
+    began: float  # seconds since 1970, by the clock of the driver's host
+    written: float = 0.0  # likewise
+    every_s: float = 0.0  # seconds until it is written again
+    entry: str = ""  # of an experiment file, e.g. ``digits-mac_cal, 2 of 7``
+    # The latest event of the driver itself.
     activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting"))
-    phase: str = ""
-    unit: str = ""
+    phase: str = ""  # its title; empty between phases
+    unit: str = ""  # what the bar counts to ``total``
     total: int = 0
-    ended: dict[str, int] = field(default_factory=dict)
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    left_s: float | None = None
-    is_least: bool = False
-    notes: list[str] = field(default_factory=list)
-    running: dict[str, Running] = field(default_factory=dict)
+    ended: dict[str, int] = field(default_factory=dict)  # units that ended, by status
+    kinds: dict[str, Kind] = field(default_factory=dict)  # of Ray trials, by name
+    left_s: float | None = None  # seconds that are left; None if unknown
+    is_least: bool = False  # ``left_s`` lacks kinds of Ray trials of which none was timed yet
+    notes: list[str] = field(default_factory=list)  # of a search: best so far, guard, baseline
+    running: dict[str, Running] = field(default_factory=dict)  # Ray trials by name
 
-    def write(self, folder: "AnyPath") -> None:
+    def write(self, folder: AnyPath) -> None:
         """Replace the file of a folder; raise UserError where it cannot be written."""
-        from tune_calib.results.tables import atomic_write
-
         atomic_write(folder / PROGRESS, f"{json.dumps(asdict(self))}\n".encode())
 
 

@@ -13,16 +13,10 @@ from tune_calib.tuning.progress.tracker import Progress
 
 _BAR_WIDTH = 30
 _STEP_WIDTH = 24
-
+# Columns of a terminal that shows metrics; narrower ones leave the names their numbers.
 _METRICS_FROM = 80
-"""Columns of a terminal that shows metrics; narrower ones leave the names their numbers."""
-
-_IN_LINE = 4
-"""Running Ray trials that a line names."""
-
-_METRICS = ("accuracy", "ece")
-"""Metrics on ``select`` of a Ray trial."""
-
+_IN_LINE = 4  # running Ray trials that a line names
+_METRICS = ("accuracy", "ece")  # on ``select``, of a Ray trial
 _SPINNER = Spinner("dots")
 
 
@@ -83,9 +77,8 @@ def format_line(record: Progress) -> str:
         parts += [_counts(record), _left(record)]
     parts += record.notes
     for row in list(record.running.values())[:_IN_LINE]:
-        parts.append(
-            f"running {', '.join([row.told, _step(row.activity), *_metrics(row.activity)])}"
-        )
+        words = [row.told, _step(row.activity), *_metrics(row.activity)]
+        parts.append(f"running {', '.join(words)}")
     if len(record.running) > _IN_LINE:
         parts.append(f"and {len(record.running) - _IN_LINE} more")
     return "; ".join(part for part in parts if part)

@@ -9,21 +9,14 @@ from pydantic import TypeAdapter, ValidationError
 from tune_calib.errors import DamagedFileError
 from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.spec.names import PROGRESS
-from tune_calib.tuning.progress.display import open_display
+from tune_calib.tuning.progress.screen import open_display
 from tune_calib.tuning.progress.tracker import Progress
 from tune_calib.tuning.progress.view import format_line
 
-SILENT_S = 120.0
-"""Seconds beyond ``every_s`` after which a silent driver elsewhere counts as dead: the clocks of
-two machines may differ."""
-
-_BUSY_S = 900.0
-"""As ``SILENT_S``, if its process runs on this machine: others may starve it, or another process
-may have its number by now."""
-
-_GONE_S = 10.0
-"""As ``SILENT_S``, if there is no such process on this machine."""
-
+# Seconds beyond ``every_s`` after which a silent driver counts as dead.
+SILENT_S = 120.0  # on another machine, whose clock may differ
+_BUSY_S = 900.0  # its process runs on this machine: starved, or another process has its number
+_GONE_S = 10.0  # there is no such process on this machine
 READ_EVERY_S = 1.0
 
 

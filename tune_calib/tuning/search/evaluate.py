@@ -26,11 +26,11 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.resolved import Seeds
-from tune_calib.tuning.copies import Copies
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
+from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.objective import Row
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
