@@ -32,6 +32,12 @@ NAMES = {
 OVERRIDDEN = {"ray.tune.Trainable._setup_logdir"}
 """Private methods that a class of the program replaces."""
 
+INHERITED = {"ray.tune.Trainable.__init__": "_storage"}
+"""Private attributes of a base class, by the method that sets them."""
+
+PUBLIC = {"_asdict", "_replace"}
+"""Of named tuples."""
+
 
 def is_private(name: str) -> bool:
     """Whether a part of a dotted name is marked as such."""
@@ -77,6 +83,40 @@ def used() -> set[str]:
 
 def test_every_private_name_is_listed():
     assert used() == NAMES, "take a public one, or list it and say in a comment why there is none"
+
+
+def test_no_private_attribute_of_another_package_is_read():
+    trees = {
+        path: list(ast.walk(ast.parse(path.read_text())))
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*.py")
+    }
+    own = {
+        name
+        for nodes in trees.values()
+        for node in nodes
+        for name in (
+            [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef)
+            else [node.attr] if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
+            else [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+            else []
+        )
+    }  # fmt: skip
+    listed = {name.rpartition(".")[2] for name in NAMES} | set(INHERITED.values()) | PUBLIC
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
+        for path, nodes in trees.items()
+        for node in nodes
+        if isinstance(node, ast.Attribute) and is_private(node.attr)
+        and node.attr not in own | listed and ast.unparse(node) != "sys._getframe"
+    ]  # fmt: skip
+    assert found == []
+
+
+@each("name", sorted(INHERITED))
+def test_a_base_class_still_sets_it(name):
+    method = pkgutil.resolve_name(name)
+    assert INHERITED[name] in method.__code__.co_names, f"{name} does not set {INHERITED[name]}"
 
 
 @each("name", sorted(NAMES | OVERRIDDEN))

@@ -1,6 +1,7 @@
 """What a search space is: distributions by setting, some of which matter only under another."""
 
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,11 +43,15 @@ class Setting:
 
     def holds(self, value: Any) -> bool:
         """Return whether a value lies in the distribution."""
+        from optuna.trial import create_trial
+
+        # Optuna checks the values of a trial; a distribution alone has no public check.
+        own = {"x": self.distribution}
         try:
-            # Optuna has no public way to ask this.
-            return bool(self.distribution._contains(self.distribution.to_internal_repr(value)))
+            create_trial(value=0.0, params={"x": value}, distributions=own)
         except (TypeError, ValueError):
             return False
+        return True
 
     def levels(self) -> Sequence[Choice]:
         """Return its grid values: every choice, or both ends and the middle of a range."""
@@ -76,9 +81,12 @@ class Setting:
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values."""
+        from optuna.distributions import distribution_to_json
+
         kind = type(self.distribution).__name__.removesuffix("Distribution").lower()
         conditions = {name: list(values) for name, values in self.only_if.items()}
-        return {"kind": kind, **self.distribution._asdict(), "only_if": conditions}
+        attributes = json.loads(distribution_to_json(self.distribution))["attributes"]
+        return {"kind": kind, **attributes, "only_if": conditions}
 
     def __str__(self) -> str:
         """Format for a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""

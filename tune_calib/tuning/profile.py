@@ -13,11 +13,6 @@ from tune_calib.spec.trial import TrialSpec
 FOLDER = "profiles"
 
 
-def profiled_epoch(epochs: int) -> int:
-    """Return the epoch (0-based) that is profiled: the second, since the first one warms up."""
-    return min(1, epochs - 1)
-
-
 def write_profile(out: AnyPath, spec: TrialSpec, samples: int, seconds: dict[str, float]) -> None:
     """Write the seconds of each phase of the profiled epoch of a network."""
     about = {

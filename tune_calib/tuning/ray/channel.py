@@ -19,46 +19,39 @@ from tune_calib.progress import ProgressEvent, add_listener
 _PREFIX = "tune_calib/board"
 _SEND_EVERY_S = 0.5
 
-
-class _Sender(threading.Thread):
-    """Sends the latest event of this process under the key of its Ray trial."""
-
-    def __init__(self) -> None:
-        super().__init__(daemon=True, name="tune-calib events")
-        self.key = b""
-        self.event: ProgressEvent | None = None
-        add_listener(self._receive)
-
-    def _receive(self, event: ProgressEvent) -> None:
-        self.event = event
-
-    def run(self) -> None:
-        sent = None
-        while True:
-            time.sleep(_SEND_EVERY_S)
-            key, event = self.key, self.event
-            if event is None or event is sent:
-                continue
-            # Nothing depends on it, and the store may end before the worker does.
-            with contextlib.suppress(Exception):
-                plain = asdict(replace(event, metrics=dict(event.metrics)))
-                _internal_kv_put(key, json.dumps(plain).encode())
-                sent = event
-
-
-_sender: _Sender | None = None
+_key_of_trial = b""  # the key of the Ray trial of this process; empty until one is sent
+_latest: ProgressEvent | None = None  # its latest event
 
 
 def send_events(channel: str, name: str) -> None:
     """Send the events of this process as those of a Ray trial; an empty channel has no reader."""
-    global _sender
+    global _key_of_trial, _latest
     if not channel:
         return
-    is_new = _sender is None
-    _sender = _sender or _Sender()
-    _sender.key, _sender.event = _key(channel, name), None
+    is_new = not _key_of_trial
+    _key_of_trial, _latest = _key(channel, name), None
     if is_new:
-        _sender.start()
+        add_listener(_receive)
+        threading.Thread(target=_send, daemon=True, name="tune-calib events").start()
+
+
+def _receive(event: ProgressEvent) -> None:
+    global _latest
+    _latest = event
+
+
+def _send() -> None:
+    sent = None
+    while True:
+        time.sleep(_SEND_EVERY_S)
+        key, event = _key_of_trial, _latest
+        if event is None or event is sent:
+            continue
+        # Nothing depends on it, and the store may end before the worker does.
+        with contextlib.suppress(Exception):
+            plain = asdict(replace(event, metrics=dict(event.metrics)))
+            _internal_kv_put(key, json.dumps(plain).encode())
+            sent = event
 
 
 def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:

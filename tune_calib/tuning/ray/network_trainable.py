@@ -25,7 +25,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.paths import parse_path
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
-from tune_calib.tuning.profile import profiled_epoch, write_profile
+from tune_calib.tuning.profile import write_profile
 from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluate_trial, summarize
 
@@ -54,7 +54,9 @@ class NetworkTrainable(SpecTrainable):
         return self._end()
 
     def _epoch(self) -> dict[str, float] | None:
-        run, profiled = self.network_run, profiled_epoch(self.spec.network.epochs)
+        run = self.network_run
+        # The second epoch is profiled, since the first one warms up.
+        profiled = min(1, self.spec.network.epochs - 1)
         if not self.provenance.profile or len(run.history) != profiled:
             return run.step()
         watch = Stopwatch()
@@ -76,12 +78,10 @@ class NetworkTrainable(SpecTrainable):
         return {"epoch": epoch, **worst, **ended}
 
     def _end(self) -> dict[str, Any]:
-        imported = self.spec.data.imported
-        about = (
-            artifact_manifest(self.network_run.artifact)
-            if imported is None
-            else read_manifest(imported, self.store)
-        )
+        if self.spec.data.imported is None:
+            about = artifact_manifest(self.network_run.artifact)
+        else:
+            about = read_manifest(self.spec.data.imported, self.store)
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", DONE: True}
         started = time.monotonic()

@@ -83,7 +83,13 @@ def ray_session(
     # Whether a cluster is protected is for the user to know.
     logging.getLogger("ray._private.authentication").setLevel(logging.WARNING)
     if ray.is_initialized():
-        _refuse_changes(address, everywhere)
+        changes = [f"`address` {address}"] if address is not None else []
+        changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
+        if changes:
+            raise UserError(
+                f"Ray runs in this process already, and {changes[0]} comes too late for it: call "
+                "`ray.shutdown()` first"
+            )
         _refuse_small(needs)
         with _watched_node():
             yield
@@ -195,14 +201,3 @@ def _watched_node() -> Iterator[None]:
         is_over.set()
         if is_main:
             signal.signal(signal.SIGUSR2, before)
-
-
-def _refuse_changes(address: str | None, everywhere: Mapping[str, str]) -> None:
-    """Refuse to change the cluster or the variables of trials once Ray runs."""
-    changes = [f"`address` {address}"] if address is not None else []
-    changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
-    if changes:
-        raise UserError(
-            f"Ray runs in this process already, and {changes[0]} comes too late for it: call "
-            "`ray.shutdown()` first"
-        )

@@ -35,7 +35,7 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, bin_rows, curve_rows, trial_row
 
 DONE = "done"
-"""Whether a report is the last one of its trial, by the name that Ray Tune gives it."""
+"""The key of the last report of a trial, as Ray Tune names it."""
 
 
 class SpecTrainable:
@@ -56,7 +56,7 @@ class SpecTrainable:
         """Read the configuration; everything of an earlier trial is replaced."""
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
-        # Before anything is looked up; the process may have served a run with others.
+        # Before any registry is read; the process may have served a run with others.
         plugins.use(Plugin(**own) for own in self.provenance.plugins)
         work = config["work"]
         self.name: str = work["name"]
