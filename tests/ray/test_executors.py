@@ -1,7 +1,10 @@
 """Ray and the driver's own process carry the same trials out: equal rows, to the last digit."""
 
+import json
+
 import pytest
 
+import tune_calib
 from tests.support import QUICK, drive, here, job_in, keep_ray, on_ray, rows, run_of
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
@@ -59,3 +62,29 @@ def test_a_ladder_of_reused_actors_is_that_of_one_process_and_of_fresh_ones(tmp_
             actor.cleanup()
     of_run = ("sweep", "ladder", "git_revision", "data_digest", "recipe")
     assert rows(out, *of_run) == rows(tmp_path / "True", *of_run)
+
+
+@pytest.mark.slow
+def test_command_line_experiment_file_and_python_give_the_same_rows_on_ray_and_without(tmp_path):
+    keep_ray()
+    quick = {"epochs": 2, "augment": "none"}
+    content = {"set": {"network": quick, "head": quick}, "entries": {"a": {"ladder": "mac_cal"}}}
+    settings = {"network.augment": "none", "head.augment": "none"}
+    found = []
+    # As a user names it: Ray by default, and ``none`` for no Ray.
+    for name, address in (("ray", {}), ("none", {"address": "none"})):
+        with on_ray(True):
+            out = tmp_path / name
+            words = [word for key, value in address.items() for word in (f"--{key}", value)]
+            done = here("ablate", "mac_cal", *QUICK, *words, "--out", out / "command")
+            assert done.returncode == 0, done.stderr
+            asked = {"epochs": 2, "head_epochs": 2, "set": settings, **address}
+            called = tune_calib.ablate("mac_cal", **asked, out=out / "called")
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(json.dumps({**content, **address, "out": str(out / "file")}))
+            listed = tune_calib.run(file)["a-digits"]
+            found += [rows(each, "sweep") for each in (out / "command", called.out, listed.out)]
+        reset = read_table(out / "command", "trials")["actor_resets"].to_pylist()
+        assert (max(reset) > 0) or name == "none"
+    assert len(found[0]) == 6
+    assert all(each == found[0] for each in found)
