@@ -18,10 +18,10 @@ from tune_calib.results.manifests import (
     Importance,
     ObjectiveRecord,
     PlannedRecord,
-    QuestionRecord,
     RungRecord,
     SearchManifest,
     SearchOutcome,
+    SearchRequestRecord,
     SeedsRecord,
     SuggestionRecord,
     SweepManifest,
@@ -331,7 +331,7 @@ def write_search(
     own = list(range(seeds))
     SearchManifest(
         version=1,
-        question=QuestionRecord(
+        question=SearchRequestRecord(
             method="mac_cal",
             seeds=SeedsRecord(network=own, head=own, is_paired=True),
             objective=ObjectiveRecord(metrics=list(metrics), guard=0.01),

@@ -1,17 +1,19 @@
-"""Where results and artifacts lie: a folder of this machine, or one of an object store by URL.
+"""Paths of results and artifacts: folders of this machine, or of an object store by URL.
 
 A local folder is a ``pathlib.Path``. A URL that pyarrow or fsspec knows (``s3://bucket/prefix``,
-``gs://``, ``abfs://`` ...) is a ``RemotePath``, with those methods of ``Path`` that are needed.
-What is read from one is kept in a folder of this machine, which may be deleted at any time.
+``gs://``, ``abfs://`` ...) is a ``RemotePath`` with the methods of ``Path`` that are needed. Files
+read from one are kept in the cache folder of this machine, which may be deleted at any time.
 """
 
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import tempfile
+import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -23,11 +25,12 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
-from tune_calib.caches import cache_folder
-from tune_calib.errors import UserError, describe_os_error
+from tune_calib.errors import UserError, describe_os_error, way_out
 
 READERS = 16
-"""Files that are fetched side by side: a store answers late and can do many things at once."""
+"""Files that are fetched in parallel, since a store answers late."""
+
+_SETTLED_NS = 2 * 10**9
 
 # Processes on other nodes start without the driver's variables, and are sent these alone.
 _ENVIRONMENT = (
@@ -38,13 +41,9 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A file or folder of an object store. Its errors are one line, as the user's they mostly are.
+    """A file or folder of an object store, by its URL; its errors are a ``UserError`` of a line."""
 
-    Attributes:
-        url: without a slash at the end.
-    """
-
-    url: str
+    url: str  # without a slash at the end
 
     def __str__(self) -> str:
         """Return the URL."""
@@ -74,22 +73,22 @@ class RemotePath:
 
     def iterdir(self) -> Iterator["RemotePath"]:
         """Yield the files and folders in it."""
-        for info in self._listed():
+        for info in self._list():
             yield self / info.base_name
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Yield the paths below it that match, as ``Path.glob`` does."""
         first, _, rest = pattern.partition("/")
-        for place in self.iterdir():
-            if not fnmatchcase(place.name, first):
+        for path in self.iterdir():
+            if not fnmatchcase(path.name, first):
                 continue
             if not rest:
-                yield place
-            # A name without a star is asked for by itself: listing a folder may take many requests.
+                yield path
+            # A name without a star is requested itself: listing a folder may take many requests.
             elif "*" in rest:
-                yield from place.glob(rest)
-            elif (place / rest).exists():
-                yield place / rest
+                yield from path.glob(rest)
+            elif (path / rest).exists():
+                yield path / rest
 
     def read_bytes(self) -> bytes:
         """Return the content."""
@@ -142,37 +141,36 @@ class RemotePath:
         with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
-    def fetched(self, pattern: str) -> list[tuple["RemotePath", Path]]:
+    def fetch(self, pattern: str) -> list[tuple["RemotePath", Path]]:
         """Return matching files of this folder by name, each with its local copy."""
         if "*" in pattern:
-            infos = [info for info in self._listed() if fnmatchcase(info.base_name, pattern)]
+            infos = [info for info in self._list() if fnmatchcase(info.base_name, pattern)]
         else:
             infos = [(self / pattern)._info()]
-        files = sorted((self / i.base_name, i) for i in infos if i.type == fs.FileType.File)
-        with ThreadPoolExecutor(READERS) as pool:
-            return list(pool.map(lambda file: (file[0], file[0]._copy(file[1])), files))
 
-    def _copy(self, info: fs.FileInfo) -> Path:
-        """Return the local copy of one version of a file."""
-        # A file that was written anew has another size or time, and so another copy: none is ever
-        # out of date.
-        copy = cache_folder() / "files" / _digest(f"{self.url} {info.size} {info.mtime_ns}")
-        if not copy.exists():
-            self.download(copy)
-        return copy
+        def copy(info: fs.FileInfo) -> tuple[RemotePath, Path]:
+            path = self / info.base_name
+            # A file that was written again has another size or time, and so another copy.
+            name = _digest(f"{path} {info.size} {info.mtime_ns}")
+            if not (target := cache_folder() / "files" / name).exists():
+                path.download(target)
+            return path, target
+
+        with ThreadPoolExecutor(READERS) as pool:
+            return sorted(pool.map(copy, (i for i in infos if i.type == fs.FileType.File)))
 
     def _info(self) -> fs.FileInfo:
         with self._connect("reach") as (system, path):
             return system.get_file_info(path)
 
-    def _listed(self) -> list[fs.FileInfo]:
+    def _list(self) -> list[fs.FileInfo]:
         with self._connect("reach") as (system, path):
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
         return sorted(found, key=lambda info: info.path)
 
     @contextlib.contextmanager
     def _connect(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
-        """Provide the file system and the path in it; turn its errors into one line."""
+        """Provide the file system and the path in it, and turn its errors into one line."""
         scheme, _, rest = self.url.partition("://")
         host, _, path = rest.partition("/")
         try:
@@ -187,6 +185,80 @@ class RemotePath:
 
 
 AnyPath = Path | RemotePath
+
+
+def cache_folder() -> Path:
+    """Return the folder of local copies: ``TUNE_CALIB_CACHE``, or a folder in the user's home."""
+    folder = os.environ.get("TUNE_CALIB_CACHE")
+    return Path(folder) if folder else Path.home() / ".cache" / "tune-calib"
+
+
+def atomic_write(path: AnyPath, content: bytes) -> None:
+    """Write a file so that a reader sees all of it or nothing, also after a crash.
+
+    Raises:
+        UserError: The disk is full or the folder cannot be written.
+    """
+    if isinstance(path, RemotePath):
+        path.write_bytes(content)
+        return
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            # Before the rename: else a crash of the machine may leave the name with nothing in it.
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise UserError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
+
+
+def content_digest(files: Sequence[Path]) -> str:
+    """Return the SHA-256 of the names and contents of some files, in their order.
+
+    It is cached by the paths and sizes of the files and the times of their last change. No copy and
+    no program sets these times back, unlike those of modification.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    stamps = _stamps(files)
+    path = None
+    with contextlib.suppress(RuntimeError):  # there is no home folder
+        path = cache_folder() / "digests" / hashlib.sha256(repr(stamps).encode()).hexdigest()
+    if path is not None:
+        with contextlib.suppress(OSError, ValueError):
+            digest = path.read_text("utf-8")
+            if re.fullmatch("[0-9a-f]{64}", digest):
+                return digest
+    whole = hashlib.sha256()
+    # Names of classes are those of folders; the path of all of them is irrelevant.
+    base = os.path.commonpath([each.absolute().parent for each in files])
+    for each in files:
+        with each.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        name = each.absolute().relative_to(base).as_posix()
+        whole.update(f"{content} {name!a}\n".encode())
+    digest = whole.hexdigest()
+    # Two changes within the resolution of the clock have one time.
+    is_settled = all(time.time_ns() - stamp[-1] > _SETTLED_NS for stamp in stamps)
+    if path is not None and is_settled and _stamps(files) == stamps:
+        with contextlib.suppress(UserError):
+            atomic_write(path, digest.encode())
+    return digest
+
+
+def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int, int, int, int]]:
+    """Return path, device, inode, size, modification and change of files, the change last."""
+    stats = [(str(file.absolute()), file.stat()) for file in files]
+    return [
+        (path, each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns)
+        for path, each in stats
+    ]
 
 
 def expand_path(text: str | Path) -> Path:
@@ -213,17 +285,14 @@ def parse_path(text: str) -> AnyPath:
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether a name that comes from a file is that of something directly in a folder.
-
-    Neither this system nor another one must take it for a path that leads elsewhere.
-    """
+    """Return whether every system takes a name for that of a file directly in a folder."""
     return name not in ("", ".", "..") and not any(
         character in "/\\:" or ord(character) < 32 for character in name
     )
 
 
 def check_path(text: str) -> None:
-    """Refuse what no system takes for the name of a file or folder."""
+    """Refuse a text that no system accepts as the name of a file or folder."""
     try:
         is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
@@ -233,36 +302,34 @@ def check_path(text: str) -> None:
 
 
 def require_writable(folder: AnyPath, lacks: str) -> None:
-    """Check that a folder can be written, before hours of work.
-
-    Args:
-        folder: the folder.
-        lacks: what will be written, for the message.
-    """
+    """Check that a folder that lacks something can be written, before hours of work."""
     if isinstance(folder, RemotePath):
-        # An object store tells what is allowed only when it is tried.
+        # An object store says only on a trial what is allowed.
         (folder / ".writable").write_bytes(b"")
         return
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UserError(f"{there} is a file, and a folder should lie there; name another place")
+    if not (parent := _existing(folder)).is_dir():
+        raise UserError(f"{parent} is a file where a folder is needed; name another path")
     if not is_writable(folder):
         raise UserError(f"{folder} cannot be written, and lacks {lacks}")
 
 
 def is_writable(folder: Path) -> bool:
     """Return whether a local folder and the folders in it can be written."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    # Those in it as well: a store that somebody else filled may be writable where its networks are
-    # not.
-    inside = [path for path in there.iterdir() if path.is_dir()] if there == folder else []
-    return all(os.access(path, os.W_OK | os.X_OK) for path in (there, *inside))
+    existing = _existing(folder)
+    # A store that somebody else filled may be writable where its folder of networks is not.
+    inner = [path for path in existing.iterdir() if path.is_dir()] if existing == folder else []
+    return all(os.access(path, os.W_OK | os.X_OK) for path in (existing, *inner))
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or the nearest of its parents that exists."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
 def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
     """Return matching files of a folder by name, each with its local path."""
     if isinstance(folder, RemotePath):
-        return list(folder.fetched(pattern))
+        return list(folder.fetch(pattern))
     refuse_unlisted(folder)
     found = sorted(folder.glob(pattern))
     for path in found:
@@ -271,23 +338,22 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
 
 
 def refuse_special(path: AnyPath) -> None:
-    """Refuse a pipe or a device in the place of a file: to read it might never end."""
+    """Refuse a pipe or a device in place of a file, since reading it might never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
         raise UserError(f"{path} is a pipe or a device and no file; remove it")
 
 
 def refuse_link(path: AnyPath) -> None:
-    """Refuse a link where the program writes: it may lead out of the folder of results."""
+    """Refuse a link where the program writes, since it may lead out of the folder of results."""
     if isinstance(path, Path) and path.is_symlink():
         raise UserError(f"{path} is a link, and what it leads to might be overwritten; remove it")
 
 
 def refuse_unlisted(folder: AnyPath) -> None:
-    """Refuse a local folder that is there and cannot be listed, which ``glob`` takes for empty."""
-    if isinstance(folder, RemotePath):
-        return
+    """Refuse an existing local folder that cannot be listed, which ``glob`` takes for empty."""
     try:
-        os.scandir(folder).close()
+        if isinstance(folder, Path):
+            os.scandir(folder).close()
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not is_absent or os.path.lexists(folder):
@@ -297,8 +363,8 @@ def refuse_unlisted(folder: AnyPath) -> None:
 def lock_file(folder: AnyPath, name: str) -> Path:
     """Return the path of a lock: in the folder, or on this machine for a remote one.
 
-    Object stores have no locks that end with their holder. Two nodes may so do the same work;
-    since it is the same, whoever is last changes nothing.
+    Object stores have no locks that end with their holder, so that two nodes may do the same work.
+    Since it is the same, the last one to finish changes nothing.
     """
     if isinstance(folder, RemotePath):
         path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
@@ -311,11 +377,7 @@ def lock_file(folder: AnyPath, name: str) -> Path:
 
 @contextlib.contextmanager
 def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
-    """Provide a local folder for programs that write to paths.
-
-    Yields:
-        The folder itself; for a remote one an empty folder, whose files are uploaded at the end.
-    """
+    """Provide a local folder to write to; its files are uploaded at the end to a remote one."""
     if isinstance(folder, Path):
         for name in ("tables", "figures"):
             refuse_link(folder / name)
@@ -344,11 +406,10 @@ def remove_folder(folder: AnyPath) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def environment(*places: AnyPath) -> dict[str, str]:
+def environment(*paths: AnyPath) -> dict[str, str]:
     """Return the variables for reaching S3 from other nodes; none for local paths."""
-    if not any(isinstance(each, RemotePath) for each in places):
-        return {}
-    return {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    is_remote = any(isinstance(path, RemotePath) for path in paths)
+    return {name: os.environ[name] for name in _ENVIRONMENT if is_remote and name in os.environ}
 
 
 def _digest(text: str) -> str:

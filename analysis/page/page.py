@@ -24,9 +24,8 @@ from analysis.tables.render import marked
 from analysis.tables.table import Table
 from analysis.text import Cell, cell
 from tune_calib.console import printable
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.registry import Registry
-from tune_calib.results.tables import atomic_write
 
 PAGE = "report.html"
 

@@ -22,8 +22,7 @@ from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
-from tune_calib.paths import AnyPath
-from tune_calib.results.tables import atomic_write
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.reproduction import Reproduction
 
 PAGE = "reproduction.html"

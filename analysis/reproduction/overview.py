@@ -20,8 +20,7 @@ from analysis.reproduction.judged import RULE, Judged
 from analysis.tables.render import body
 from analysis.tables.table import table_of
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import AnyPath
-from tune_calib.results.tables import atomic_write
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS
 

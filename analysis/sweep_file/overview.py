@@ -12,10 +12,9 @@ from analysis.tables.table import Table
 from analysis.text import Cell, Record, cell, number_cell
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import is_search
 from tune_calib.results.manifests import SearchEvaluated
-from tune_calib.results.tables import atomic_write
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import format_count

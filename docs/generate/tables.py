@@ -41,37 +41,22 @@ def every_column() -> str:
 
 def manifests() -> str:
     """Return a table of keys for each JSON file and for each record in it."""
-    parts, pending, told = [], list(FILES), set[type[BaseModel]]()
+    parts, pending, done = [], list(FILES), set[type[BaseModel]]()
     while pending:
         model = pending.pop(0)
-        if model in told:
+        if model in done:
             continue
-        told.add(model)
+        done.add(model)
         name = getattr(model, "file_name", None)
         parts.append(f"### `{name}`" if name else f"#### {_noun(model)}")
-        parts.append(_summary(model))
-        meanings = _attributes(model)
+        parts.append((model.__doc__ or "").partition("\n")[0])
         rows = []
         for key, field in model.model_fields.items():
             if not field.exclude:
-                rows.append((code(key), _kind(field.annotation), meanings.get(key, "")))
-                pending[:0] = [inner for inner in _records(field.annotation) if inner not in told]
+                rows.append((code(key), _kind(field.annotation), field.description))
+                pending[:0] = [inner for inner in _records(field.annotation) if inner not in done]
         parts.append(table(("Key", "Value", "Meaning"), rows))
     return "\n\n".join(parts)
-
-
-def _summary(model: type[BaseModel]) -> str:
-    text = re.sub(r"^``[^`]*``: ", "", (model.__doc__ or "").split("\n")[0])
-    text = text.replace("``", "`")
-    return text[:1].upper() + text[1:]
-
-
-def _attributes(model: type[BaseModel]) -> dict[str, str]:
-    """Return the descriptions of the fields from a docstring."""
-    section = (model.__doc__ or "").partition("Attributes:\n")[2]
-    lines = re.sub(r"\n {12,}", " ", section).splitlines()
-    named = (line.strip().partition(": ") for line in lines)
-    return {key: meaning.replace("``", "`").rstrip(".") for key, colon, meaning in named if colon}
 
 
 def _records(annotation: Any) -> list[type[BaseModel]]:

@@ -16,7 +16,6 @@ from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
 from tests.support import each
-from tune_calib.caches import content_digest
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
@@ -31,6 +30,7 @@ from tune_calib.data.splits import (
     load_test,
 )
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.paths import content_digest
 from tune_calib.progress import listening
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.slots.data import DataSlot

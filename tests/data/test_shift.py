@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
 from tests.support import CPU, each
-from tune_calib import caches
+from tune_calib import paths
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN
 from tune_calib.data.shift import find_sets, open_set
@@ -189,7 +189,7 @@ def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():
 @each("name", ["ood/cifar10", "corrupt/fog"])
 def test_shift_sets_are_known_by_the_content_of_their_files(tmp_path: Path, monkeypatch, name: str):
     """Also behind a digest that was kept."""
-    monkeypatch.setattr(caches, "_SETTLED_NS", 0)
+    monkeypatch.setattr(paths, "_SETTLED_NS", 0)
     root = LAYOUTS["cifar10", "binary"](tmp_path / "data")
     folder = shift_set(root / "CIFAR-10-C", each=20)
     slot = DataSlot(dataset="digits" if name == "ood/cifar10" else "cifar10")

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.results.tables import SCHEMAS, atomic_write, read_table, write_file, write_results
+from tune_calib.paths import atomic_write
+from tune_calib.results.tables import SCHEMAS, read_table, write_file, write_results
 
 
 def row(**values):

@@ -88,7 +88,7 @@ def _in_keys() -> Iterator[None]:
 
 def _report(out: AnyPath, ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and write it to ``OUT/report.txt``."""
-    from tune_calib.results.tables import atomic_write
+    from tune_calib.paths import atomic_write
 
     parts = [(f"== {one.name} ==", _described(one)) for one in ended]
     # The file holds every column, whatever the terminal has room for.

@@ -22,11 +22,11 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.caches import content_digest
 from tune_calib.data.base import Source, Split
 from tune_calib.data.images import CHUNK, LazyImages, Places
 from tune_calib.data.tally import Summary, Tally
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import content_digest
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 

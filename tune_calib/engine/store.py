@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from safetensors import SafetensorError
 
-from tune_calib.caches import cache_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import (
     AnyPath,
     RemotePath,
+    cache_folder,
     is_file_name,
     is_writable,
     lock_file,

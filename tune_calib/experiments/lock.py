@@ -9,8 +9,8 @@ import torch
 
 from tune_calib.engine.machine import machine
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import AnyPath
-from tune_calib.results.tables import atomic_write, read_table
+from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.results.tables import read_table
 from tune_calib.tuning.ray.rows import git_revision
 
 LOCK = "lock.json"

@@ -28,7 +28,7 @@ from tune_calib.library.files import (
 )
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
-from tune_calib.results.tables import atomic_write
+from tune_calib.paths import atomic_write
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.trial import TrialSpec

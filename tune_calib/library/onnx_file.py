@@ -12,7 +12,7 @@ from tune_calib.data.augment import normalise
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork
 from tune_calib.library.files import refuse_there
-from tune_calib.results.tables import atomic_write
+from tune_calib.paths import atomic_write
 
 CLOSE = 1e-5
 """Largest difference of a number from that of the module."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.manifests import PluginRecord, SearchManifest, SweepManifest
-from tune_calib.results.tables import atomic_write, read_table
+from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
 

@@ -1,27 +1,24 @@
 """The result tables: Parquet with a version, written atomically, read strictly.
 
-Four tables, one file of each a Ray trial, and those asked for beside them, under one folder:
+Each Ray trial writes one file for each table that it has rows for:
 
-* ``trials``: one row a trial spec; every metric is a float column ``<split>/<name>``;
-* ``curves``: one row a (trial, epoch, name): what was recorded while training;
-* ``bins``: one row a (trial, split, bin): the reliability diagram;
-* ``samples``: one row a (trial, split, epoch, sample), of methods that judge single samples;
-* ``corruptions``: one row a (trial, kind, severity) of corrupted test images, of before ``shifts``;
-* ``logits``: one row a (trial, test sample) of some hundred samples, where asked for;
-* ``intervals``: one row a (trial, split, metric) of bootstrap intervals, where asked for;
-* ``shifts``: one row a (trial, shifted set, metric), where asked for.
+* ``trials``: one row per trial spec; every metric is a float column ``<split>/<name>``;
+* ``curves``: one row per (trial, epoch, name) of values recorded in training;
+* ``bins``: one row per (trial, split, bin) of the reliability diagram;
+* ``samples``: one row per (trial, split, epoch, sample), for methods that judge single samples;
+* ``logits``: one row per (trial, test sample) of some hundred samples, if requested;
+* ``intervals``: one row per (trial, split, metric) of bootstrap intervals, if requested;
+* ``shifts``: one row per (trial, shifted set, metric), if requested;
+* ``corruptions``: one row per (trial, kind, severity), which early versions wrote.
 
 The ``trials`` file is written last: a trial is done when its row is on disk.
 """
 
-import contextlib
 import fnmatch
 import hashlib
 import itertools
 import json
-import os
 import re
-import uuid
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,21 +26,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError, describe_os_error, way_out
-from tune_calib.paths import AnyPath, RemotePath, fetch_files
+from tune_calib.errors import DamagedFileError, UserError, describe_os_error
+from tune_calib.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
 
 SCHEMA_VERSION = 1
 FILES_AT_ONCE = 256
 # Raise it when a trial of the same spec gets other numbers: rows of two versions are not mixed.
-# Rows without it are of version 1.
+# Rows without it have version 1.
 NUMBERS = 1
 _KEY = b"tune_calib"
 
-# The checksum of a file stands in its footer and is of all its bytes, with zeros in place of
-# itself. The mark says in another place that there is one: so no single flipped bit can turn a file
-# into one of before there were checksums.
+# The checksum in the footer covers all bytes of the file, with zeros in place of itself. The mark
+# says in another place that there is one, so that no single flipped bit can turn a file into one
+# from before there were checksums.
 _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 _ALL = re.compile(".*")
@@ -56,7 +53,7 @@ SCHEMAS: dict[TableName, pa.Schema] = {
 
 
 def is_metric_column(name: str) -> bool:
-    """Whether a column is ``<split>/<metric>`` with a metric of ``names.METRICS``."""
+    """Return whether a column is ``<split>/<metric>`` with a metric of ``METRICS``."""
     return "/" in name and name.rpartition("/")[2] in METRICS
 
 
@@ -72,56 +69,19 @@ def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
     return schema
 
 
-def _mark(table: TableName) -> dict[bytes, bytes]:
-    mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
-    return {_KEY: json.dumps(mark).encode()}
-
-
-def atomic_write(path: AnyPath, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, also after a crash.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written.
-    """
-    if isinstance(path, RemotePath):
-        path.write_bytes(content)
-        return
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            # Before the rename: else a crash of the machine may leave the name with nothing in it.
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
-
-
 def write_results(
     out: AnyPath,
     name: str,
     tables: dict[TableName, list[dict[str, Any]]],
     samples: pa.Table | None = None,
 ) -> None:
-    """Write the files of one Ray trial, ``trials`` last.
+    """Write the files of one Ray trial, ``trials`` last; the same name overwrites.
 
-    Args:
-        out: folder of the sweep.
-        name: file name without suffix; the same name overwrites.
-        tables: rows of ``trials``, ``curves`` and ``bins``.
-        samples: the ``samples`` table, whose rows are too many for Python; no file if it is empty.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written.
+    The rows of ``samples`` are too many for Python; an empty table is not written.
     """
     if samples is not None and samples.num_rows:
         write_file(out, name, "samples", samples)
-    # trials last, because its row says that the trial is done: what dies before is run again and
-    # overwrites the others.
+    # A trial whose row is lacking is run again and overwrites the other files.
     order: tuple[TableName, ...] = ("curves", "bins", "trials")
     for table in order:
         rows = tables.get(table, [])
@@ -129,11 +89,7 @@ def write_results(
 
 
 def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) -> None:
-    """Write a file of a table that stands beside the trials; columns that it lacks are null.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written.
-    """
+    """Write a file of one table; columns that the content lacks are null."""
     whole = _with_absent(content, table).select(SCHEMAS[table].names).cast(SCHEMAS[table])
     write_file(out, name, table, whole)
 
@@ -141,19 +97,9 @@ def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) ->
 def write_file(
     out: AnyPath, name: str, table: TableName, content: pa.Table, level: int | None = None
 ) -> None:
-    """Write one file of a table, marked and with checksums of its pages and of its bytes.
-
-    Args:
-        out: folder of the sweep.
-        name: file name without suffix; the same name overwrites.
-        table: which table.
-        content: its columns, which are written as they are.
-        level: of the compression; that of pyarrow unless given.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written.
-    """
-    content = content.replace_schema_metadata(_mark(table))
+    """Write a file of one table as it is, with checksums of its pages and of its bytes."""
+    mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
+    content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(
@@ -174,21 +120,17 @@ def read_table(
     columns: Collection[str] = ("*",),
     encoded: Collection[str] = (),
 ) -> pa.Table:
-    """Read one table of a sweep.
+    """Read one table of a folder in the order of file names.
 
     Args:
-        out: folder of the sweep.
-        table: which table.
-        name: file name without suffix, to read one Ray trial alone.
-        columns: names of columns to read, or patterns such as ``select/*``.
-        encoded: columns of text that are given as dictionaries, which hold what repeats once.
-
-    Returns:
-        All rows in the order of file names; metric columns absent from a file are null.
+        out: Folder of results.
+        table: Name of the table.
+        name: File name without suffix, to read one Ray trial alone.
+        columns: Names of columns, or patterns such as ``select/*``; null where a file lacks them.
+        encoded: Text columns to return as dictionaries, which store a repeated text once.
 
     Raises:
-        DamagedFileError: a file is half-written, or was not written by this program, or by a
-            later version of it; the message names it.
+        DamagedFileError: A file is half-written, foreign, or was written by a later version.
     """
     found = (_encode(each, encoded) for each in read_files(out, table, name, columns))
     parts = []
@@ -203,17 +145,7 @@ def read_table(
 def read_files(
     out: AnyPath, table: TableName, name: str = "*", columns: Collection[str] = ("*",)
 ) -> Iterator[pa.Table]:
-    """The files of one table one by one, where all of it need not be in memory at once.
-
-    Args:
-        out: folder of the sweep.
-        table: which table.
-        name: of the file without its suffix; all of them unless given.
-        columns: as of ``read_table``.
-
-    Raises:
-        DamagedFileError: as ``read_table``.
-    """
+    """Yield the files of a table one by one, for tables that do not fit into memory."""
     wanted = re.compile("|".join(map(fnmatch.translate, columns)))
     for path, copy in fetch_files(out / table, f"{name}.parquet"):
         yield _read_file(path, copy, table, wanted)
@@ -222,7 +154,7 @@ def read_files(
 def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
     try:
         data = copy.read_bytes()
-    except OSError as error:  # it may be whole: nobody is asked to delete it
+    except OSError as error:  # the file may be whole, and must not be deleted
         raise UserError(describe_os_error(error) or f"cannot read {path}: {error}") from None
     try:
         has_checksum = _has_checksum(data)
@@ -242,7 +174,7 @@ def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[s
         raise DamagedFileError(
             f"{path} is not a whole Parquet file ({reason}); delete it and run again"
         ) from None
-    # Columns that are younger than the file.
+    # Columns that did not exist when the file was written.
     if table in ("trials", "intervals", "shifts"):
         content = _with_absent(content, table, wanted)
     return content.replace_schema_metadata(None)
@@ -256,7 +188,7 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
 
 
 def _with_absent(content: pa.Table, table: TableName, wanted: re.Pattern[str] = _ALL) -> pa.Table:
-    """The content with nulls in the columns of its table that it has not."""
+    """Add the columns of the table that the content lacks, with nulls."""
     for field in SCHEMAS[table]:
         if field.name not in content.schema.names and wanted.fullmatch(field.name):
             content = content.append_column(field, pa.nulls(content.num_rows, field.type))
@@ -264,12 +196,8 @@ def _with_absent(content: pa.Table, table: TableName, wanted: re.Pattern[str] = 
 
 
 def _has_checksum(data: bytes) -> bool:
-    """Compare a file with its checksum, and return whether it has one.
-
-    Raises:
-        ValueError: it has another one.
-    """
-    # The last one, which is in the footer: a column of text may hold anything.
+    """Compare a file with its checksum if it has one, and return whether it has."""
+    # The last one, which is in the footer: a text column may contain anything.
     start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
     written = _DIGEST.match(data, start) if start >= len(_CHECKSUM) else None
     if written is None:
@@ -294,11 +222,7 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
 
 
 def _check_types(table: TableName, schema: pa.Schema) -> None:
-    """Refuse columns of another type than that of their table, which readers rely on.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse columns of another type than that of their table, which readers rely on."""
     for field in schema:
         expected = field.type
         if field.name in SCHEMAS[table].names:

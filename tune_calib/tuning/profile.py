@@ -6,8 +6,7 @@ import pandas as pd
 
 from analysis.tables.table import table_of
 from tune_calib.console import Text
-from tune_calib.paths import AnyPath
-from tune_calib.results.tables import atomic_write
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.trial import TrialSpec
 
 FOLDER = "profiles"

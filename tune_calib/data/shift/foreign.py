@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.caches import content_digest
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions.chance import Chance
 from tune_calib.data.corruptions.weather import grey
@@ -15,6 +14,7 @@ from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
+from tune_calib.paths import content_digest
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.slots.data import DataSlot
 

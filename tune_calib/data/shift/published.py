@@ -14,12 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.caches import content_digest
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.data.find import unpacked
 from tune_calib.data.shift.parts import Chunks, Part, ShiftSet
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.paths import content_digest
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.names import CORRUPTION_KINDS
 from tune_calib.text import nearest

@@ -16,10 +16,10 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, fetch_files
+from tune_calib.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
-from tune_calib.results.tables import atomic_write, is_metric_column, read_table
+from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.loggers.base import (

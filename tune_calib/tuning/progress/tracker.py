@@ -9,9 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.progress import ProgressEvent
-from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import PROGRESS
 
 TRIALS = "trials"

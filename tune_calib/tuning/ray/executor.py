@@ -18,9 +18,8 @@ import torch
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.precision import refuse_slow
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import ProgressEvent
-from tune_calib.results.tables import atomic_write
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.request import check_share
 from tune_calib.spec.slots.network import Precision

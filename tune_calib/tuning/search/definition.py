@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
-from tune_calib.results.manifests import QuestionRecord
+from tune_calib.results.manifests import SearchRequestRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.request import SamplerName, SchedulerName
@@ -39,7 +39,7 @@ class SearchDefinition:
     lag: int = 2
 
     @cached_property
-    def record(self) -> QuestionRecord:
+    def record(self) -> SearchRequestRecord:
         """Build the record for ``search.json``."""
         plain = {
             "method": self.method,
@@ -55,7 +55,7 @@ class SearchDefinition:
             **({"plugins": sorted(needs)} if (needs := self.plugins) else {}),
         }
         # Through JSON: the file has lists where Python has tuples, and must equal what is read.
-        return QuestionRecord(**json.loads(json.dumps(plain)))
+        return SearchRequestRecord(**json.loads(json.dumps(plain)))
 
     @cached_property
     def identity(self) -> str:
@@ -76,7 +76,7 @@ class SearchDefinition:
         return self.candidates.plugins() | {each for each in metrics if each is not None}
 
     @classmethod
-    def from_record(cls, record: QuestionRecord) -> "SearchDefinition":
+    def from_record(cls, record: SearchRequestRecord) -> "SearchDefinition":
         """Restore a definition from its record.
 
         Raises:

@@ -9,7 +9,7 @@ from analysis.tables.render import body
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
@@ -21,7 +21,7 @@ from tune_calib.results.selection import (
     describe_no_gain_on_test,
     describe_reads,
 )
-from tune_calib.results.tables import atomic_write, read_table
+from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend

@@ -7,9 +7,9 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import (
     CommandRecord,
-    QuestionRecord,
     SearchManifest,
     SearchOutcome,
+    SearchRequestRecord,
     SeedsRecord,
 )
 from tune_calib.results.plugin_folders import merge_records
@@ -58,7 +58,7 @@ def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> Non
         raise UserError(f"{out} was evaluated on test: its search is over; name another `out`")
 
 
-def _describe_difference(old: QuestionRecord, new: QuestionRecord) -> str:
+def _describe_difference(old: SearchRequestRecord, new: SearchRequestRecord) -> str:
     """Describe how two definitions differ, for an error."""
     before, now = old.plain(), new.plain()
     keys = [key for key in now if before.get(key) != now[key]]
