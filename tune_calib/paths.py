@@ -120,13 +120,13 @@ class RemotePath:
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
-            with self._connect("read") as (system, path):
-                fs.copy_files(
-                    path,
-                    str(temporary),
-                    source_filesystem=system,
-                    destination_filesystem=fs.LocalFileSystem(),
-                )
+            # Two requests a file; ``fs.copy_files`` needs three.
+            with (
+                self._connect("read") as (system, path),
+                system.open_input_stream(path) as stream,
+                temporary.open("wb") as file,
+            ):
+                shutil.copyfileobj(stream, file, 2**20)
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)

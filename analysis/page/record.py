@@ -8,7 +8,7 @@ from analysis.tables.render import from_plain, to_plain
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
-from tune_calib.results import contents
+from tune_calib.results import digests
 from tune_calib.results.manifests import VERSION, ReportRecord
 
 Write = Callable[[Path], tuple[Text, Sequence[str]]]
@@ -22,10 +22,10 @@ def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
     same report again does not need.
     """
     # Before anything is read: what is added meanwhile is then new to the next report.
-    results, program = contents.digest_folder(out), contents.digest_program()
+    results, program = digests.digest_folder(out), digests.digest_program()
     made_of = None
     if results is not None and program is not None:
-        made_of = contents.digest_texts(
+        made_of = digests.digest_texts(
             program, json.dumps([sorted(results.items()), *options, str(out)])
         )
     with folder_to_fill(out) as folder:
@@ -34,7 +34,7 @@ def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
             return text
         text, files = write(folder)
         if made_of is not None and files:
-            whole = {name: contents.digest_file(folder / name) for name in files}
+            whole = {name: digests.digest_file(folder / name) for name in files}
             record = ReportRecord(
                 version=VERSION, made_of=made_of, text=to_plain(text), files=whole
             )
@@ -51,6 +51,6 @@ def _read_text(folder: Path, made_of: str | None) -> Text | None:
     if record.made_of != made_of:
         return None
     is_whole = all(
-        own and contents.digest_file(folder / n) == own for n, own in record.files.items()
+        own and digests.digest_file(folder / n) == own for n, own in record.files.items()
     )
     return from_plain(record.text) if is_whole else None

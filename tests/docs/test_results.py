@@ -9,7 +9,7 @@ from analysis.reproduction.overview import PAGE, TABLES_PAGE, Stored, read_all
 from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages
 from tests.support import each, here
 from tune_calib.paths import parse_path
-from tune_calib.results.contents import PACKAGES
+from tune_calib.results.digests import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 

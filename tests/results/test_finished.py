@@ -4,7 +4,7 @@ import pytest
 
 from tests import fake_results
 from tests.support import each
-from tune_calib.results import contents
+from tune_calib.results import digests
 from tune_calib.results.folders import is_finished
 from tune_calib.results.manifests import SweepManifest
 
@@ -13,7 +13,7 @@ COMMAND = "tune-calib ablate mac_cal"
 
 @pytest.fixture
 def out(tmp_path, monkeypatch):
-    monkeypatch.setattr(contents, "digest_program", lambda: "this program")
+    monkeypatch.setattr(digests, "digest_program", lambda: "this program")
     fake_results.write(tmp_path / "out")
     change(tmp_path / "out", command=COMMAND, program="this program")
     return tmp_path / "out"
@@ -51,10 +51,10 @@ def test_passwords_are_not_compared(out):
 def test_the_program_is_what_is_installed_and_not_what_imports_add_to_the_path(
     tmp_path, monkeypatch
 ):
-    before = contents.digest_program()
+    before = digests.digest_program()
     for name, is_installed in (("thirdparty_files", False), ("site-packages", True)):
         (tmp_path / name / "lab-1.0.dist-info").mkdir(parents=True)
         with monkeypatch.context() as changed:
             changed.syspath_prepend(tmp_path / name)
-            assert (contents.digest_program() != before) == is_installed
-    assert contents.digest_program() == before is not None
+            assert (digests.digest_program() != before) == is_installed
+    assert digests.digest_program() == before is not None

@@ -1,6 +1,6 @@
-"""Every column of every result table: its type and what it holds, written once, here.
+"""The columns of the result tables with their types and meanings.
 
-The schemas of the Parquet files and the page of the documentation are made from this.
+The schemas of the Parquet files and the page of the documentation are made from them.
 """
 
 from typing import Literal, NamedTuple
@@ -13,22 +13,17 @@ TableName = Literal[
 
 
 class Column(NamedTuple):
-    """A column.
-
-    Attributes:
-        type: as it is stored.
-        meaning: what it holds, without a full stop.
-    """
+    """A column, with its stored type and its meaning without a full stop."""
 
     type: pa.DataType
     meaning: str
 
 
-_HASH = "identity of the trial, of its row in `trials`"
-# One row a (network, epoch, sample): hence narrow types.
+_HASH = "identity of the trial, as in `trials`"
+# The type of a column with many rows, one per (network, epoch, sample).
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
-# Metrics stand in `trials` too, as `split/metric`, and not here: each file has those of its rows.
+# `trials` has columns `split/metric` too: each file has those of its rows.
 COLUMNS: dict[TableName, dict[str, Column]] = {
     "trials": {
         "schema_version": Column(pa.int32(), "version of these columns"),
@@ -36,16 +31,18 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             pa.string(),
             "identity of the trial: 16 hexadecimal digits of the SHA-256 of its trial spec",
         ),
-        "network_id": Column(pa.string(), "identity of its network: hash of data and network"),
-        "sweep": Column(pa.string(), "identity of the sweep or the search it was run for"),
+        "network_id": Column(
+            pa.string(), "identity of its network: hash of the slots data and network"
+        ),
+        "sweep": Column(pa.string(), "identity of the run"),
         "ladder": Column(
             pa.string(),
-            "name of the ladder; of others `compare` and the pipelines, or `search` and the method",
+            "name of the ladder, or `compare` and the pipelines, or `search` and the method",
         ),
         "rung": Column(
-            pa.int32(), "index of the rung, or of the suggestion; -1: the baseline of a search"
+            pa.int32(), "index of the rung or suggestion; -1 for the baseline of a search"
         ),
-        "rung_label": Column(pa.string(), "how tables name it"),
+        "rung_label": Column(pa.string(), "label in tables"),
         "data": Column(pa.string(), "slot of the trial spec, as canonical JSON"),
         "network": Column(pa.string(), "slot of the trial spec, as canonical JSON"),
         "head": Column(pa.string(), "slot of the trial spec, as canonical JSON; null without one"),
@@ -63,104 +60,101 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "message": Column(pa.string(), "why a trial is not done"),
         "flags": Column(
             pa.string(),
-            "warnings beside its numbers, joined by commas; null in results of before there were "
-            "any",
+            "warnings about its numbers, joined by commas; null in results of early versions",
         ),
         "epoch": Column(
-            pa.int32(), "epoch whose weights were evaluated, or at which it ended; 1-based"
+            pa.int32(), "epoch whose weights were evaluated, or at which it ended; starts at 1"
         ),
         "population": Column(pa.int32(), "heads that were trained together"),
-        "wall_s": Column(pa.float64(), "seconds of its Ray trial, with setting up"),
+        "wall_s": Column(pa.float64(), "seconds of its Ray trial, including the set-up"),
         "peak_memory_bytes": Column(
             pa.int64(),
-            "peak of the process, which may have run other trials before; of the GPU"
-            " where there is one",
+            "peak of the process, which may have run other trials before; of the GPU if "
+            "there is one",
         ),
         "device": Column(pa.string(), "`cpu` or `cuda`"),
         "threads": Column(pa.int32(), "torch threads"),
         "processor": Column(pa.string(), "model of the processor"),
-        "instruction_set": Column(pa.string(), "what torch computes with on it"),
+        "instruction_set": Column(pa.string(), "instruction set that torch uses"),
         "gpu": Column(pa.string(), "model of the GPU, or null"),
         "deterministic": Column(
             pa.bool_(),
-            "whether only deterministic algorithms computed it, as on a CPU always; null in "
-            "results of before it was recorded",
+            "whether only deterministic algorithms were used, which is always so on a CPU; null in "
+            "results of early versions",
         ),
-        "actor_resets": Column(pa.int32(), "Ray trials that its process had run before"),
-        "versions": Column(pa.string(), "of Python and of libraries, as JSON"),
+        "actor_resets": Column(pa.int32(), "number of Ray trials that its process had run before"),
+        "versions": Column(pa.string(), "versions of Python and libraries, as JSON"),
         "git_revision": Column(
-            pa.string(), "commit of the program, `+` behind it if files were changed"
+            pa.string(), "commit of the program, followed by `+` if files were changed"
         ),
         "own_s": Column(
             pa.float64(),
-            "seconds of training and evaluation, without setting up and waiting; null where they "
-            "are not known, as in results of before they were recorded",
+            "seconds of training and evaluation, without set-up and waiting; null if they are not "
+            "known, as in results of early versions",
         ),
         "recipe": Column(
             pa.string(),
-            "name of the recipe, and what was asked for instead of what it sets; null where "
-            "there was none, and in results of before there were any",
+            "name of the recipe, and the settings that replaced its own; null without a recipe",
         ),
         "plugins": Column(
             pa.string(),
-            "plug-ins behind it, as JSON of their names and content hashes; null without any, and "
-            "in results of before there were any",
+            "plug-ins that it depends on, as JSON of names and content hashes; null without any",
         ),
         "data_digest": Column(
             pa.string(),
-            "digest of all images and labels of its data set, the same for every layout of the "
-            "same images; null of imported data, whose record has one, and in results of before "
-            "it was recorded",
+            "digest of all images and labels of its data set, equal for every layout of the same "
+            "images; null for imported data, whose record has one, and in results of early "
+            "versions",
         ),
         "numbers": Column(
             pa.int32(),
             "version of the numbers of the program, raised when a trial of the same spec gets "
-            "others; null in results of before it was recorded, which are of version 1",
+            "different ones; null in results of early versions, which have version 1",
         ),
         "bank_s": Column(
             pa.float64(),
-            "seconds in which the feature bank under its head was made; null without a head, and "
-            "where they are not known, as in results of before they were recorded",
+            "seconds in which the feature bank of its head was computed; null without a head, or "
+            "if they are not known, as in results of early versions",
         ),
     },
     "curves": {
         "spec_hash": Column(pa.string(), _HASH),
-        "epoch": Column(pa.int32(), "1-based"),
+        "epoch": Column(pa.int32(), "starts at 1"),
         "name": Column(
-            pa.string(), "what was recorded, such as `select/ece`, `q`, `tau` or `temperature`"
+            pa.string(), "name of the quantity, such as `select/ece`, `q`, `tau` or `temperature`"
         ),
         "value": Column(pa.float64(), "its value"),
     },
     "bins": {
         "spec_hash": Column(pa.string(), _HASH),
-        "split": Column(pa.string(), "the split whose samples are counted"),
-        "bin": Column(pa.int32(), "0-based, by rising confidence"),
-        "lower": Column(pa.float64(), "lower edge, outside the bin"),
-        "upper": Column(pa.float64(), "upper edge, inside the bin"),
+        "split": Column(pa.string(), "split whose samples are counted"),
+        "bin": Column(pa.int32(), "number of the bin by rising confidence; starts at 0"),
+        "lower": Column(pa.float64(), "lower edge, not in the bin"),
+        "upper": Column(pa.float64(), "upper edge, in the bin"),
         "count": Column(pa.int64(), "samples in the bin"),
         "confidence": Column(pa.float64(), "their mean confidence"),
-        "accuracy": Column(pa.float64(), "share of them that is right"),
+        "accuracy": Column(pa.float64(), "fraction of them that is classified correctly"),
     },
     "samples": {
         "spec_hash": Column(_WORD, _HASH),
         "split": Column(_WORD, "`train` or `select`"),
-        "epoch": Column(pa.int16(), "1-based"),
+        "epoch": Column(pa.int16(), "starts at 1"),
         "sample": Column(pa.int32(), "position in the split"),
         "gate": Column(
-            pa.int8(), "1: smoothed more where the indicator is large, -1: less, 0: tie"
+            pa.int8(), "1: more smoothing where the indicator is large, -1: less, 0: tie"
         ),
-        "indicator": Column(pa.float16(), "as the loss uses it"),
+        "indicator": Column(pa.float16(), "indicator as the loss uses it"),
         "confidence": Column(
-            pa.float16(), "largest probability; null in results of before it was recorded"
+            pa.float16(), "largest probability; null in results of early versions"
         ),
-        "correct": Column(pa.bool_(), "whether the predicted class is right"),
+        "correct": Column(pa.bool_(), "whether the predicted class is correct"),
     },
     "corruptions": {
         "spec_hash": Column(pa.string(), _HASH),
         "kind": Column(
             pa.string(),
-            "kind of corruption; of a published set FOLDER/KIND. Earlier versions wrote this "
-            "table, whose place `shifts` has taken",
+            "kind of corruption, or FOLDER/KIND in a published set. Early versions wrote this "
+            "table, which `shifts` has replaced",
         ),
         "severity": Column(pa.int32(), "1 to 5"),
         "accuracy": Column(pa.float64(), "on the corrupted test split"),
@@ -168,39 +162,37 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
     },
     "intervals": {
         "spec_hash": Column(pa.string(), _HASH),
-        "split": Column(pa.string(), "the split whose samples were drawn again, as a rule `test`"),
+        "split": Column(pa.string(), "split whose samples were resampled, usually `test`"),
         "metric": Column(pa.string(), "name of the metric"),
         "lower": Column(pa.float64(), "lower end of the 95 % interval"),
         "upper": Column(pa.float64(), "upper end of the 95 % interval"),
-        "se": Column(pa.float64(), "standard error over the draws"),
-        "resamples": Column(pa.int32(), "how many draws"),
+        "se": Column(pa.float64(), "standard error over the resamples"),
+        "resamples": Column(pa.int32(), "number of resamples"),
         "draws": Column(
             pa.list_(pa.float32()),
-            "its value on each draw, the same draws for every trial: what paired differences need; "
-            "null for metrics that are not kept, and in results of before they were",
+            "its value on each resample, the same for every trial, as paired differences need; "
+            "null for other metrics and in results of early versions",
         ),
     },
     "shifts": {
         "spec_hash": Column(pa.string(), _HASH),
         "set": Column(
             pa.string(),
-            "`ood/SET`; `corrupt/KIND/SEVERITY` of published files, `generated/KIND/SEVERITY` of "
-            "corruptions that were made here",
+            "`ood/SET`; `corrupt/KIND/SEVERITY` for published files, `generated/KIND/SEVERITY` for "
+            "generated corruptions",
         ),
         "metric": Column(pa.string(), "name of the metric"),
-        "value": Column(pa.float64(), "its value; NaN where a logit is not finite"),
-        "resamples": Column(
-            pa.int32(), "how many draws; null where none were asked for, and in results of before"
-        ),
+        "value": Column(pa.float64(), "its value; NaN if a logit is not finite"),
+        "resamples": Column(pa.int32(), "number of resamples; null if none were requested"),
         "draws": Column(
             pa.list_(pa.float32()),
-            "its value on each draw, the test samples drawn as in `intervals`, foreign images "
-            "alike for every trial; null for metrics that are not kept, and without draws",
+            "its value on each resample, with the test samples of `intervals`, and the same "
+            "foreign images for every trial; null for other metrics and without resamples",
         ),
     },
     "logits": {
         "spec_hash": Column(pa.string(), _HASH),
-        "label": Column(pa.int32(), "class of a test sample"),
-        "logits": Column(pa.list_(pa.float16()), "its logits, one a class"),
+        "label": Column(pa.int32(), "class of the test sample"),
+        "logits": Column(pa.list_(pa.float16()), "its logits, one per class"),
     },
 }

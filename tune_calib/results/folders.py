@@ -1,4 +1,4 @@
-"""What a folder of results holds, by its manifest; where that is lost, the rows tell it."""
+"""Find out what a folder of results contains, from its manifest or, if that is lost, its rows."""
 
 import contextlib
 import json
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.paths import AnyPath, refuse_unlisted
-from tune_calib.results import contents
+from tune_calib.results import digests
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
     VERSION,
@@ -28,60 +28,51 @@ LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known
 
 
 def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
-    """What ``sweep.json`` says of a folder, or where it is lost, what the rows say of it.
+    """Read ``sweep.json``, or recover what the rows know of it, with ``is_lost``.
 
     Returns:
-        None if there is neither a whole file nor a row; it says ``is_lost`` if the rows tell it.
+        None if there is neither a whole file nor a row.
 
     Raises:
-        UserError: the file is foreign or of a later version, or the rows are not of one sweep.
+        UserError: A foreign or later program wrote the file, or the rows are of several runs.
     """
     foreign = None
     if (out / SWEEP_MANIFEST).exists():
         try:
             return SweepManifest.read(out)
-        except ForeignFileError as error:
-            foreign = error
-        except DamagedFileError:
-            pass
-    # The rows are of a sweep even where the file that should describe it is damaged or another
-    # program's.
+        except DamagedFileError as error:
+            foreign = error if isinstance(error, ForeignFileError) else None
     rows = read_table(out, "trials")
     if rows.num_rows:
-        return _of_rows(out, rows)
+        return _recover_manifest(out, rows)
     if foreign is not None:
         raise UserError(f"{foreign}; name another folder")
     return None
 
 
 def is_finished(out: AnyPath, command: str) -> bool:
-    """Return whether a command of this program was run on a folder and left no trial to do.
-
-    Args:
-        out: folder of a ladder or a comparison.
-        command: as it is typed now.
-    """
+    """Return whether this program ran a command on a folder and left no trial to do."""
     try:
         manifest = SweepManifest.read(out)
-    except (OSError, UserError):  # of a damaged one the run itself says more
+    except (OSError, UserError):  # the run itself describes a damaged one
         return False
     if not manifest.program or manifest.command != mask_urls(command):
         return False
-    if manifest.program != contents.digest_program():
+    if manifest.program != digests.digest_program():
         return False
     rows = read_table(out, "trials", columns=["spec_hash"])
     return {trial.spec_hash for trial in manifest.planned} <= set(rows["spec_hash"].to_pylist())
 
 
 def read_sweep_manifest(out: AnyPath) -> SweepManifest:
-    """Do as ``find_sweep_manifest``, and refuse a folder of which that knows nothing."""
+    """Return what ``find_sweep_manifest`` finds, and refuse a folder where it finds nothing."""
     manifest = find_sweep_manifest(out)
     if manifest is None:
-        raise _refuse_without_sweep(out)
+        raise _lacks_sweep(out)
     return manifest
 
 
-def _refuse_without_sweep(out: AnyPath) -> UserError:
+def _lacks_sweep(out: AnyPath) -> UserError:
     path = out / SWEEP_MANIFEST
     if path.exists():
         return UserError(
@@ -91,13 +82,9 @@ def _refuse_without_sweep(out: AnyPath) -> UserError:
 
 
 def refuse_empty(out: AnyPath) -> None:
-    """Refuse a folder that holds neither a manifest nor a row, before anything is imported.
-
-    Raises:
-        UserError: it does not.
-    """
+    """Refuse a folder with neither a manifest nor a row, before anything is imported."""
     if not is_search(out) and not (out / SWEEP_MANIFEST).exists() and not _has_rows(out):
-        raise _refuse_without_sweep(out)
+        raise _lacks_sweep(out)
 
 
 def _has_rows(out: AnyPath) -> bool:
@@ -106,11 +93,7 @@ def _has_rows(out: AnyPath) -> bool:
 
 
 def read_search_manifest(out: AnyPath) -> SearchManifest:
-    """What ``search.json`` says of a folder.
-
-    Raises:
-        UserError: there is none, or it is damaged; the message says how it is made again.
-    """
+    """Read ``search.json``; an error says how to restore a lost or damaged one."""
     path = out / SEARCH_MANIFEST
     if path.exists():
         try:
@@ -125,12 +108,12 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
     command = f"tune-calib {ladders[0] if ladders else 'search'}"
     raise DamagedFileError(
         f"{damage}; run the command of the search again ({command} ... --out {out}): it restores "
-        "the file, and what is done is not done again"
+        "the file and skips finished trials"
     )
 
 
 def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
-    """The error of a manifest that another version of the program wrote."""
+    """Return the error for a manifest that another version of the program wrote."""
     return UserError(
         f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
         f"search in a new `out` ({manifest.command})"
@@ -138,32 +121,31 @@ def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
 
 
 def is_search(out: AnyPath) -> bool:
-    """Whether a folder holds a search, also one that lost its manifest."""
+    """Return whether a folder contains a search, also one that lost its manifest."""
     if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
         return True
     if (out / SWEEP_MANIFEST).exists():
         return False
-    return _has_rows(out) and _is_of_search(read_table(out, "trials"))
+    return _has_rows(out) and _has_baseline(read_table(out, "trials", columns=["rung"]))
 
 
 def find_entries(folder: AnyPath) -> list[AnyPath]:
-    """The ladders and searches below the folder that a sweep file names as ``out``, by name.
+    """Return the folders of the entries of an experiment file, by name.
 
     Returns:
-        Nothing for the folder of one sweep or search, which may have an evaluation below it, and
-        for one that holds no results.
+        Nothing for the folder of one run, which may have an evaluation below it.
     """
     if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
         return []
     marks = (SWEEP_MANIFEST, SEARCH_MANIFEST)
-    found = {path.parent for mark in marks for path in folder.glob(f"*/{mark}")}
+    entries = {path.parent for mark in marks for path in folder.glob(f"*/{mark}")}
     # An entry whose manifest is lost is still known by its rows.
-    found |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
-    return sorted(found) if any(map(_holds_results, found)) else []
+    entries |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
+    return sorted(entries) if any(map(_has_results, entries)) else []
 
 
-def _holds_results(out: AnyPath) -> bool:
-    """Return whether a folder has rows, or a manifest that is not another program's."""
+def _has_results(out: AnyPath) -> bool:
+    """Return whether a folder has rows, or a manifest of this program."""
     for record in (SweepManifest, SearchManifest):
         try:
             record.read(out)
@@ -175,27 +157,23 @@ def _holds_results(out: AnyPath) -> bool:
     return _has_rows(out)
 
 
-def _is_of_search(rows: pa.Table) -> bool:
-    # The baseline of a search stands on no rung of a ladder.
-    return rows.num_rows > 0 and bool(pc.any(pc.less(rows["rung"], 0)).as_py())
+def _has_baseline(rows: pa.Table) -> bool:
+    """Return whether rows are those of a search, whose baseline is on no rung of a ladder."""
+    return bool(pc.any(pc.less(rows["rung"], 0)).as_py())
 
 
 def read_identity(out: AnyPath) -> str | None:
-    """What was asked where the rows are from, as every row keeps it; None if there is no row.
-
-    Raises:
-        UserError: they are of several questions.
-    """
-    found = _texts(read_table(out, "trials"), "sweep")
+    """Return the identity of the request that all rows have in common; None without rows."""
+    found = _texts(read_table(out, "trials", columns=["sweep"]), "sweep")
     if len(found) > 1:
-        raise UserError(f"{out} holds results of {len(found)} questions; move all but one away")
+        raise UserError(f"{out} contains results of {len(found)} runs; move all but one away")
     return found[0] if found else None
 
 
-def _of_rows(out: AnyPath, rows: pa.Table) -> SweepManifest:
-    """``sweep.json`` as far as the rows of its trials know it."""
-    if _is_of_search(rows):
-        raise UserError(f"{out} holds a search and no sweep; see tune-calib report {out}")
+def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
+    """Return as much of ``sweep.json`` as the rows of its trials know."""
+    if _has_baseline(rows):
+        raise UserError(f"{out} contains a search, no ladder; see tune-calib report {out}")
     identity = read_identity(out) or ""
     name = next(iter(_texts(rows, "ladder")), "")
     datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
@@ -212,7 +190,8 @@ def _of_rows(out: AnyPath, rows: pa.Table) -> SweepManifest:
         sweep=identity,
         ladder=name,
         title=ladder.title if ladder else name.capitalize() or "A sweep",
-        command=_command(name, datasets[0], ladder is not None),
+        command=f"tune-calib {'ablate ' * (ladder is not None)}{name} --dataset {datasets[0]} ... "
+        "(the command of this sweep)",
         dataset=datasets[0],
         setting=f"{'; '.join(datasets + backbones)}; INCOMPLETE: {LOST}",
         published=ladder.published if ladder else None,
@@ -226,14 +205,8 @@ def _of_rows(out: AnyPath, rows: pa.Table) -> SweepManifest:
     )
 
 
-def _command(ladder: str, dataset: str, is_registered: bool) -> str:
-    """As much of the command as is known."""
-    known = f"ablate {ladder}" if is_registered else ladder
-    return f"tune-calib {known} --dataset {dataset} ... (the command of this sweep)"
-
-
 def _rung(index: int, label: str, ladder: Ladder | None) -> RungRecord:
-    """A rung of a registered ladder; else one of methods side by side, the first is the base."""
+    """Return a rung of a registered ladder, or of a comparison, whose base is the first one."""
     rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
     rung = rungs.get(label)
     return RungRecord(
@@ -250,16 +223,8 @@ def _texts(rows: pa.Table, column: str) -> list[str]:
 
 
 def refuse_moved(out: AnyPath, identity: str) -> None:
-    """Refuse to go on in a folder that is not the one in which a run began.
-
-    Args:
-        out: where the folder was; one of an object store cannot be moved.
-        identity: of the sweep or search, which the manifest in the folder holds; empty for trials
-            outside of one.
-
-    Raises:
-        RefusedError: the folder was moved, removed or replaced by another one.
-    """
+    """Stop a run, by its identity, whose folder was moved, removed or replaced by another one."""
+    # Trials outside of a run have no identity, and a folder of an object store cannot be moved.
     if not identity or not isinstance(out, Path):
         return
     for name, key in ((SWEEP_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):

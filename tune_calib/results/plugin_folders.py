@@ -1,7 +1,7 @@
-"""The plug-ins behind a folder of results: named in its manifest, stored as text, never mixed.
+"""The plug-ins that a folder of results depends on: named in its manifest and stored as text.
 
-A folder never loads them by itself: the user names each on the command line, or in Python. Their
-text is stored so that nobody who changes a file in place loses what made the numbers.
+A folder never loads them: the user names each on the command line or in Python. Their text is
+stored so that nobody who changes a file in place loses what made the numbers.
 """
 
 import contextlib
@@ -23,12 +23,12 @@ _NAMED = TypeAdapter(dict[str, str])  # content by name, as rows have it
 
 
 def to_records(used: Iterable[Plugin]) -> list[PluginRecord]:
-    """Plug-ins as a manifest names them."""
+    """Return plug-ins as a manifest names them."""
     return [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
 
 
 def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
-    """Those of a folder and those of what is added to it."""
+    """Return the plug-ins of a folder and of what is added to it, by name."""
     return list({record.name: record for record in [*old, *new]}.values())
 
 
@@ -41,17 +41,13 @@ def store_sources(out: AnyPath, used: Iterable[Plugin]) -> None:
 
 
 def _copy(out: AnyPath, name: str, content: str) -> AnyPath:
-    # Of the name that it had, which is part of what a manifest says.
     return out / FOLDER / content / f"{name}.py"
 
 
 def require_loaded(out: AnyPath) -> None:
-    """Refuse to work on a folder before the user has named the plug-ins behind it.
+    """Refuse to work on a folder before the user has named the plug-ins that it depends on.
 
     Results may come from anybody. Nothing that a folder names is run, whatever its path or hash.
-
-    Raises:
-        UserError: a plug-in is not loaded, or another version of it is.
     """
     if missing := _find_unloaded(out):
         raise UserError(
@@ -61,17 +57,13 @@ def require_loaded(out: AnyPath) -> None:
 
 
 def describe_unloaded(out: AnyPath) -> str:
-    """Return a note for those who only read a folder; empty if its plug-ins are loaded.
-
-    Raises:
-        UserError: another version of a plug-in is loaded.
-    """
+    """Return a note for those who only read a folder; empty if its plug-ins are loaded."""
     missing = _find_unloaded(out)
     if not missing:
         return ""
     return (
-        f"{out} is read without {_listed(missing)}: what it registers, such as metrics and "
-        f"figures, is left out; to run its code, give {_as_options(out, missing)}"
+        f"{out} is read without {_listed(missing)}: metrics, figures and so on that it "
+        f"registers are left out; to run its code, give {_as_options(out, missing)}"
     )
 
 
@@ -82,7 +74,7 @@ def _find_unloaded(out: AnyPath) -> list[PluginRecord]:
     for record in missing:
         if (other := loaded.get(record.name)) is not None:
             raise UserError(
-                f"{out} holds results of plug-in {record.name} as it was before a change "
+                f"{out} contains results of plug-in {record.name} from before a change "
                 f"({record.content}; {other.where} is {other.content}): run it in another "
                 f"`out`, or read and resume these with the old one, {_as_options(out, [record])}"
             )
@@ -95,17 +87,17 @@ def _listed(missing: Sequence[PluginRecord]) -> str:
 
 
 def _as_options(out: AnyPath, missing: Sequence[PluginRecord]) -> str:
-    """Return the options that load plug-ins, to be typed as they stand."""
+    """Return the options that load plug-ins, ready to be typed."""
     return " ".join(f"`plugin` {shlex.quote(_find_text(out, record))}" for record in missing)
 
 
 def _find_text(out: AnyPath, record: PluginRecord) -> str:
-    """Return a file with the text that a record names, or what it names if there is none."""
+    """Return a file with the text of a record, or what the record names if there is none."""
     if not record.where.endswith(".py") and "/" not in record.where:
         return record.where  # a module: even to find its file could import what contains it
     named = Path(record.where)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        named = named.resolve()  # a path may hide where it leads to
+        named = named.resolve()  # a path may hide its target
     for path in (named, _copy(out, record.name, record.content)):
         with contextlib.suppress(UserError, OSError, ValueError):
             # Only a regular file: a pipe or a device could be read for ever.
@@ -116,7 +108,7 @@ def _find_text(out: AnyPath, record: PluginRecord) -> str:
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:
-    """The plug-ins that a folder names; where its manifest is lost, its rows do."""
+    """Return the plug-ins that a folder names in its manifest or, if that is lost, in its rows."""
     for manifest in (SweepManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)

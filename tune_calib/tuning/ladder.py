@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results import contents
+from tune_calib.results import digests
 from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
@@ -144,7 +144,7 @@ class LadderRun(Run[Left, list[str]]):
         data, network = planned[0].spec.data, planned[0].spec.network
         # Where files beside the command decide what is planned, the program does not tell it.
         is_of_files = data.imported is not None or data.found is not None or network.weights
-        if not is_of_files and (program := contents.digest_program()):
+        if not is_of_files and (program := digests.digest_program()):
             further["program"] = program
         return manifest.model_copy(update=further)
 

@@ -14,7 +14,7 @@ from tests import fake_results
 from tests.analysis.search.test_search_report import ECES, POINTS
 from tests.drawing import figures
 from tests.support import command_line, each
-from tune_calib.results import contents
+from tune_calib.results import digests
 from tune_calib.results.tables import read_table, write_table
 
 FIGURES = {"tradeoff", "reliability", "confidence", "sparsity"}
@@ -23,7 +23,7 @@ FIGURES = {"tradeoff", "reliability", "confidence", "sparsity"}
 @pytest.fixture(autouse=True)
 def at_rest(monkeypatch):
     """Nobody edits the program while it is tested."""
-    monkeypatch.setattr(contents, "are_sources_current", lambda: True)
+    monkeypatch.setattr(digests, "are_sources_current", lambda: True)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def made(tmp_path_factory):
     out = tmp_path_factory.mktemp("made") / "out"
     fake_results.write(out)
     with figures("svg"), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(contents, "are_sources_current", lambda: True)
+        patched.setattr(digests, "are_sources_current", lambda: True)
         return out, write_report(out)
 
 
@@ -148,11 +148,11 @@ def test_what_no_report_shows_makes_none(change, made, tmp_path):
 def test_another_program_makes_all_anew(out, monkeypatch):
     write_report(out)
     with monkeypatch.context() as patched:
-        patched.setattr(contents, "_of_sources", lambda: "another")
+        patched.setattr(digests, "_digest_sources", lambda: "another")
         assert is_made_anew(out)
     assert is_made_anew(out)
     # A program whose sources changed since it was loaded does not know which one it is.
-    monkeypatch.setattr(contents, "are_sources_current", lambda: False)
+    monkeypatch.setattr(digests, "are_sources_current", lambda: False)
     before = (out / "report.json").read_bytes()
     assert is_made_anew(out)
     assert is_made_anew(out)

@@ -132,7 +132,7 @@ def test_a_changed_plug_in_is_refused_where_there_are_rows_of_the_old_one(
     command, copied, changed, refusal
 ):
     said = refusal(*command, copied, "--plugin", changed)
-    assert f"holds results of plug-in {changed.stem} as it was before a change" in said
+    assert f"contains results of plug-in {changed.stem} from before a change" in said
     assert "another --out" in said
     old = said.strip().rpartition("--plugin ")[2]
     assert copied in Path(old).parents

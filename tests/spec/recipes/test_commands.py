@@ -9,7 +9,7 @@ from tests.spec.recipes.resolved import WEIGHTS, asked_of
 from tests.support import each, here
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.results import contents
+from tune_calib.results import digests
 from tune_calib.spec.datasets import DATASETS, Quick
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.pipelines import build_comparison
@@ -159,7 +159,7 @@ def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     command, tmp_path, refusal, monkeypatch
 ):
     # What is changed below is no source: the program is not known by its files.
-    monkeypatch.setattr(contents, "digest_program", lambda: None)
+    monkeypatch.setattr(digests, "digest_program", lambda: None)
     words = [*command, "--epochs", "1", "--out", tmp_path / "out"]
     assert here(*words).returncode == 0
     quick = DATASETS["digits"].quick

@@ -1,0 +1,96 @@
+"""Digests of a folder of results and of the program, which show whether either has changed."""
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tune_calib import LOADED_AT
+from tune_calib.paths import AnyPath
+from tune_calib.results.manifests import ReportRecord
+from tune_calib.spec import plugins
+from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
+
+PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
+
+# Made from the results, or artifacts, which have names of their content.
+_NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
+# A study grows by each command that opens it, and a report reads what the driver made of it.
+_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES, JOURNAL}
+
+_ROOT = Path(__file__).parents[2]
+
+
+def digest_folder(folder: AnyPath) -> dict[str, str] | None:
+    """Return the SHA-256 of every file of results below a folder, by relative name.
+
+    Returns:
+        None for a remote folder, which would have to be read whole, and for one that links to
+        folders elsewhere.
+    """
+    if not isinstance(folder, Path):
+        return None
+    digests: dict[str, str] = {}
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if _counts(name, _NOT_FOLDERS))
+        if any((Path(parent) / name).is_symlink() for name in folders):
+            return None
+        paths = [Path(parent) / name for name in sorted(names) if _counts(name, _NOT_FILES)]
+        digests |= {path.relative_to(folder).as_posix(): digest_file(path) for path in paths}
+    return digests
+
+
+def _counts(name: str, others: set[str]) -> bool:
+    return not name.startswith(".") and not name.endswith(".lock") and name not in others
+
+
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 of a file; empty if it cannot be read."""
+    try:
+        if not path.is_file():  # a pipe or a device might have no end
+            return ""
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError):  # ValueError: the name may be none
+        return ""
+
+
+def digest_texts(*texts: str) -> str:
+    """Return the SHA-256 of some texts, each separated from the next."""
+    return hashlib.sha256("".join(f"{len(text)} {text}\n" for text in texts).encode()).hexdigest()
+
+
+def digest_program() -> str | None:
+    """Return the SHA-256 of the program, its libraries and the plug-ins in use.
+
+    Returns:
+        None if sources changed after this process loaded them.
+    """
+    if not are_sources_current():
+        return None
+    # The names of these folders contain every version. Ray and setuptools add folders of their own
+    # to the path when they are imported.
+    sites = [Path(path) for path in sys.path if path.endswith("-packages")]
+    libraries = {path.name for site in sites for path in site.glob("*.dist-info")}
+    used = sorted(plugin.content for plugin in plugins.in_use())
+    return digest_texts(sys.version, _digest_sources(), *sorted(libraries), *used)
+
+
+def are_sources_current() -> bool:
+    """Return whether no source of the program changed since this process loaded it."""
+    return all(path.stat().st_mtime <= LOADED_AT for path in _sources())
+
+
+@cache
+def _digest_sources() -> str:
+    digests = [(str(path.relative_to(_ROOT)), digest_file(path)) for path in _sources()]
+    return digest_texts(*(text for pair in digests for text in pair))
+
+
+def _sources() -> Iterator[Path]:
+    for package in PACKAGES:
+        files = (path for path in (_ROOT / package).rglob("*") if path.is_file())
+        # Examples of results do not affect a report.
+        yield from sorted(p for p in files if p.suffix not in (".parquet", ".pyc"))
