@@ -140,7 +140,7 @@ def test_a_changed_plug_in_is_refused_where_there_are_rows_of_the_old_one(
 
 
 def test_the_command_itself_refuses_a_changed_plug_in_too(lab, changed, refusal):
-    assert "as it was before a change" in refusal(*compare(lab))
+    assert "from before a change" in refusal(*compare(lab))
 
 
 def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
