@@ -351,9 +351,10 @@ def refuse_link(path: AnyPath) -> None:
 
 def refuse_unlisted(folder: AnyPath) -> None:
     """Refuse an existing local folder that cannot be listed, which ``glob`` takes for empty."""
+    if isinstance(folder, RemotePath):
+        return
     try:
-        if isinstance(folder, Path):
-            os.scandir(folder).close()
+        os.scandir(folder).close()
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not is_absent or os.path.lexists(folder):
