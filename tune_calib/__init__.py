@@ -5,13 +5,9 @@ the command line starts quickly.
 """
 
 import os
-import time
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
-
-LOADED_AT = time.time()
-"""Time when this process loaded the program: sources that changed later are not what it runs."""
 
 _LIBRARY = {
     "calibration_report": "tune_calib.library.report",

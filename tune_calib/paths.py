@@ -27,6 +27,9 @@ from pyarrow import fs
 
 from tune_calib.errors import UserError, describe_os_error, way_out
 
+LOADED_AT = time.time()
+"""Time when this process loaded the program: sources that changed later are not what it runs."""
+
 READERS = 16
 """Files that are fetched in parallel, since a store answers late."""
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tune_calib import LOADED_AT
-from tune_calib.paths import AnyPath
+from tune_calib.paths import LOADED_AT, AnyPath
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
