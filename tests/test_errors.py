@@ -1,5 +1,6 @@
 """A mistake is told in the words of whoever made it: options, keys of a sweep file, or Python."""
 
+import pickle
 import re
 from pathlib import Path
 
@@ -7,9 +8,16 @@ import pytest
 
 import tune_calib
 from tests.support import each, here
-from tune_calib.errors import NOT_OF_SWEEP_FILES, SETTINGS, UserError, as_key, as_option
-from tune_calib.spec.experiment import ExperimentFile, SearchOptions, SeedCounts, TrialResources
-from tune_calib.spec.request import SearchRequest, build_request
+from tune_calib.cli.entry import as_option
+from tune_calib.errors import UserError
+from tune_calib.spec.experiment import (
+    ExperimentFile,
+    SearchOptions,
+    SeedCounts,
+    TrialResources,
+    spell_keys,
+)
+from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest, build_request
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -36,7 +44,7 @@ def test_one_mistake_in_three_spellings(tmp_path):
     with pytest.raises(UserError, match=r"^`guard` must be at most 1, got 2$") as raised:
         build_request(SearchRequest, {"method": "ls", "guard": 2})
     assert as_option(raised.value) == "--guard must be at most 1, got 2"
-    assert as_key(raised.value) == "search.guard must be at most 1, got 2"
+    assert spell_keys(raised.value) == "search.guard must be at most 1, got 2"
     assert here("search", "ls", "--guard", 2, "--out", tmp_path / "out").stderr == (
         "error: --guard must be at most 1, got 2.0\n"
     )
@@ -66,10 +74,31 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     assert "--" + name[2:] not in ended.stderr + ended.stdout
 
 
-@each("name", sorted({*SETTINGS} - {*NOT_OF_SWEEP_FILES, "plugin"}))
-def test_every_setting_that_a_message_may_name_is_a_key_of_a_sweep_file(name):
-    part, _, key = SETTINGS[name].rpartition(".")
+def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
+    """But for those that the command line alone has."""
     models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,
               "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot,
               "set.head": HeadSlot}  # fmt: skip
-    assert key in models[part].model_fields
+    not_in_files = {"retry", "profile", "ladder", "method", "methods", "all", "controls"}
+    requests = (AblateRequest, CompareRequest, SearchRequest)
+    for name in {name for model in requests for name in model.model_fields} - not_in_files:
+        part, _, key = spell_keys(f"`{name}`").rpartition(".")
+        assert key in models[part].model_fields, name
+
+
+def test_an_error_that_another_process_raised_carries_its_setting():
+    error = pickle.loads(pickle.dumps(UserError("must be 0 or 1", setting="gpus")))
+    assert (str(error), error.setting) == ("`gpus` must be 0 or 1", "gpus")
+    assert UserError("network.lr must be above 0").setting == "network.lr"
+
+
+def test_a_mistake_is_at_the_line_of_its_setting(tmp_path):
+    """In the entry, or at the top of the file, where another entry has it too."""
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        f"out: {tmp_path / 'out'}\n"
+        "set:\n  head:\n    lr: 0\n"
+        "entries:\n  a:\n    ladder: mac_cal\n    set: {head: {lr: 0.1}}\n"
+        "  b:\n    methods: [mac_cal]\n"
+    )
+    assert here("run", file).stderr.startswith(f"error: {file} line 4: set.head.lr: head.lr")

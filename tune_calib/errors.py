@@ -24,53 +24,30 @@ _WAYS_OUT = {
     errno.EDQUOT: "free space or name another place",
 }
 
-NOT_OF_SWEEP_FILES = (
-    "extend", "trial", "best", "train", "select", "calib", "test", "head", "replace", "log",
-    "retry", "profile", "portable", "all", "controls", "scale",
-)  # fmt: skip
-"""Settings of commands that no sweep file has."""
-
-SETTINGS = {
-    **{
-        name: name
-        for name in (
-            "out", "store", "data_root", "address", "study_storage", "seeds", "recipe",
-            "own_recipes", "gpu_model", "shift", "bootstrap", "set",
-        )
-    },
-    **{
-        name: f"search.{name}"
-        for name in (
-            "trials", "guard", "metric", "sampler", "sampler_seed", "scheduler", "population",
-            "at_once",
-        )
-    },
-    "gpus": "resources.gpus",
-    "head_seeds": "seeds.heads",
-    "network_seeds": "seeds.networks",
-    "dataset": "datasets",
-    "backbone": "backbones",
-    "epochs": "set.network.epochs",
-    "head_epochs": "set.head.epochs",
-    "holdout": "set.data.holdout",
-    "norm": "set.data.norm",
-    "weights": "set.network.weights",
-    "imported": "set.data.imported",
-    "plugin": "plugins",
-    **{name: name for name in NOT_OF_SWEEP_FILES},
-}  # fmt: skip
-"""What a message may name, and the key by which a sweep file has it."""
-
-_NAMED = re.compile(f"`({'|'.join(SETTINGS)})`")
+_SETTING = re.compile(r"`([a-z_]+)`")
+_OF_SLOT = re.compile(r"(data|network|head|posthoc)\.\w+")
 
 
 class UserError(Exception):
-    """A mistake in what the user gave; the command line prints it as one line and exits with 2.
+    """A mistake of the user; the command line prints it as one line and exits with 2.
 
-    The same mistake can be made on the command line, in a sweep file and in Python. A message
-    names a setting in backticks (`` `guard` ``), and whoever prints it spells it as its reader
-    does: ``as_option``, ``as_key``.
+    The same mistake can be made on the command line, in an experiment file and in Python. Messages
+    have settings in backticks, by the names of the fields of a request (`` `guard` ``); the command
+    line and the experiment file spell them as their options and keys (``spell_settings``).
+
+    Args:
+        message: what is wrong, and how to fix it.
+        setting: the setting that is wrong: a field of a request, with which the message then begins
+            unless it names it, or a setting of a slot (``network.lr``), with which many messages
+            begin anyway.
     """
+
+    def __init__(self, message: str, setting: str | None = None) -> None:
+        if setting and "." not in setting and f"`{setting}`" not in message:
+            message = f"`{setting}` {message}"
+        of_slot = _OF_SLOT.match(message)
+        super().__init__(message)
+        self.setting = setting or (of_slot[0] if of_slot else None)
 
 
 class RefusedError(UserError):
@@ -90,14 +67,9 @@ class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
 
 
-def as_option(message: object) -> str:
-    """Spell the settings in a message as options (``--guard``)."""
-    return _NAMED.sub(lambda named: f"--{named[1].replace('_', '-')}", str(message))
-
-
-def as_key(message: object) -> str:
-    """Spell the settings in a message as keys of an experiment file (``search.guard``)."""
-    return _NAMED.sub(lambda named: SETTINGS[named[1]], str(message))
+def spell_settings(message: object, spell: Callable[[str], str]) -> str:
+    """Spell the settings that a message names, e.g. as ``--guard`` or ``search.guard``."""
+    return _SETTING.sub(lambda named: spell(named[1]), str(message))
 
 
 def way_out(error: OSError) -> str:

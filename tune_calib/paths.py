@@ -361,7 +361,7 @@ def refuse_unlisted(folder: AnyPath) -> None:
     except OSError as error:
         is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
         if not is_absent or os.path.lexists(folder):
-            raise UserError(describe_os_error(error)) from None
+            raise UserError(describe_os_error(error) or str(error)) from None
 
 
 def lock_file(folder: AnyPath, name: str) -> Path:

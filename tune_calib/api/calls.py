@@ -14,7 +14,7 @@ from typing import Any
 from tune_calib.api.logged import logged
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
 from tune_calib.api.request import with_request
-from tune_calib.errors import UserError, as_key
+from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
@@ -129,6 +129,7 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
         from tune_calib.experiments.file import read_experiment_file
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.experiments.run import run_jobs
+        from tune_calib.spec.experiment import spell_keys
         from tune_calib.tuning.search.summary import summarise
 
         command = _command("run", request, log, plugin, "retry")
@@ -137,7 +138,7 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
             jobs = plan_jobs(read, command)
             ended = list(run_jobs(read, jobs, request.retry, print_settings))
         except UserError as error:
-            raise UserError(as_key(error)) from None
+            raise UserError(spell_keys(error)) from None
         entries: dict[str, OpenSweep | OpenSearch] = {}
         for one in ended:
             if one.found is not None:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from tune_calib.cli import defaults
-from tune_calib.cli.entry import damage_in_one_line
+from tune_calib.cli.entry import as_option, damage_in_one_line
 from tune_calib.cli.request import complete, option_of
 from tune_calib.console import echo, shown
-from tune_calib.errors import UserError, as_option
+from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
@@ -81,7 +81,7 @@ def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Exit with code 1 if trials crashed, and print the command that runs them again."""
     if crashed:
         echo(
-            f"{format_count(len(crashed), 'trial')} crashed; first: {as_option(crashed[0])}",
+            f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}",
             err=True,
         )
         echo(f"run them again: {again}; tracebacks: {folder / CRASHES}", err=True)

@@ -18,10 +18,15 @@ from typer.exceptions import TyperException
 from tune_calib.cli import defaults
 from tune_calib.cli.added_options import EVERY
 from tune_calib.console import echo
-from tune_calib.errors import UserError, as_option, describe_os_error, locate_error
+from tune_calib.errors import UserError, describe_os_error, locate_error, spell_settings
 from tune_calib.progress import report_progress
 
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
+
+
+def as_option(message: object) -> str:
+    """Spell the settings in a message as options (``--guard``)."""
+    return spell_settings(message, lambda name: f"--{name.replace('_', '-')}")
 
 
 @contextlib.contextmanager

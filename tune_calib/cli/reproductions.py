@@ -17,9 +17,10 @@ from tune_calib.cli.common import (
     print_settings,
     run_stoppable,
 )
+from tune_calib.cli.entry import as_option
 from tune_calib.cli.request import with_request
 from tune_calib.cli.sweep_files import refuse_gpu_model
-from tune_calib.errors import UserError, as_option
+from tune_calib.errors import UserError
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 
 if TYPE_CHECKING:

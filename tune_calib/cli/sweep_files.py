@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tune_calib.cli.common import DryRun, GpuModel, print_settings, run_stoppable, write_overview
+from tune_calib.cli.entry import as_option
 from tune_calib.cli.request import with_request
 from tune_calib.console import echo, shown
-from tune_calib.errors import UserError, as_key, as_option
+from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.spec import plugins
 from tune_calib.spec.request import RunRequest, format_command
@@ -83,7 +84,9 @@ def _in_keys() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(as_key(error)) from None
+        from tune_calib.spec.experiment import spell_keys
+
+        raise UserError(spell_keys(error)) from None
 
 
 def _report(out: AnyPath, ended: Iterable["Ended"]) -> None:
@@ -101,6 +104,7 @@ def _report(out: AnyPath, ended: Iterable["Ended"]) -> None:
 def _described(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
     from analysis.search.report import write_search_report
+    from tune_calib.spec.experiment import spell_keys
     from tune_calib.tuning.search.summary import summarise
 
     if ended.is_refused:
@@ -111,7 +115,7 @@ def _described(ended: "Ended") -> str:
         write_search_report(ended.folder)  # its page, which that over all entries leads to
         return summarise(ended.found)
     except UserError as error:
-        return "; ".join(ended.failures) or as_key(error)
+        return "; ".join(ended.failures) or spell_keys(error)
 
 
 def schema() -> None:

@@ -171,14 +171,17 @@ def read_head(files: Sequence[str]) -> LinearHead:
     """Read the last layer of a network; an absent bias is 0."""
     arrays = find_arrays("`head`", files, HEAD_ROLES)
     if "weight" not in arrays:
-        raise UserError(f"`head`: {', '.join(files)} has no weight; {describe_roles(HEAD_ROLES)}")
+        raise UserError(
+            f"{', '.join(files)} has no weight; {describe_roles(HEAD_ROLES)}", setting="head"
+        )
     tensors = {role: _finite(array.read(), array, 0) for role, array in arrays.items()}
     weight = tensors["weight"]
     bias = tensors.get("bias", torch.zeros(weight.shape[:1]))
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
         raise UserError(
-            f"`head`: weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}; they must be "
-            "(classes, features) and (classes,)"
+            f"weight is {tuple(weight.shape)} and bias {tuple(bias.shape)}; they must be "
+            "(classes, features) and (classes,)",
+            setting="head",
         )
     return LinearHead(weight, bias)
 

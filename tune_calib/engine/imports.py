@@ -96,11 +96,13 @@ def check_files(
         summaries[name] = _summarise(split)
     assert first is not None
     if own is not None and not first.width:
-        raise UserError("`head` is used with features only; add features, or leave `head` out")
+        raise UserError(
+            "is used with features only; add features, or leave `head` out", setting="head"
+        )
     counts = {"train": 0, **{name: summary.samples for name, summary in summaries.items()}}
     if "select" not in files:
         if counts["calib"] < 2:
-            raise UserError("`calib` has one sample, too few for select and calib")
+            raise UserError("has one sample, too few for select and calib", setting="calib")
         counts |= {"select": (counts["calib"] + 1) // 2, "calib": counts["calib"] // 2}
     _refuse_shared(summaries)
     record = ImportedData(

@@ -129,7 +129,6 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
     wants_own = whole.own_recipes if entry.own_recipes is None else entry.own_recipes
     # The rungs of a ladder share one recipe.
     own_recipes = bool(wants_own and entry.ladder is None)
-    sources = [(position, entry.set.by_slot()), ((), whole.set.by_slot())]
 
     def resolve(rungs: Sequence[Rung], *settings: Settings) -> ResolvedRequest:
         # Settings of the file, then of the entry, as far as some rung knows them.
@@ -151,7 +150,7 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
         if ladder is not None:
             here = replace(location, out=file.out / f"{name}-{tail}")
             ladder_job = LadderRun(ladder, resolve(_list_rungs(entry), named), here, extra)
-            with file.source.at(position, *sources):
+            with file.source.at(position):
                 _ = ladder_job.known_trials
             yield EntryJob(position, ladder_job)
             continue
@@ -160,7 +159,7 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
             at, own = (*position, "methods", index), method.set.by_slot()
             here = replace(location, out=file.out / f"{name}-{method.method}-{tail}")
             request = resolve(_list_rungs_of([method.method]), named, own)
-            with file.source.at(at, (at, own), *sources):
+            with file.source.at(at):
                 search_job = _build_search(method.method, request, entry.search, here)
             search_job = replace(search_job, study_storage=whole.study_storage)
             yield EntryJob(at, search_job, entry.search.hours)
@@ -200,7 +199,7 @@ def count_batch(definition: SearchDefinition, at_once: int) -> int:
 def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
     for index, method in enumerate(entry.methods or ()):
         at, settings = (*position, "methods", index), method.set.by_slot()
-        with file.source.at(at, (at, settings)):
+        with file.source.at(at):
             build_rung(method.method, settings, "variant")
     with file.source.at((*position, "methods")):
         return entry.build_ladder()
@@ -234,5 +233,5 @@ def _refuse_unread(file: ReadFile) -> None:
         ),
     ]
     for position, settings, own in parts:
-        with file.source.at(position, (position, settings)):
+        with file.source.at(position):
             refuse_unused(own, settings)

@@ -89,7 +89,7 @@ class _TableEntry:
 def build_file(request: TableRequest) -> ReadFile:
     """Return the experiment file that makes a table at a scale."""
     if request.seeds is not None and request.seeds < 1:
-        raise UserError(f"`seeds` must be at least 1, got {request.seeds}")
+        raise UserError(f"must be at least 1, got {request.seeds}", setting="seeds")
     if request.gpu_model is not None:
         GPUS.require(request.gpu_model)
     entries, own = list(_build_entries(request)), request.table.source
@@ -220,8 +220,9 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]
     lock = read_lock(file.out)
     if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, request.scale):
         raise UserError(
-            f"`out` {request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
-            f"{request.scale!r}; name another `out`"
+            f"{request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
+            f"{request.scale!r}; name another `out`",
+            setting="out",
         )
     if not lock and not any(each.job.location.out.exists() for each in jobs):
         refuse_foreign(file.out)

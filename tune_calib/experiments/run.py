@@ -5,10 +5,11 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError, as_key, describe_os_error
+from tune_calib.errors import UserError, describe_os_error
 from tune_calib.experiments.entries import EntryJob, Job, count_batch
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath
+from tune_calib.spec.experiment import spell_keys
 from tune_calib.tuning.folder import only_driver, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
@@ -59,7 +60,7 @@ def run_jobs(
             try:
                 yield run_job(each, retry, begin)
             except UserError as error:
-                yield Ended(each.name, folder, [as_key(error)], is_refused=True)
+                yield Ended(each.name, folder, [spell_keys(error)], is_refused=True)
             except Exception as error:
                 if isinstance(error, OSError) and (line := describe_os_error(error)) is not None:
                     yield Ended(each.name, folder, [line])
@@ -75,10 +76,10 @@ def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
     job, folder = each.job, each.job.location.out
     if isinstance(job, LadderRun):
         crashed = execute_run(job, begin)
-        return Ended(each.name, folder, [as_key(line) for line in crashed])
+        return Ended(each.name, folder, [spell_keys(line) for line in crashed])
     job = replace(job, retry=retry)
     found = execute_run(job, begin) if each.hours is None else _search_for(job, each.hours, begin)
-    return Ended(each.name, folder, [as_key(line) for line in found.crashed], found)
+    return Ended(each.name, folder, [spell_keys(line) for line in found.crashed], found)
 
 
 def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:

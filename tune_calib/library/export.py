@@ -122,7 +122,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
 def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     """Return the row of the one trial that is meant."""
     if trial is not None and best is not None:
-        raise UserError("`trial` names a trial and `best` seeks one; give one of them")
+        raise UserError("names a trial and `best` seeks one; give one of them", setting="trial")
     if trial is None and is_search(out):
         if best is not None:
             raise UserError(
@@ -172,11 +172,12 @@ def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
     split, _, name = given.rpartition("/")
     if split not in ("", "select"):
         raise UserError(
-            f"`best` {given}: a trial is chosen on select, never on {split}; take `best` {name}"
+            f"{given}: a trial is chosen on select, never on {split}; take `best` {name}",
+            setting="best",
         )
     metric = METRICS[name]
     if metric.direction is None:
-        raise UserError(f"`best` {given}: {name} {NO_BEST}")
+        raise UserError(f"{given}: {name} {NO_BEST}", setting="best")
     key, sign = column("select", name), 1 if metric.is_less_better else -1
     fit = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
     if not fit:

@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, spell_settings
 from tune_calib.paths import check_path
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -23,7 +23,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
 from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import Name, Part, Sampling, Share, Words
+from tune_calib.spec.request import GIVES, Name, Part, Sampling, Share, Words
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -276,3 +276,21 @@ class ExperimentFile(Where):
             except UserError as error:
                 raise ValueError(str(error)) from None
         return value
+
+
+_KEYS = {
+    "dataset": "datasets",
+    "backbone": "backbones",
+    "plugin": "plugins",
+    "network_seeds": "seeds.networks",
+    "head_seeds": "seeds.heads",
+    **{name: f"search.{name}" for name in SearchOptions.model_fields if name != "seeds"},
+    **{name: f"resources.{name}" for name in TrialResources.model_fields},
+}
+"""Keys of an experiment file, by the field of a request that they are."""
+
+
+def spell_keys(message: object) -> str:
+    """Spell the settings in a message as keys of an experiment file (``search.guard``)."""
+    keys = {**{field: f"set.{name}" for field, name in GIVES.items()}, **_KEYS}
+    return spell_settings(message, lambda field: keys.get(field, field))

@@ -174,16 +174,18 @@ def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
     """Return the error for two rungs that are the same trial, with the settings that cause it."""
     # Not None, which a rung may set.
     absent = object()
-    blamed = [
-        f"{slot}.{key}={value}"
+    blamed = {
+        f"{slot}.{key}": value
         for slot, asked in given.items()
         for key, value in asked.items()
         if _own(first, slot).get(key, absent) != _own(second, slot).get(key, absent)
-    ]
-    cause = f" with {' '.join(blamed)}" if blamed else ""
+    }
+    words = (f"{setting}={value}" for setting, value in blamed.items())
+    cause = f" with {' '.join(words)}" if blamed else ""
     mend = "name another value or leave it out" if blamed else "leave one of them out"
     return UserError(
-        f"{first.label!r} and {second.label!r} are one and the same trial{cause}; {mend}"
+        f"{first.label!r} and {second.label!r} are one and the same trial{cause}; {mend}",
+        next(iter(blamed), None),
     )
 
 
@@ -231,7 +233,10 @@ def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
         known = find_keys(rungs, slot)
         for key in asked:
             if key not in known:
-                raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, sorted(known))}")
+                raise UserError(
+                    f"no rung has a setting {slot}.{key}{nearest(key, sorted(known))}",
+                    f"{slot}.{key}",
+                )
 
 
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
@@ -249,12 +254,18 @@ def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
         for key in asked:
             if not known:
                 raise UserError(
-                    f"no rung has a setting {slot}.{key}: none has a {slot} method; leave it out"
+                    f"no rung has a setting {slot}.{key}: none has a {slot} method; leave it out",
+                    f"{slot}.{key}",
                 )
             if key not in known:
-                raise UserError(f"no rung has a setting {slot}.{key}{nearest(key, known)}")
+                raise UserError(
+                    f"no rung has a setting {slot}.{key}{nearest(key, known)}", f"{slot}.{key}"
+                )
             if key not in taken:
-                raise UserError(f"every rung that knows {slot}.{key} sets it itself; leave it out")
+                raise UserError(
+                    f"every rung that knows {slot}.{key} sets it itself; leave it out",
+                    f"{slot}.{key}",
+                )
 
 
 def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:

@@ -157,18 +157,23 @@ def refuse_unsearchable(metrics: Sequence[str]) -> None:
     """Refuse metrics that a search cannot optimise together."""
     for name in metrics:
         if name not in METRICS:
-            raise UserError(f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}")
+            raise UserError(
+                f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}", "metric"
+            )
         if METRICS[name].direction is None:
-            raise UserError(f"`metric` {name} {NO_BEST}")
+            raise UserError(f"{name} {NO_BEST}", setting="metric")
         if not METRICS[name].is_of_trials:
-            raise UserError(f"`metric` {name} needs shifted images; a search sees select alone")
+            raise UserError(
+                f"{name} needs shifted images; a search sees select alone", setting="metric"
+            )
         if not METRICS[name].is_searchable:
             raise UserError(
-                f"`metric` {name} is not for searches, whose trials do without it; take one of "
-                f"{', '.join(searchable_metrics())}"
+                f"{name} is not for searches, whose trials do without it; take one of "
+                f"{', '.join(searchable_metrics())}",
+                setting="metric",
             )
         if metrics.count(name) > 1:
-            raise UserError(f"`metric` {name} is given twice")
+            raise UserError(f"{name} is given twice", setting="metric")
 
 
 # What is recorded of a network on each split, train among them: whether it fits its training

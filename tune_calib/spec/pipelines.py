@@ -73,7 +73,8 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     label = name
     for slot, asked in settings.items():
         if slot not in slots and slot != "network":
-            raise UserError(f"{name!r} has no {slot} method to set {next(iter(asked))!r} of")
+            key = next(iter(asked))
+            raise UserError(f"{name!r} has no {slot} method to set {key!r} of", f"{slot}.{key}")
         label += "".join(f" {key}={value}" for key, value in asked.items())
     refuse_unknown([Rung(name, "", slots)], settings)
     for slot, asked in settings.items():

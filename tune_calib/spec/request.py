@@ -194,6 +194,19 @@ Share = Annotated[
 ]
 
 
+GIVES = {
+    "imported": "data.imported",
+    "holdout": "data.holdout",
+    "norm": "data.norm",
+    "backbone": "network.backbone",
+    "weights": "network.weights",
+    "epochs": "network.epochs",
+    "head_epochs": "head.epochs",
+    "portable": "network.portable",
+}
+"""Fields of a request that give a setting, which ``set`` may give instead."""
+
+
 class DataRequest(Part):
     """Which data."""
 
@@ -442,19 +455,18 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
         return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-    names_field = "`" in first["msg"] or "unknown" in first["msg"]
+    message = format_mistake(first)
+    names_field = "`" in message or "unknown" in message
     if not first["loc"] or (first["type"] == "value_error" and names_field):
-        raise UserError(format_mistake(first))
+        raise UserError(message)
     name = str(first["loc"][0])
-    if first["type"] == "missing":
-        raise UserError(f"`{name}` is missing")
-    if first["type"] == "value_error" and name == "set":
-        raise UserError(f"`set` {format_mistake(first)}")
     known = option_help(model, name).names
     if first["type"] == "literal_error" and known is not None:
         hint = nearest(str(first["input"]), list(known()))
-        raise UserError(f"unknown `{name}` {short_repr(first['input'])}{hint}")
-    raise UserError(f"`{name}` {format_mistake(first)}, got {short_repr(first['input'])}")
+        message = f"unknown `{name}` {short_repr(first['input'])}{hint}"
+    elif first["type"] != "missing" and (first["type"], name) != ("value_error", "set"):
+        message += f", got {short_repr(first['input'])}"
+    raise UserError(message, setting=name)
 
 
 def format_command(

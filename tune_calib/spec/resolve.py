@@ -13,7 +13,13 @@ from tune_calib.spec.pipelines import (
     require_kind,
     require_methods,
 )
-from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest, TrialsRequest
+from tune_calib.spec.request import (
+    GIVES,
+    AblateRequest,
+    CompareRequest,
+    SearchRequest,
+    TrialsRequest,
+)
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import refuse_unknown_names
 
@@ -23,31 +29,27 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
         raise UserError(
-            "`weights` is a network that is not trained: leave `epochs` out; to train it on, "
-            f"`set` network.weights={weights}"
+            "is a network that is not trained: leave `epochs` out; to train it on, "
+            f"`set` network.weights={weights}",
+            setting="weights",
         )
     if imported is not None and request.dataset != "digits":
-        raise UserError("`imported` takes the place of `dataset`; give one of them")
-    given: dict[str, dict[str, Any]] = {"data": {"dataset": request.dataset}}
-    if imported is not None:
-        given = {"data": {"dataset": IMPORTED, "imported": imported}}
-    for slot, key, option in (
-        ("data", "holdout", request.holdout),
-        ("data", "norm", request.norm),
-        ("network", "backbone", request.backbone),
-        ("network", "weights", str(weights) if weights is not None else None),
-        ("network", "epochs", request.epochs if weights is None else 0),
-        ("head", "epochs", request.head_epochs),
-        ("network", "portable", request.portable or None),
-    ):
-        if option is not None:
-            given.setdefault(slot, {})[key] = option
+        raise UserError("takes the place of `dataset`; give one of them", setting="imported")
+    dataset = request.dataset if imported is None else IMPORTED
+    given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
+    for field, setting in GIVES.items():
+        if (value := getattr(request, field)) not in (None, False):
+            slot, _, key = setting.partition(".")
+            given.setdefault(slot, {})[key] = str(value) if field == "weights" else value
+    if weights is not None:
+        given["network"]["epochs"] = 0
     for name, value in (request.set or {}).items():
         slot, key = _slot_and_key(name)
         if key in given.get(slot, {}):
             raise UserError(
-                f"`set` {name} is given twice (`dataset`, `backbone`, `epochs`, `head_epochs`, "
-                "`weights`, `holdout` and `norm` give settings too); name it once"
+                f"{name} is given twice (`dataset`, `backbone`, `epochs`, `head_epochs`, "
+                "`weights`, `holdout` and `norm` give settings too); name it once",
+                setting="set",
             )
         given.setdefault(slot, {})[key] = value
     network = given.get("network", {})
@@ -60,9 +62,13 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
 def _slot_and_key(name: str) -> tuple[str, str]:
     slot, dot, key = name.partition(".")
     if not dot or slot not in SLOTS:
-        raise UserError(f"`set` {name}: write slot.key with slot one of {', '.join(SLOTS)}")
+        raise UserError(
+            f"{name}: write slot.key with slot one of {', '.join(SLOTS)}", setting="set"
+        )
     if key in NOT_SETTINGS:
-        raise UserError(f"`set` {name}: the {key} is not a setting; the ladder or `seeds` names it")
+        raise UserError(
+            f"{name}: the {key} is not a setting; the ladder or `seeds` names it", setting="set"
+        )
     return slot, key
 
 

@@ -42,7 +42,10 @@ def add_import(asked: Settings) -> Settings:
     data, network = asked.get("data", {}), asked.get("network", {})
     if data.get("imported") is None:
         if data.get("dataset") == IMPORTED:
-            raise UserError(f"data set {IMPORTED} needs the name of what is imported: `imported`")
+            raise UserError(
+                f"data set {IMPORTED} needs the name of what is imported: `imported`",
+                "data.dataset",
+            )
         return asked
     taken = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():
@@ -170,7 +173,9 @@ def _frozen_network(asked: Mapping[str, Any]) -> dict[str, Any]:
     known = list(known_keys("network", "ce"))
     for key in asked:
         if key not in known:
-            raise UserError(f"a frozen network has no setting {key!r}{nearest(key, known)}")
+            raise UserError(
+                f"a frozen network has no setting {key!r}{nearest(key, known)}", f"network.{key}"
+            )
     return dict(asked)
 
 
@@ -237,7 +242,10 @@ def _filled(
     asked = _flat(slot, asked)
     for key in asked:
         if key not in known:
-            raise UserError(f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}")
+            raise UserError(
+                f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}",
+                f"{slot}.{key}",
+            )
     below = {**_of_paper(method, places), **defaults}
     if own_recipes and (authors := own_recipe(method, places[0])):
         # None of the authors uses Nesterov's momentum, which Adam does not have.
@@ -255,7 +263,10 @@ def _flat(slot: str, asked: dict[str, Any]) -> dict[str, Any]:
         raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
     twice = sorted(asked.keys() & params.keys())
     if twice:
-        raise UserError(f"{slot}.{twice[0]} stands in the slot and in its params; give it once")
+        raise UserError(
+            f"{slot}.{twice[0]} stands in the slot and in its params; give it once",
+            f"{slot}.{twice[0]}",
+        )
     return {**asked, **params}
 
 

@@ -15,7 +15,7 @@ from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.slots.base import Slot
+from tune_calib.spec.slots.base import Slot, find_setting
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -61,7 +61,8 @@ class TrialSpec(StrictModel):
         if self.data.imported is None or self.network.backbone != IMPORTED:
             raise UserError(
                 f"imported data and network.backbone={IMPORTED} go together: give "
-                "data.imported=NAME, and leave network.backbone out"
+                "data.imported=NAME, and leave network.backbone out",
+                "network.backbone",
             )
         own = {"method", "params", "backbone", "epochs", "seed", "portable", "plugin"}
         for key, info in NetworkSlot.model_fields.items():
@@ -74,7 +75,8 @@ class TrialSpec(StrictModel):
         if self.head.augment != "none" or self.head.bn_mode != "eval":
             raise UserError(
                 "imported features are one clean view: head.augment=standard and "
-                "head.bn_mode=train need images and a network; leave them out"
+                "head.bn_mode=train need images and a network; leave them out",
+                "head.augment" if self.head.augment != "none" else "head.bn_mode",
             )
         record = self.data.import_record
         if record is not None and not record.has_heads:
@@ -104,7 +106,8 @@ class TrialSpec(StrictModel):
         if self.data.dataset in seen:
             raise UserError(
                 f"the weights {self.network.weights} were trained on all training images of "
-                f"{self.data.dataset}, so that none is left to choose on; take `holdout` test"
+                f"{self.data.dataset}, so that none is left to choose on; take `holdout` test",
+                "network.weights",
             )
 
     @classmethod
@@ -117,7 +120,7 @@ class TrialSpec(StrictModel):
         try:
             return cls(**slots)
         except ValidationError as error:
-            raise UserError(format_validation_error(error, cls)) from None
+            raise UserError(format_validation_error(error, cls), find_setting(error)) from None
 
     def canonical_json(self) -> str:
         """JSON with sorted keys and (but for what came later) every default written out."""

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from tune_calib.errors import UserError, as_key
-from tune_calib.spec.datasets import Settings
+from tune_calib.errors import UserError
 from tune_calib.text import format_mistake, short_repr
 
 LARGEST = 1_000_000
@@ -49,33 +48,27 @@ class YamlFile:
         # What a validator added to the position stands nowhere in the file.
         known = next((at[:end] for end in range(len(at), 0, -1) if at[:end] in self.lines), ())
         line = f" line {self.lines[known]}" if known else ""
-        where, message = ".".join(map(str, known)), as_key(message)
+        where = ".".join(map(str, known))
         told = f"{where}: {message}" if where else message
         return UserError(f"{self.path}{line}: {told}")
 
     @contextmanager
-    def at(self, position: Position, *sources: tuple[Position, Settings]) -> Iterator[None]:
-        """Name the position of mistakes that are found within.
-
-        Args:
-            position: of what is looked at.
-            sources: settings by slot below a position; a mistake that names one is at that.
-        """
+    def at(self, position: Position) -> Iterator[None]:
+        """Name the line of mistakes that are found within: of the setting, or of the position."""
         try:
             yield
         except UserError as error:
-            text = as_key(error)
-            found = [
-                (text.index(name), -len(name), order, (*below, "set", slot, key))
-                for order, (below, settings) in enumerate(sources)
-                for slot, own in settings.items()
-                for key in own
-                # A method names its own settings without their slot.
-                for name in (f"{slot}.{key}", f"': {key}")
-                if name in text
-            ]
-            at = min(found)[-1] if found else position
+            at = position if error.setting is None else self._find(error.setting, position)
             raise self.error(at, str(error)) from None
+
+    def _find(self, setting: str, position: Position) -> Position:
+        """Return where a setting is, in the innermost part of the file around a position."""
+        for end in range(len(position), -1, -1):
+            for part in ((), ("set",), ("search",), ("resources",)):
+                at = (*position[:end], *part, *setting.split("."))
+                if at in self.lines:
+                    return at
+        return position
 
     def validate(self, model: type[M]) -> M:
         """Return what the file says as a model."""

@@ -41,7 +41,7 @@ class ExtraEvaluations:
         """Return the names of the shift sets."""
         if self.bootstrap < 0 or 0 < self.bootstrap < LEAST_DRAWS:
             raise UserError(
-                f"`bootstrap` must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}"
+                f"must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}", setting="bootstrap"
             )
         return find_sets(self.shift, slot, root)
 

@@ -96,8 +96,9 @@ def refuse_mended(out: AnyPath) -> None:
     for row in read_table(out, "trials", columns=names).to_pylist():
         if is_mended(row):
             raise UserError(
-                f"`out` {out} holds heads of {row['rung_label']!r} that an earlier version "
-                "evaluated differently; report still reads them, but to go on name another `out`"
+                f"{out} holds heads of {row['rung_label']!r} that an earlier version "
+                "evaluated differently; report still reads them, but to go on name another `out`",
+                setting="out",
             )
 
 
@@ -125,7 +126,9 @@ def refuse_foreign(out: AnyPath, *own: str) -> None:
     known = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *own)
     foreign = [name for name in names if name not in known]
     if foreign:
-        raise UserError(f"`out` {out} holds {foreign[0]} and no sweep; name an empty folder")
+        raise UserError(
+            f"{out} holds {foreign[0]} and no sweep; name an empty folder", setting="out"
+        )
 
 
 def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
@@ -148,4 +151,6 @@ def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
     """Build the error of a folder that holds another request, by some command."""
-    return UserError(f"`out` {out} holds another {what} ({command}){why}; name another folder")
+    return UserError(
+        f"{out} holds another {what} ({command}){why}; name another folder", setting="out"
+    )

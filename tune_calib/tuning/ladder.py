@@ -235,7 +235,8 @@ def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath)
         if before.get(cell(trial), trial.spec_hash) != trial.spec_hash:
             label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
             raise UserError(
-                f"`out` {out} was begun by a version of the program with other defaults "
+                f"{out} was begun by a version of the program with other defaults "
                 f"({label!r} would be another trial now); report still reads it, but to go on "
-                "name another `out`"
+                "name another `out`",
+                setting="out",
             )

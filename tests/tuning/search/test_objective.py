@@ -1,7 +1,8 @@
 import pytest
 
 from tests.support import each
-from tune_calib.errors import UserError, as_option
+from tune_calib.cli.entry import as_option
+from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, searchable_metrics
 from tune_calib.tuning.search.objective import Objective
 

@@ -40,7 +40,9 @@ def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[s
         DamagedFileError: files of a set are damaged.
     """
     if words and slot.imported is not None:
-        raise UserError("imported data have no images that could be shifted; leave `shift` out")
+        raise UserError(
+            "imported data have no images that could be shifted; leave `shift` out", "shift"
+        )
     return list(dict.fromkeys(name for word in words for name in _named(word, slot, root)))
 
 
@@ -59,10 +61,12 @@ def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
             yield f"generated/{kind}"
         return
     if colon:
-        raise UserError(f"`shift` {word}: only {CORRUPTIONS} and {GENERATED} are told kinds of")
+        raise UserError(
+            f"{word}: only {CORRUPTIONS} and {GENERATED} are told kinds of", setting="shift"
+        )
     known = [CORRUPTIONS, GENERATED, NOISE, HELD_OUT, *DATASETS]
     if what not in known:
-        raise UserError(f"unknown `shift` {word!r}{nearest(what, known)}")
+        raise UserError(f"unknown `shift` {word!r}{nearest(what, known)}", "shift")
     refuse_foreign_set(what, slot, root)
     yield f"ood/{what}"
 

@@ -29,8 +29,9 @@ def refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
     """Refuse a data set that tells nothing as a foreign one, or whose files are not there."""
     if name == HELD_OUT and not slot.held_out_classes:
         raise UserError(
-            f"`shift` {HELD_OUT}: the network was trained on all classes; hold some out by "
-            "data.held_out_classes, e.g. [8, 9]"
+            f"{HELD_OUT}: the network was trained on all classes; hold some out by "
+            "data.held_out_classes, e.g. [8, 9]",
+            setting="shift",
         )
     if name in (NOISE, HELD_OUT):
         return

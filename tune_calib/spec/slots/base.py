@@ -28,7 +28,8 @@ class Slot(StrictModel):
         try:
             return cls(**settings)
         except ValidationError as error:
-            raise UserError(format_validation_error(error, cls)) from None
+            message = format_validation_error(error, cls)
+            raise UserError(message, find_setting(error, cls.kind)) from None
 
     @model_validator(mode="before")
     @classmethod
@@ -111,10 +112,20 @@ def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
     for key in given:
         if key not in info.params.model_fields:
             known = list(info.params.model_fields)
-            raise UserError(f"method {info.name!r} has no setting {key!r}{nearest(key, known)}")
+            raise UserError(
+                f"method {info.name!r} has no setting {key!r}{nearest(key, known)}",
+                f"{info.kind}.{key}",
+            )
     try:
         return info.params(**given)
     except ValidationError as error:
         raise UserError(
-            f"method {info.name!r}: {format_validation_error(error, info.params)}"
+            f"method {info.name!r}: {format_validation_error(error, info.params)}",
+            find_setting(error, info.kind),
         ) from None
+
+
+def find_setting(error: ValidationError, *above: str) -> str | None:
+    """Return the setting that pydantic refused, as ``slot.key``."""
+    at = [*above, *map(str, error.errors()[0]["loc"])][:2]
+    return ".".join(at) if len(at) > 1 else None

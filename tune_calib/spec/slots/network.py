@@ -140,7 +140,8 @@ def refuse_training(asked: Mapping[str, Any]) -> None:
         if key == "method" and value != "ce":
             raise UserError(
                 f"network method {short_repr(value)} trains the network, and a frozen one "
-                "(network.epochs=0) is not trained; leave it out"
+                "(network.epochs=0) is not trained; leave it out",
+                "network.method",
             )
         if key == "seed" and value:
             raise UserError(

@@ -84,8 +84,9 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
             module = import_module(f"tune_calib.tuning.loggers.{name}")
         except ImportError as error:
             raise UserError(
-                f"`log` {name} needs {error.name}, which is not installed: "
-                f"pip install 'tune-calib[{name}]'"
+                f"{name} needs {error.name}, which is not installed: "
+                f"pip install 'tune-calib[{name}]'",
+                setting="log",
             ) from None
         classes[name] = getattr(module, LOGGERS[name])
     return classes

@@ -31,7 +31,7 @@ class MLflow(Logger):
             self._experiment = new
         except MlflowException as error:
             reason = str(error).splitlines()[0]
-            raise UserError(f"`log` mlflow: {reason}; check MLFLOW_TRACKING_URI") from None
+            raise UserError(f"mlflow: {reason}; check MLFLOW_TRACKING_URI", setting="log") from None
 
     def open_run(self, run: Run) -> str:
         """Find or create the run; return its id."""

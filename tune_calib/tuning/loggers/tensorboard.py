@@ -22,7 +22,8 @@ class TensorBoard(Logger):
         """Set the folder of the event files, which must be on this machine."""
         if not isinstance(group.out, Path):
             raise UserError(
-                "`log` tensorboard writes local files: name a folder instead of a URL as `out`"
+                "tensorboard writes local files: name a folder instead of a URL as `out`",
+                setting="log",
             )
         self._folder = group.out / FOLDER
 

@@ -22,7 +22,7 @@ class WeightsAndBiases(Logger):
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
-                "`log` wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline"
+                "wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline", setting="log"
             )
         self._group = group
 

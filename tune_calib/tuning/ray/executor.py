@@ -54,7 +54,7 @@ class Resources:
         try:
             check_share(self.gpus)
         except ValueError as error:
-            raise UserError(f"`gpus` {error}, got {self.gpus}") from None
+            raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
 
     @property
     def per_gpu(self) -> int:

@@ -137,17 +137,20 @@ class SearchRun(Run[SearchState, SearchResult]):
             where = f"`address` {IN_PROCESS}"
             if self.at_once > 1:
                 raise UserError(
-                    f"`at_once` {self.at_once} needs Ray: with {where} one trial runs after the "
-                    "other"
+                    f"{self.at_once} needs Ray: with {where} one trial runs after the other",
+                    setting="at_once",
                 )
             if is_asha:
                 raise UserError(
-                    f"`scheduler` asha needs Ray, which stops the networks: leave {where} out"
+                    f"asha needs Ray, which stops the networks: leave {where} out",
+                    setting="scheduler",
                 )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
         if is_asha:
             if definition.candidates.kind != "network":
-                raise UserError(f"`scheduler` asha stops networks; {definition.method} trains none")
+                raise UserError(
+                    f"asha stops networks; {definition.method} trains none", setting="scheduler"
+                )
             metrics = definition.objective.metrics
             if len(metrics) > 1 or metrics[0] not in WATCHED:
                 raise UserError(f"`scheduler` asha needs one `metric` of {', '.join(WATCHED)}")

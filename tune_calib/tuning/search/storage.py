@@ -81,9 +81,10 @@ def lost_database(url: str | None) -> Iterator[None]:
         yield
     except _database_errors() as error:
         raise UserError(
-            f"`study_storage` {mask_url(url or JOURNAL)} does not answer any more "
+            f"{mask_url(url or JOURNAL)} does not answer any more "
             f"({_reason(error, url or JOURNAL)}); nothing that ended is lost: when it is back, run "
-            "the same command again"
+            "the same command again",
+            setting="study_storage",
         ) from None
 
 
@@ -146,8 +147,9 @@ def _refuse_shared_sqlite(url: str) -> None:
     path = Path(rest.removeprefix("/").partition("?")[0]).resolve()
     if MOUNTS.exists() and is_network_path(path, MOUNTS.read_text()):
         raise UserError(
-            f"`study_storage` {mask_url(url)}: SQLite loses data on a network path; leave it out "
-            "(a journal file) or name a postgresql:// or mysql:// database"
+            f"{mask_url(url)}: SQLite loses data on a network path; leave it out "
+            "(a journal file) or name a postgresql:// or mysql:// database",
+            setting="study_storage",
         )
 
 
