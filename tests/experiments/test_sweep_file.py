@@ -19,7 +19,7 @@ from tune_calib.experiments.forecast.measure import bytes_of_head
 from tune_calib.experiments.forecast.needs import find_needs
 from tune_calib.experiments.forecast.summary import describe_dry_runs
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.experiment import ExperimentFile
+from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.extra import ExtraEvaluations
@@ -288,7 +288,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:
         plan_jobs(read(text))
-    message = str(error.value)
+    message = spell_keys(error.value)
     assert told in message
     assert message.startswith(str(tmp_path / "sweep.yaml"))
     assert "\n" not in message

@@ -119,13 +119,15 @@ def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
             f"{absent[0].label!r} {what}, and a frozen one (network.epochs=0) is not trained; "
-            "leave it out"
+            "leave it out",
+            "network.epochs",
         )
     rungs = [rung for rung in ladder.rungs if rung not in absent]
     if not any(rung.kind != "control" for rung in rungs):
         raise UserError(
             f"every rung of {ladder.name} trains the network, and a frozen one (network.epochs=0) "
-            "is not trained: nothing is left to run"
+            "is not trained: nothing is left to run",
+            "network.epochs",
         )
     return rungs
 

@@ -167,7 +167,8 @@ def _frozen_network(asked: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot of a frozen network; refuse settings that would train it."""
     if "backbone" not in asked:
         raise UserError(
-            "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone"
+            "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone",
+            "network.epochs",
         )
     refuse_training(asked)
     known = list(known_keys("network", "ce"))

@@ -141,11 +141,12 @@ def refuse_training(asked: Mapping[str, Any]) -> None:
             raise UserError(
                 f"network method {short_repr(value)} trains the network, and a frozen one "
                 "(network.epochs=0) is not trained; leave it out",
-                "network.method",
+                "network.epochs",
             )
         if key == "seed" and value:
             raise UserError(
-                "a frozen network (network.epochs=0) has no seed; those of heads are `head_seeds`"
+                "a frozen network (network.epochs=0) has no seed; those of heads are `head_seeds`",
+                "network.epochs",
             )
         if key in OF_TRAINING:
             raise UserError(

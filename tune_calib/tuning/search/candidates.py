@@ -24,7 +24,8 @@ class Candidates:
         if self.kind == "network" and resolved.is_frozen:
             raise UserError(
                 f"a search of {method} trains networks, and a frozen one (network.epochs=0) is not "
-                "trained; search a head or post-hoc method"
+                "trained; search a head or post-hoc method",
+                "network.epochs",
             )
         if self.kind == "posthoc" and not METHODS[method].params.model_fields:
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
