@@ -15,9 +15,6 @@ from tune_calib.text import nearest
 QUICK = "quick"
 """The recipe that is each data set's own, and that holds where none is named."""
 
-GENERAL = ("imagefolder", "parquet")
-"""Data sets of a user's own images, which a recipe fits as far as the user says so."""
-
 _NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
 
 
@@ -43,9 +40,9 @@ class Recipe:
 
     name: str
     title: str = field(compare=False)
-    source: str = field(compare=False)
-    settings: Settings
-    datasets: tuple[str, ...] = field(compare=False)
+    source: str = field(default="", compare=False)
+    settings: Settings = field(default_factory=dict)
+    datasets: tuple[str, ...] = field(default=(), compare=False)
     url: str = field(default="", compare=False)
     on: Mapping[str, Settings] = field(default_factory=dict)
     methods: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
