@@ -38,12 +38,12 @@ class UserError(Exception):
     Args:
         message: what is wrong, and how to fix it.
         setting: the setting that is wrong: a field of a request, with which the message then begins
-            unless it names it, or a setting of a slot (``network.lr``), with which many messages
-            begin anyway.
+            (unless it is ``unknown``), or a setting of a slot (``network.lr``), with which many
+            messages begin anyway.
     """
 
     def __init__(self, message: str, setting: str | None = None) -> None:
-        if setting and "." not in setting and f"`{setting}`" not in message:
+        if setting and "." not in setting and not message.startswith("unknown"):
             message = f"`{setting}` {message}"
         of_slot = _OF_SLOT.match(message)
         super().__init__(message)

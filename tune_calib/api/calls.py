@@ -22,13 +22,13 @@ from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
     EvaluateRequest,
-    Part,
     RunRequest,
     SearchRequest,
     field_names,
     format_command,
 )
 from tune_calib.spec.resolve import resolve_ladder, resolve_search
+from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
 from tune_calib.tuning.progress.screen import screen
 

@@ -9,14 +9,12 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
 from tune_calib.spec.request import (
-    PATH,
-    TEXT,
-    Part,
     build_request,
     field_names,
     is_argument,
     option_help,
 )
+from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import nearest
 
 R = TypeVar("R", bound=Part)

@@ -10,7 +10,8 @@ import yaml
 
 from tune_calib.errors import UserError
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.request import Part, build_request, field_names, option_help, parse_share
+from tune_calib.spec.request import build_request, field_names, option_help
+from tune_calib.spec.strict import Part, parse_share
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 
 R = TypeVar("R", bound=Part)

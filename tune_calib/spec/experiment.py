@@ -23,14 +23,15 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
 from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import GIVES, Name, Part, Sampling, Share, Words
+from tune_calib.spec.request import GIVES, Sampling
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.strict import Name, Part, Share, Words
 
-Dataset = Annotated[str, Name("data set", DATASETS)]
-Backbone = Annotated[str, Name("backbone", BACKBONES)]
+Dataset = Annotated[str, Name(DATASETS)]
+Backbone = Annotated[str, Name(BACKBONES)]
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
@@ -94,7 +95,7 @@ class Settings(MethodSettings):
 class Method(Part):
     """A method or pipeline with values of its own."""
 
-    method: Annotated[str, Name("method", METHODS, "+")]
+    method: Annotated[str, Name(METHODS, "+")]
     """A method, or several of different kinds as ls+mac_cal+temperature."""
     set: MethodSettings = MethodSettings()
     """Values of this method alone."""
@@ -172,7 +173,7 @@ class Where(Part):
     """Seeds of networks and heads, of searches too; one unless given."""
     resources: TrialResources | None = None
     """Of one Ray trial."""
-    recipe: Annotated[str, Name("recipe", RECIPES)] | None = None
+    recipe: Annotated[str, Name(RECIPES)] | None = None
     """See tune-calib list recipes; the data set's quick one unless given."""
     own_recipes: bool | None = None
     """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
@@ -202,7 +203,7 @@ class Entry(Where):
         | None
     ) = Field(None, min_length=1)
     """Methods, or pipelines such as ls+mac_cal+temperature."""
-    ladder: Annotated[str, Name("ladder", LADDERS)] | None = None
+    ladder: Annotated[str, Name(LADDERS)] | None = None
     """See tune-calib list ladders."""
     all: Literal["network", "head", "posthoc"] | None = None
     """Every method of a kind, each at its defaults, beside the network as it is."""
@@ -260,7 +261,7 @@ class ExperimentFile(Where):
     address: str | None = None
     """A running Ray cluster; auto finds it; none is this process, without Ray; a Ray of this
     machine unless given."""
-    gpu_model: Annotated[str, Name("GPU", GPUS)] | None = None
+    gpu_model: Annotated[str, Name(GPUS)] | None = None
     """A GPU by name, for whose hours a dry run asks; nothing else reads it."""
     plugins: tuple[str, ...] = ()
     """Files (from where this one lies) and modules that register own methods and the like."""

@@ -8,7 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
 from tune_calib.spec.experiment import Backbone, Entry, Where
-from tune_calib.spec.request import DATA, WHERE, LocalPath, OptionHelp, Part, Text, Words
+from tune_calib.spec.request import WHERE, Address, DataRoot, OptionHelp
+from tune_calib.spec.strict import LocalPath, Part, Text, Words
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
@@ -172,14 +173,12 @@ class ReproduceRequest(Part):
     )
     seeds: Annotated[int | None, OptionHelp(OPTIONS, "the scale's")] = Field(None, ge=1)
     """how many"""
-    data_root: Annotated[LocalPath | None, OptionHelp(DATA)] = None
-    """folder that holds the data set"""
+    data_root: DataRoot = None
     weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
     """folder of networks of others; given ones are left out without it"""
     out: Annotated[Text | None, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
     """folder or URL of all tables, and of the store that they share"""
-    address: Annotated[str | None, OptionHelp(WHERE, "a Ray of this machine")] = None
-    """a Ray cluster (auto finds it); none: in this process, without Ray"""
+    address: Address = None
 
 
 def read_reproduction(path: Path) -> Reproduction:

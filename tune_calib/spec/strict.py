@@ -1,10 +1,28 @@
-"""Models that take nothing for what it is not: the base of specs, sweep files and parameters."""
+"""Models that take nothing for what it is not, and types of their fields."""
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from os import PathLike, fspath
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError, core_schema
+
+from tune_calib.errors import UserError
+from tune_calib.registry import Registry
+from tune_calib.text import nearest
 
 
 class StrictModel(BaseModel):
@@ -16,21 +34,16 @@ class StrictModel(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _of_its_kind(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse booleans in place of numbers and the reverse, which pydantic converts."""
-        if info.field_name is not None:
-            check_kind(value, cls, info.field_name)
+        kinds = _kinds_of(cls, info.field_name) if info.field_name is not None else frozenset()
+        for part in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
+                raise ValueError("must be a number")
+            is_other = isinstance(part, int | float | str) and not isinstance(part, bool)
+            if is_other and kinds == {bool}:
+                raise ValueError("must be true or false")
         return value
-
-
-def check_kind(value: Any, model: type[BaseModel], field: str) -> None:
-    """Refuse booleans in place of numbers and the reverse, also in a list."""
-    kinds = _kinds_of(model, field)
-    for part in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
-            raise ValueError("must be a number")
-        if isinstance(part, int | float | str) and not isinstance(part, bool) and kinds == {bool}:
-            raise ValueError("must be true or false")
 
 
 @cache
@@ -47,3 +60,90 @@ def _kinds(annotation: Any) -> Iterator[Any]:
         yield from _kinds(part)
     if not parts and annotation is not type(None):
         yield annotation
+
+
+class Part(StrictModel):
+    """A part of a request or an experiment file: empty texts are refused too."""
+
+    model_config = ConfigDict(defer_build=True)  # every command imports all models, and uses one
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, values: Any) -> Any:
+        known = list(cls.model_fields)
+        for key in values if isinstance(values, dict) else ():
+            if key not in known:
+                context = {"key": str(key), "hint": nearest(str(key), known)}
+                raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", context)
+        return values
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_empty(cls, value: Any) -> Any:
+        if isinstance(value, str) and not value.strip():
+            raise ValueError("must not be empty; leave it out")
+        return value
+
+
+@dataclass(frozen=True)
+class Name:
+    """Check that a string is a known name, or several with a ``joint`` between them."""
+
+    known: Registry[Any]
+    joint: str | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Check the name after the type itself."""
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        """List the names for editors; open where a registry knows more than it lists."""
+        names = {"enum": list(self.known)}
+        is_open = self.joint is not None or self.known.kind == "backbone"
+        return {"anyOf": [names, {"type": "string"}]} if is_open else names
+
+    def _check(self, value: str) -> str:
+        for name in value.split(self.joint):
+            if self.joint and not name.strip():
+                raise ValueError(f"{value!r} has an empty part")
+            try:
+                self.known.require(name)
+            except UserError as error:
+                raise ValueError(str(error)) from None
+        return value
+
+
+def as_tuple(value: Any) -> Any:
+    """Return one text as a tuple of it, and a list as a tuple."""
+    if isinstance(value, str | PathLike):
+        return (fspath(value),)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def parse_share(value: Any) -> Any:
+    """Return ``1/3`` as the number that it means, and anything else as it is."""
+    over = str(value).removeprefix("1/")
+    return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
+
+
+def check_share(gpus: float) -> float:
+    """Refuse fractions that leave a part of a GPU unused."""
+    is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
+    if gpus != 0 and not is_share:
+        raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
+    return gpus
+
+
+TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
+PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
+Text = Annotated[str, TEXT]
+LocalPath = Annotated[Path, PATH]
+Words = Annotated[
+    tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
+]
+Share = Annotated[
+    float,
+    Field(allow_inf_nan=True),  # what is none is refused by ``check_share``
+    BeforeValidator(parse_share, json_schema_input_type=float | str),
+    AfterValidator(check_share),
+]

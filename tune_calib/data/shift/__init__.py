@@ -40,9 +40,7 @@ def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[s
         DamagedFileError: files of a set are damaged.
     """
     if words and slot.imported is not None:
-        raise UserError(
-            "imported data have no images that could be shifted; leave `shift` out", "shift"
-        )
+        raise UserError("imported data have no images that could be shifted; leave `shift` out")
     return list(dict.fromkeys(name for word in words for name in _named(word, slot, root)))
 
 
