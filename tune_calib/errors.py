@@ -25,7 +25,7 @@ _WAYS_OUT = {
 }
 
 _SETTING = re.compile(r"`([a-z_]+)`")
-_OF_SLOT = re.compile(r"(data|network|head|posthoc)\.\w+")
+_FIRST_SETTING = re.compile(r"`(\w+)`|((?:data|network|head|posthoc)\.\w+)")
 
 
 class UserError(Exception):
@@ -38,16 +38,16 @@ class UserError(Exception):
     Args:
         message: what is wrong, and how to fix it.
         setting: the setting that is wrong: a field of a request, with which the message then begins
-            (unless it is ``unknown``), or a setting of a slot (``network.lr``), with which many
-            messages begin anyway.
+            (unless it is ``unknown``), or a setting of a slot (``network.lr``). Unless given, the
+            one with which the message begins.
     """
 
     def __init__(self, message: str, setting: str | None = None) -> None:
         if setting and "." not in setting and not message.startswith("unknown"):
             message = f"`{setting}` {message}"
-        of_slot = _OF_SLOT.match(message)
+        first = _FIRST_SETTING.match(message)
         super().__init__(message)
-        self.setting = setting or (of_slot[0] if of_slot else None)
+        self.setting = setting or (first[1] or first[2] if first else None)
 
 
 class RefusedError(UserError):
