@@ -1,7 +1,4 @@
-"""Drawing how much a metric depends on hyper-parameters: the frames of ``sensitivity`` on axes.
-
-For notebooks too: ``style.apply()`` before, ``style.save`` after.
-"""
+"""Draw the frames of ``sensitivity`` on axes; in notebooks, call ``style.theme()`` before."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +15,7 @@ from analysis.search.sensitivity import MARGINS, distances, is_log, is_numeric, 
 from analysis.svg import label_points
 from tune_calib.spec.metrics import METRICS
 
+CHOSEN = style.color(3)
 _WIDE_FROM = 5  # largest over smallest value of a metric
 
 
@@ -52,12 +50,6 @@ def draw_against(
             "default", (position, 1), xycoords=("data", "axes fraction"), xytext=(2, -8),
             textcoords="offset points", fontsize=6.5, color="0.3",
         )  # fmt: skip
-    axis.set(xlabel=setting, ylabel=METRICS[metric].head)
-    axis.set_title(_reading(table), fontsize=6.5)
-
-
-def _reading(table: pd.DataFrame) -> str:
-    """Explain the band, and how many trials stand behind the line."""
     if table["low"].isna().all():
         band = "no band: one trial each"
     elif (table["fillings"] == 1).all():
@@ -65,7 +57,8 @@ def _reading(table: pd.DataFrame) -> str:
     else:
         band = "band: smallest to largest of the other settings"
     bad = f", {table['bad'].sum()} without a number" if table["bad"].any() else ""
-    return f"{band}; n = {table['n'].sum()}{bad}"
+    axis.set(xlabel=setting, ylabel=METRICS[metric].head)
+    axis.set_title(f"{band}; n = {table['n'].sum()}{bad}", fontsize=6.5)
 
 
 def draw_heat_map(
@@ -83,7 +76,7 @@ def draw_heat_map(
     scale = METRICS[metric].scale
     values = pd.Series(scale * table.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
-    # Notes from the plain values, since ``Metric.format`` turns them into percent itself.
+    # From the plain values, since ``Metric.format`` turns them into percent itself.
     notes = table.map(METRICS[metric].format)
     if counts is not None:
         notes += counts.map(lambda count: f"\nn = {count:.0f}")
@@ -97,12 +90,11 @@ def draw_heat_map(
         style.plain_ticks(bar.ax.yaxis)
     # Seaborn puts the first row on top, where other figures have their largest value.
     axis.invert_yaxis()
-    if default is not None:
-        across, down = (_nearest_index(names, default) for names in (table.columns, table.index))
-        if across is not None and down is not None:
-            frame = Rectangle((across, down), 1, 1, fill=False, clip_on=False)
-            frame.set(edgecolor=style.color(3), linewidth=1.5)
-            axis.add_patch(frame)
+    across, down = (_nearest_index(names, default or {}) for names in (table.columns, table.index))
+    if across is not None and down is not None:
+        frame = Rectangle((across, down), 1, 1, fill=False, clip_on=False)
+        frame.set(edgecolor=style.color(3), linewidth=1.5)
+        axis.add_patch(frame)
 
 
 def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
@@ -123,9 +115,8 @@ def draw_share(
     positions = METRICS[metric].scale * away
     axis.step(positions, 100 * shares, where="post", color=style.color(index), label=label)
     unit = {"fraction": "points", "nats": "nats", "score": "score"}[METRICS[metric].unit]
-    name = METRICS[metric].title
-    axis.set(xlabel=f"{name}: distance from the best ({unit})", ylabel="fillings (%)")
-    axis.set_ylim(0, 100)
+    label = f"{METRICS[metric].title}: distance from the best ({unit})"
+    axis.set(xlabel=label, ylabel="fillings (%)", ylim=(0, 100))
     if METRICS[metric].unit == "fraction":
         axis.set_xlim(0, min(positions.max(), 200 * MARGINS[-1]) or 1)
     axis.set_title(f"n = {len(table)} fillings", fontsize=6.5)
@@ -140,7 +131,7 @@ def draw_tried(
     has_log: bool = False,
     chosen: int | None = None,
     published: Sequence[float | str] = (),
-    tell_rows: Callable[[pd.DataFrame], list[str]] | None = None,
+    describe: Callable[[pd.DataFrame], list[str]] | None = None,
 ) -> None:
     """Draw every filling of ``SearchResults.table`` against one setting, and the trend along it."""
     scale = METRICS[metric].scale
@@ -151,8 +142,8 @@ def draw_tried(
         positions, scale * rows["mean"], yerr=scale * rows["sd"].fillna(0), linestyle="none",
         marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7, linewidth=0, zorder=1,
     )  # fmt: skip
-    if tell_rows is not None:
-        label_points(marks.lines[0], tell_rows(rows))
+    if describe is not None:
+        label_points(marks.lines[0], describe(rows))
     line = along["value"].map(names.index) if names else along["value"]
     low, high = scale * along["low"], scale * along["high"]
     color = style.color(0)
@@ -161,7 +152,7 @@ def draw_tried(
     is_chosen = rows["number"] == chosen
     axis.plot(
         positions[is_chosen], scale * rows.loc[is_chosen, "mean"], linestyle="none", marker="*",
-        markersize=9, color=style.color(3), zorder=3,
+        markersize=9, color=CHOSEN, zorder=3,
     )  # fmt: skip
     if names:
         axis.set_xticks(range(len(names)), names)

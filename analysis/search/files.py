@@ -1,4 +1,4 @@
-"""The files of a search's report: tables, figures, the page; and the text that is printed."""
+"""Write the files of a search's report: tables, figures and the page."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,6 @@ from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
-from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import AnyPath
@@ -73,6 +72,14 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     if search.outcome.command:
         text = "Train the choice again, with every setting that the search had fixed."
         made.append(Step(text, search.outcome.command))
+    # Under keys that no figure of the page has.
+    results, importance, share, suggestions = (
+        [replace(table, key=f"{table.key}-rows")]
+        for table in (
+            tables.best(search), tables.importance(search), tables.share(search),
+            tables.suggestions(search),
+        )
+    )  # fmt: skip
     return render(
         title=f"Search of {search.method}",
         setting=_setting(search),
@@ -80,23 +87,18 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         state=_state(search),
         troubles=_troubles(search),
         sections=[
-            Section("results", "Results", tables=[_in_page(tables.best(search))]),
+            Section("results", "Results", tables=results),
             *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section("settings", "Settings", tables=[_in_page(tables.importance(search))]),
-            Section("robustness", "How wrong one may be", tables=[_in_page(tables.share(search))]),
-            Section("suggestions", "Suggestions", tables=[_in_page(tables.suggestions(search))]),
+            Section("settings", "Settings", tables=importance),
+            Section("robustness", "Distance from the best suggestion", tables=share),
+            Section("suggestions", "Suggestions", tables=suggestions),
             Section("environment", "Environment", tables=environment(search.trials)),
         ],
         steps=made,
         files=files,
         links=links,
     )
-
-
-def _in_page(table: Table) -> Table:
-    """Return the table under a key that no figure of the page has."""
-    return replace(table, key=f"{table.key}-rows")
 
 
 def _table_texts(search: SearchResults) -> dict[str, str]:
@@ -112,22 +114,21 @@ def _setting(search: SearchResults) -> str:
     datasets = ", ".join(sorted(search.trials["dataset"].dropna().unique()))
     backbones = ", ".join(sorted(search.trials["backbone"].dropna().unique()))
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
-    given = question.given.items()
-    fixed = [
+    fixed = ", ".join(
         f"{slot}.{key} {format_setting(value)}"
-        for slot, own in given
+        for slot, own in question.given.items()
         for key, value in own.items()
         if key not in ("dataset", "imported", "found")
-    ]
-    told = f"; fixed: {', '.join(fixed)}" if fixed else ""
-    return f"{datasets}; {backbones}{told}; {sampler}; select split, {search.seeds()}"
+    )
+    fixed = f"; fixed: {fixed}" if fixed else ""
+    return f"{datasets}; {backbones}{fixed}; {sampler}; select split, {search.seeds()}"
 
 
 def _state(search: SearchResults) -> str:
     planned, asked = search.outcome.planned, search.outcome.asked
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    more = f" {asked} were asked for, and there are no more points." if planned < asked else ""
+    more = f" {asked} were requested, but there are no more points." if planned < asked else ""
     return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
 
 
@@ -143,7 +144,7 @@ def _troubles(search: SearchResults) -> list[str]:
     if search.chosen is None:
         lines.append("no suggestion keeps the accuracy within the guard: there is no choice")
     if search.reads is None:
-        lines.append(f"{SEARCH_EVALUATED} is damaged: how often test was read is not known")
+        lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is not known")
     elif search.reads:
         lines.append(describe_reads(search.reads))
     return [*lines, *search.remarks()]

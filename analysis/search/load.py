@@ -1,4 +1,4 @@
-"""A search as its folder holds it: what was asked, every suggestion, and what became of it."""
+"""Read a search: its manifest, outcome and trials, and a table of its suggestions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.search.sensitivity import trials_of
+from analysis.text import Cell, cell, number_cell, significant_cell
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
@@ -26,23 +27,14 @@ Point = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class SearchResults:
-    """A search.
-
-    Attributes:
-        out: its folder.
-        manifest: ``search.json``: what was asked.
-        outcome: ``outcome.json``: the space, every suggestion that ended, the choice, importance.
-        trials: one row a trial; metrics are fractions.
-        only_settings: the settings that figures show; the most important ones if empty.
-        only_metric: the metric that figures show; those searched for if None.
-    """
+    """The results of a search."""
 
     out: AnyPath
     manifest: SearchManifest
     outcome: SearchOutcome
-    trials: pd.DataFrame
-    only_settings: tuple[str, ...] = ()
-    only_metric: str | None = None
+    trials: pd.DataFrame  # one row per trial; metrics are fractions
+    only_settings: tuple[str, ...] = ()  # that figures show; the most important ones if empty
+    only_metric: str | None = None  # that figures show; the metrics searched for if None
 
     @property
     def metrics(self) -> list[str]:
@@ -50,30 +42,31 @@ class SearchResults:
         return [self.only_metric] if self.only_metric else self.outcome.metrics
 
     @property
+    def metrics_and_accuracy(self) -> list[str]:
+        """Return the metrics searched for, and accuracy, to which the guard applies."""
+        return list(dict.fromkeys([*self.metrics, "accuracy"]))
+
+    @property
     def method(self) -> str:
-        """Whose settings were searched."""
+        """Return the method whose settings were searched."""
         return self.manifest.question.method
 
     @property
     def guard(self) -> float:
-        """Accuracy on ``select`` that a choice may lose, a fraction."""
+        """Return the accuracy on ``select`` that a choice may lose, a fraction."""
         return self.manifest.question.objective.guard
 
     @property
     def commands(self) -> list[str]:
-        """What was run to make the search as long as it is, in its order."""
-        told = self.manifest.commands
-        if told is None:  # of an earlier version, which kept one: with these trials it may be short
+        """Return the commands that made the search as long as it is, in their order."""
+        if self.manifest.commands is None:  # an earlier version recorded the first one only
             longer = f"tune-calib resume DIR --trials {self.manifest.trials}"
             return [self.manifest.command, longer]
-        return [one.command for one in told]
+        return [one.command for one in self.manifest.commands]
 
     @property
     def reads(self) -> list[ReadRecord] | None:
-        """Each look at the test split with its number of seeds; versions before told of none.
-
-        None if the file that tells of them is damaged.
-        """
+        """Return the test reads, which early versions did not record; None if they are damaged."""
         if not (self.out / SEARCH_EVALUATED).exists():
             return []
         try:
@@ -82,36 +75,35 @@ class SearchResults:
             return None
 
     def remarks(self) -> list[str]:
-        """What must be said of the choice and its baseline, a line each."""
+        """Return warnings about the choice and its baseline, one per line."""
         rows = self.trials.reindex(columns=["rung", "flags"])
         # In the rows of a search the rung is the suggestion; that of the baseline is -1.
         baseline = rows["flags"][rows["rung"] < 0]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
         if self.chosen is None:
             return lines
-        means = (self.table(metric).set_index("number")["mean"] for metric in self.metrics)
-        choice = {m: mean[self.chosen] for m, mean in zip(self.metrics, means, strict=True)}
+        choice = {m: self.table(m).set_index("number")["mean"][self.chosen] for m in self.metrics}
         return [*lines, *describe_no_gain(self.metrics, self.outcome.baseline, choice)]
 
     @property
     def settings(self) -> list[str]:
         """Return the searched settings (``slot.key``), the most important ones first."""
         ranked = self.outcome.importance.shares.get(self.outcome.metrics[0], {})
-        return [*ranked, *(name for name in self.outcome.settings if name not in ranked)]
+        return list(dict.fromkeys([*ranked, *self.outcome.settings]))
 
     @property
     def defaults(self) -> Point:
-        """The method's own settings on this data set, as values of ``table``."""
+        """Return the method's own settings on this data set, as values of ``table``."""
         return _plain(self.outcome.defaults)
 
     @property
     def published(self) -> list[Point]:
-        """Further published settings, as values of ``table``."""
+        """Return further published settings, as values of ``table``."""
         return [_plain(point) for point in self.outcome.published]
 
     @property
     def chosen(self) -> int | None:
-        """Number of the suggestion that the declared rule chooses, if one is within the guard."""
+        """Return the suggestion that the declared rule chooses, if one is within the guard."""
         return self.outcome.chosen
 
     def shown_settings(self) -> list[str]:
@@ -122,15 +114,7 @@ class SearchResults:
         return [name for name in self.settings if rows[name].nunique() > 1][:_MOST_SHOWN]
 
     def focus(self, settings: Sequence[str] = (), metric: str | None = None) -> "SearchResults":
-        """Return the search with the settings and the metric that figures shall show.
-
-        Args:
-            settings: searched settings, as ``head.gamma`` or, where one slot has it, ``gamma``.
-            metric: a metric recorded on ``select``.
-
-        Raises:
-            UserError: a setting was not searched or has one value; or no suggestion has the metric.
-        """
+        """Return the search with the settings (``head.gamma`` or ``gamma``) and metric to show."""
         rows = self.table(metric).dropna(subset="mean")
         names = tuple(dict.fromkeys(map(self._find_setting, settings)))
         for name in names:
@@ -152,11 +136,11 @@ class SearchResults:
         return names[0]
 
     def is_log(self, setting: str) -> bool:
-        """Whether a setting is searched on a logarithmic scale."""
+        """Return whether a setting is searched on a logarithmic scale."""
         return bool(self.outcome.settings[setting].get("log"))
 
     def are_defaults(self, table: pd.DataFrame) -> "pd.Series[bool]":
-        """Which rows of ``table`` have the method's own settings."""
+        """Return which rows of ``table`` have the method's own settings."""
         are = pd.Series(True, index=table.index)
         for name in self.settings:
             # A setting that does not matter under the defaults must be absent: NaN equals nothing.
@@ -165,25 +149,30 @@ class SearchResults:
         return are
 
     def counts(self) -> dict[str, int]:
-        """Suggestions by status, ``missing`` (planned and not ended) last, none that is 0."""
+        """Count suggestions by status, ``missing`` (planned and not ended) last."""
         ended = Counter(entry.status for entry in self.outcome.suggestions)
         counts = {status: ended[status] for status in STATUSES}
         counts["missing"] = self.outcome.planned - sum(ended.values())
         return {status: count for status, count in counts.items() if count > 0}
 
     def ended(self) -> str:
-        """``n = 80`` if every planned suggestion is done, else how many ended how."""
+        """Return ``n = 80`` if every planned suggestion is done, else the counts by status."""
         counts = self.counts()
         if set(counts) == {"done"}:
             return f"n = {counts['done']}"
         return ", ".join(f"{count} {status}" for status, count in counts.items())
 
     def note(self) -> str:
-        """How many suggestions stand behind a figure, as a sentence."""
+        """Return the number of suggestions as a sentence."""
         return f"{self.ended()} suggestions."
 
+    def long_note(self) -> str:
+        """Return seeds and number of the suggestions, and the guard, as a sentence."""
+        guard = f"guard: at most {100 * self.guard:g} % of accuracy lost"
+        return f"Each suggestion: {self.seeds()}; {self.ended()} suggestions; {guard}."
+
     def seeds(self) -> str:
-        """What a value is the mean over, in words."""
+        """Describe the seeds of a suggestion, e.g. ``mean over 3 seeds``."""
         seeds = self.manifest.question.seeds
         networks, heads = len(seeds.network), len(seeds.head)
         if networks == heads == 1:
@@ -197,85 +186,84 @@ class SearchResults:
         return self.trials.set_index("spec_hash")
 
     def table(self, metric: str | None = None) -> pd.DataFrame:
-        """Every suggestion that ended, in the order in which they were made.
+        """Return one row per suggestion that ended, in the order in which they were made.
 
-        Args:
-            metric: a name of ``names.METRICS`` on ``select``; the first one searched for if None.
-
-        Returns:
-            One row a suggestion, of the form of ``sensitivity.fillings``: number, status, drop
-            (accuracy lost against the baseline), is_within (done, and the drop is within the
-            guard), flags (of all its trials, joined by commas), every setting as ``slot.key`` (NaN
-            where it does not matter beside the others, ``null`` for None), mean, sd (with n - 1)
-            and n over the seeds, bad (seeds without a number). Fractions where the metric is one;
-            mean is NaN unless the suggestion is done.
-
-        Raises:
-            UserError: there is no such metric, or no suggestion has it.
+        Columns: number, status, drop (accuracy lost against the baseline), is_within (done, and the
+        drop is within the guard), flags (of all its trials, joined by commas), every setting as
+        ``slot.key`` (NaN where it does not matter, ``null`` for None), mean, sd (ddof 1) and n over
+        the seeds, bad (seeds without a number). Fractions; mean is NaN unless it is done.
         """
         metric = metric or self.metrics[0]
         check_metric(metric, of_search=True)
         name = column("select", metric)
-        is_known = metric in (*self.metrics, "accuracy")  # there even if no suggestion is done
+        is_known = metric in (*self.metrics, "accuracy")  # also if no suggestion is done
         if name not in self._values and not is_known:
             raise UserError(f"no {METRICS[metric].title} on select in these results")
-        recorded = self._values.reindex(columns=[name])[name]
+        trials = self._values.reindex(columns=[name, "flags"])
         rows = []
         for entry in self.outcome.suggestions:
-            values = recorded.reindex(entry.specs)
-            is_done = entry.status == "done"
-            told = entry.model_dump(include={"number", "status", "drop", "is_within"})
-            told["flags"] = ",".join(
-                f for f in self._values["flags"].reindex(entry.specs).dropna() if f
-            )
+            own = trials.reindex(entry.specs)
+            values, is_done = own[name], entry.status == "done"
             # One diverged seed makes a suggestion no candidate: its other seeds are no mean of it.
             n = int(values.notna().sum()) if is_done else 0
-            numbers = {"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}
-            rows.append({**told, **_plain(entry.point), **numbers, "n": n,
-                         "bad": len(values) - n})  # fmt: skip
+            rows.append(
+                {
+                    **entry.model_dump(include={"number", "status", "drop", "is_within"}),
+                    "flags": ",".join(flags for flags in own["flags"].dropna() if flags),
+                    **_plain(entry.point),
+                    **({"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}),
+                    "n": n,
+                    "bad": len(values) - n,
+                }
+            )
         names = ["number", "status", "drop", "is_within", "flags", *self.outcome.settings]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})
 
     def within_guard(self) -> pd.DataFrame:
-        """``table`` without the values of suggestions that lose more accuracy than the guard.
-
-        A low ECE at a low accuracy is no best to be near.
-        """
+        """Return ``table`` without the values of suggestions that lose more than the guard."""
         table = self.table()
         return table.assign(mean=table["mean"].where(table["is_within"]))
 
+    def describe(self, rows: pd.DataFrame) -> list[str]:
+        """Describe rows of ``table`` for tooltips: number, metrics and settings."""
+        values = {m: self.table(m).set_index("number") for m in self.metrics_and_accuracy}
+        texts = []
+        for row in rows.to_dict("records"):
+            number = row["number"]
+            lines = [f"suggestion {number}" + " (chosen)" * (number == self.chosen)]
+            for metric, table in values.items():
+                mean, sd = table.loc[number, "mean"], table.loc[number, "sd"]
+                lines.append(f"{METRICS[metric].head}: {number_cell(metric, mean, sd).text}")
+            lines += [f"{key}: {setting_cell(row[key]).text}" for key in self.settings]
+            texts.append("\n".join(lines))
+        return texts
+
+
+def setting_cell(value: Any) -> Cell:
+    """Return the cell of a setting's value; ``-`` where it does not matter."""
+    return significant_cell(value, 3) if isinstance(value, float) else cell(value)
+
 
 def _plain(point: Point) -> Point:
-    """None as a text, so that it is told from a setting that does not matter."""
+    """Return a point with ``null`` for None, since an absent setting does not matter."""
     return {name: "null" if value is None else value for name, value in point.items()}
 
 
 def is_complete(out: AnyPath) -> bool:
-    """Whether what a search found is stored, of all the suggestions that it plans.
-
-    Raises:
-        UserError: the folder holds no search, or its manifest is damaged.
-    """
-    asked = read_search_manifest(out).trials
+    """Return whether the outcome of a search is stored for all the suggestions that it plans."""
+    trials = read_search_manifest(out).trials
     try:
         outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
         return False
-    # The manifest is told first that a search is to be longer, the outcome when it ended.
-    return asked == outcome.asked and outcome.planned == len(outcome.suggestions)
+    # The manifest is written when a search is made longer, the outcome when it has ended.
+    return trials == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 
 def load_search(out: AnyPath) -> SearchResults:
-    """Read a search.
-
-    Args:
-        out: its folder.
-
-    Raises:
-        UserError: the folder holds no search or no result, or a file of it is damaged.
-    """
+    """Read a search from its folder."""
     manifest = read_search_manifest(out)
     if not (out / SEARCH_OUTCOME).exists():
         raise UserError(f"{out} holds no {SEARCH_OUTCOME}; first: tune-calib report {out}")

@@ -1,4 +1,4 @@
-"""The report of a search: made of what its folder holds, told again where nothing changed."""
+"""The report of a search: made from its folder, or printed again where nothing changed."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,13 +9,10 @@ from tune_calib.paths import AnyPath
 
 
 def write_search_report(out: AnyPath) -> str:
-    """Write ``tables/``, ``figures/`` and ``report.html`` of a search unless they are up to date.
-
-    Returns what to print: the best suggestions, what failed or is missing, the files written.
-    """
+    """Write the report of a search unless it is up to date, and return the text to print."""
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
-        # Only now: it loads what the same report again does not need.
+        # Imported here: an up-to-date report needs neither pandas nor matplotlib.
         from analysis.search.files import write_files
 
         return write_files(out, folder)

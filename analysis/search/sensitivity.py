@@ -1,7 +1,6 @@
-"""How much a metric depends on hyper-parameters: one, two, and the share of the space that is good.
+"""Frames of the sensitivity of a metric to hyper-parameters, which ``axes`` draws.
 
-A *filling* is one choice of every setting; its trials differ by their seeds alone. These are the
-frames; ``axes`` draws them.
+A *filling* is one choice of every setting; its trials differ by their seeds alone.
 """
 
 import math
@@ -53,11 +52,10 @@ def fillings(rows: pd.DataFrame, metric: str = "ece", split: str = "select") -> 
     filled = settings(rows)[names].assign(value=values)
     # By texts, since None and numbers of one setting cannot be ordered.
     groups = filled.groupby(filled[names].map(str).agg("|".join, axis="columns"), sort=False)
-    told = groups["value"].agg(mean="mean", sd="std", n="count", trials="size")
-    told["bad"] = told.pop("trials") - told["n"]
-    return pd.concat([groups.head(1)[names].set_axis(told.index), told], axis=1).reset_index(
-        drop=True
-    )
+    numbers = groups["value"].agg(mean="mean", sd="std", n="count", trials="size")
+    numbers["bad"] = numbers.pop("trials") - numbers["n"]
+    firsts = groups.head(1)[names].set_axis(numbers.index)
+    return pd.concat([firsts, numbers], axis=1).reset_index(drop=True)
 
 
 def hold(table: pd.DataFrame, **held: Any) -> pd.DataFrame:
@@ -65,9 +63,8 @@ def hold(table: pd.DataFrame, **held: Any) -> pd.DataFrame:
     for name, value in held.items():
         chosen = table[_known(table, name).map(str) == str(value)]
         if chosen.empty:
-            raise UserError(
-                f"no filling has {name} {value!r}{nearest(str(value), _texts(table, name))}"
-            )
+            texts = sorted(set(table[name].map(str)))
+            raise UserError(f"no filling has {name} {value!r}{nearest(str(value), texts)}")
         table = chosen
     return table
 
@@ -77,10 +74,6 @@ def _known(table: pd.DataFrame, name: str) -> "pd.Series[Any]":
     if name not in names:
         raise UserError(f"no setting {name!r} varies in these results{nearest(name, names)}")
     return table[name]
-
-
-def _texts(table: pd.DataFrame, name: str) -> list[str]:
-    return sorted(set(table[name].map(str)))
 
 
 def against(table: pd.DataFrame, setting: str) -> pd.DataFrame:

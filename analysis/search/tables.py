@@ -1,4 +1,4 @@
-"""The tables of a search: its best suggestions, importance, how wrong one may be, the space."""
+"""Tables of a search: its best suggestions, importance of settings, near-best ones, optimism."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.compare.regime import of_baseline
-from analysis.search.load import SearchResults
+from analysis.search.load import SearchResults, setting_cell
 from analysis.search.sensitivity import distances, share_within
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
@@ -17,10 +17,8 @@ from analysis.text import (
     Cell,
     Record,
     capital,
-    cell,
     decimal_cell,
     number_cell,
-    significant_cell,
     unit_cell,
 )
 from tune_calib.results.selection import Row, measure_optimism
@@ -31,69 +29,52 @@ BEST = 10
 _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 
 
-def shown_metrics(search: SearchResults) -> list[str]:
-    """Return what was searched for, and accuracy, which the guard is about."""
-    return list(dict.fromkeys([*search.metrics, "accuracy"]))
-
-
 def best(search: SearchResults, count: int = BEST) -> Table:
     """Build the table of baseline, the method's defaults and the best within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
     within = away[table["is_within"]].sort_values(kind="stable").index[:count]
     is_default = search.are_defaults(table)
-    # The method's defaults stand there whatever they reach: they are what a search has to beat.
+    # With the method's defaults, whatever they reach: a search has to beat them.
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
     first = {"suggestion": Cell("baseline, cross entropy")}
-    first |= {METRICS[m].head: number_cell(m, baseline[m]) for m in shown_metrics(search)}
+    first |= {METRICS[m].head: number_cell(m, baseline[m]) for m in search.metrics_and_accuracy}
     first["accuracy lost (%)"] = number_cell("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     caption = (
-        f"{rule}. The choice was made on these numbers, so they look better than it is. "
+        f"{rule}. The choice was made on these numbers, so they flatter it. "
         f"{of_baseline(search.trials).sentence}.{_flags(search)}"
     )
     records = [first, *_rows(search, table, chosen)]
-    return Table("best", caption, records, label=_label(search, "best"), is_main=True)
+    label = label_of("search", search.method, "best")
+    return Table("best", caption, records, label=label, is_main=True)
 
 
 def _flags(search: SearchResults) -> str:
     return "".join(f" {line}." for line in legend(search.trials["flags"]))
 
 
-def _label(search: SearchResults, name: str) -> str:
-    return label_of("search", search.method, name)
-
-
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
     """Return the rows of ``table`` that are chosen by their index."""
-    metrics = shown_metrics(search)
-    values = {metric: search.table(metric) for metric in metrics}
+    values = {metric: search.table(metric) for metric in search.metrics_and_accuracy}
     is_default = search.are_defaults(table)
     rows = []
     for index in chosen:
         row = table.loc[index]
         marks = {"defaults": is_default[index], "chosen": row["number"] == search.chosen}
-        told = ", ".join(mark for mark, is_so in marks.items() if is_so)
-        name = f"{row['number']} ({told})" if told else f"{row['number']}"
+        marked = ", ".join(mark for mark, is_so in marks.items() if is_so)
+        name = f"{row['number']} ({marked})" if marked else f"{row['number']}"
         cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
-        for metric, found in ((m, values[m].loc[index]) for m in metrics):
-            is_absent = pd.isna(found["mean"])
-            mean = (
-                Cell(row["status"])
-                if is_absent
-                else number_cell(metric, found["mean"], found["sd"])
+        for metric, own in values.items():
+            mean, sd = own.loc[index, "mean"], own.loc[index, "sd"]
+            cells[METRICS[metric].head] = (
+                Cell(row["status"]) if pd.isna(mean) else number_cell(metric, mean, sd)
             )
-            cells[METRICS[metric].head] = mean
         cells["accuracy lost (%)"] = number_cell("accuracy", row["drop"])
         rows.append(cells | {key: setting_cell(row[key]) for key in search.settings})
     return rows
-
-
-def setting_cell(value: Any) -> Cell:
-    """Return the cell of a setting's value; ``-`` where it does not matter."""
-    return significant_cell(value, 3) if isinstance(value, float) else cell(value)
 
 
 def suggestions(search: SearchResults) -> Table:
@@ -114,6 +95,7 @@ def suggestions(search: SearchResults) -> Table:
 def importance(search: SearchResults) -> Table:
     """Build the table of the importance of every setting in percent, and where it was searched."""
     found, defaults = search.outcome.importance, search.defaults
+    label = label_of("search", search.method, "importance")
     table = search.table().set_index("number")
     records = []
     for name in search.settings:
@@ -129,11 +111,10 @@ def importance(search: SearchResults) -> Table:
             row["chosen"] = setting_cell(table.loc[search.chosen, name])
         records.append(row)
     caption = found.statement or (
-        f"PED-ANOVA: how far the best {found.top} of {found.done} suggestions are spread "
-        "otherwise than all, in percent of the sum over the settings; those beyond the guard count "
-        "too. Rough where few count as the best: another measure may order the settings otherwise"
+        f"PED-ANOVA: how differently the best {found.top} of {found.done} suggestions and all of "
+        "them are spread, in percent of the sum over the settings; those beyond the guard count "
+        "too. Rough where few count as the best: another measure may order the settings differently"
     )
-    label = _label(search, "importance")
     return Table("importance", f"{capital(caption)}.", records, label=label)
 
 
@@ -141,9 +122,9 @@ def _others(search: SearchResults, name: str) -> Cell:
     """Return published values of a setting that are not the method's own."""
     values = (point[name] for point in search.published if name in point)
     others = [value for value in values if value != search.defaults.get(name)]
-    told = dict.fromkeys(setting_cell(value) for value in others)
+    cells = dict.fromkeys(setting_cell(value) for value in others)
     # A single value stays a number, by which the column of the page can be sorted.
-    return next(iter(told)) if len(told) == 1 else Cell(", ".join(c.text for c in told))
+    return next(iter(cells)) if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
 
 
 def _range(setting: dict[str, Any]) -> Cell:
@@ -161,10 +142,10 @@ def _range(setting: dict[str, Any]) -> Cell:
 def share(search: SearchResults) -> Table:
     """Build the table of how many suggestions are nearly as good as the best within the guard."""
     metric = search.metrics[0]
-    unit = _UNITS[METRICS[metric].unit]
+    head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     records = [
         {
-            f"{METRICS[metric].title} away from the best{unit}": number_cell(metric, row["margin"]),
+            head: number_cell(metric, row["margin"]),
             "suggestions": decimal_cell(row["within"], 0),
             "of": decimal_cell(row["fillings"], 0),
             "share (%)": decimal_cell(100 * row["share"], 0),
@@ -172,11 +153,11 @@ def share(search: SearchResults) -> Table:
         for _, row in share_within(search.within_guard(), metric).iterrows()
     ]
     caption = (
-        f"How wrong one may be: suggestions within the guard whose {METRICS[metric].head} is "
-        "nearly the best of them; the others count as far away. It is a share of the space only "
-        "with --sampler random or grid; the others try good ones more often."
+        f"Suggestions within the guard whose {METRICS[metric].head} is nearly the best of them; "
+        "the others count as far away. It is a share of the space only with --sampler random or "
+        "grid; the others try good ones more often."
     )
-    return Table("share", caption, records, label=_label(search, "share"))
+    return Table("share", caption, records, label=label_of("search", search.method, "share"))
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],

@@ -13,13 +13,12 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.search.axes import is_wide
+from analysis.search.axes import CHOSEN, is_wide
 from analysis.search.load import SearchResults
-from analysis.search.marks import CHOSEN, caption
 from analysis.search.sensitivity import is_numeric
 from tune_calib.spec.metrics import METRICS
 
-_ABSENT = -0.12  # below the axes: a setting that does not matter beside the others
+_ABSENT = -0.12  # below the axes: a setting that does not matter under the others
 
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
@@ -76,7 +75,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
 
 
 def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
-    """Draw a vertical line for each setting, with its values written beside it."""
+    """Draw a vertical line for each setting, with its values next to it."""
     for index, name in enumerate(heights):
         axis.axvline(index, color="0.3", linewidth=0.8, ymin=0, zorder=3)
         for height, text in _ticks(
@@ -116,11 +115,11 @@ SEARCH_FIGURES.register(
         name="parallel",
         title="Parallel coordinates",
         reading=(
-            "A line a suggestion, lighter is better, thick: the choice; settings from the most "
-            "important one on the left."
+            "One line per suggestion, lighter is better, thick: the choice; the most important "
+            "setting is on the left."
         ),
         draw=draw_parallel,
-        caption=caption,
+        caption=SearchResults.long_note,
         absent="no two settings have two values each among the suggestions that are done",
         takes=("settings", "metric"),
         position=50,

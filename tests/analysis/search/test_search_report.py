@@ -11,10 +11,9 @@ import tune_calib
 from analysis import style
 from analysis.figure import SEARCH_FIGURES
 from analysis.search import tables as search_tables
-from analysis.search.figures.front import draw_front, front
-from analysis.search.figures.history import best_so_far, draw_history
 from analysis.search.figures.parallel import coordinates
-from analysis.search.figures.share import draw_shares
+from analysis.search.figures.points import best_so_far, draw_front, draw_history, front
+from analysis.search.figures.settings import draw_shares
 from analysis.search.load import is_complete, load_search
 from analysis.search.report import write_search_report
 from tests import fake_results

@@ -175,14 +175,14 @@ def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
     done = here(*command)
     assert done.returncode == 0, done.stderr
     assert "4 specs, 4 result rows" in done.stdout
-    assert "40 were asked for, and there are no more points" in done.stdout
+    assert "40 were requested, but there are no more points" in done.stdout
     told = here("status", out).stdout
     assert "finished" in told
     assert "go on" not in told
     before = stamps(out)
     assert here("resume", out, "--trials", 80).returncode == 0
     assert stamps(out) == before
-    assert "80 were asked for, and there are no more points" in here("report", out).stdout
+    assert "80 were requested, but there are no more points" in here("report", out).stdout
 
 
 NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--metric", "nll"]

@@ -232,7 +232,7 @@ def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"asked": 64}))
     manifest = tmp_path / "page" / SEARCH_MANIFEST
     manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"trials": 64}))
-    assert "64 were asked for, and there are no more points" in write_search_report(
+    assert "64 were requested, but there are no more points" in write_search_report(
         tmp_path / "page"
     )
     assert 3 <= asked_for < 64
