@@ -39,14 +39,14 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     each = f"a suggestion, {search.seeds()}" + " ± sd" * bool(table["sd"].notna().any())
-    gray, blue, red = {"color": "0.55"}, {"color": style.color(0)}, {"color": style.color(3)}
+    blue, red = style.color(0), style.color(3)
     handles = [
-        Line2D([], [], **gray, marker="o", markersize=3, linestyle="none", label=each),
-        Line2D([], [], **blue, marker="s", markersize=3.5,
+        Line2D([], [], color="0.55", marker="o", markersize=3, linestyle="none", label=each),
+        Line2D([], [], color=blue, marker="s", markersize=3.5,
                label="median and quartiles over the other settings"),
-        Line2D([], [], **red, marker="*", markersize=8, linestyle="none", label="chosen"),
-        Line2D([], [], **red, linestyle="--", label="the method's default"),
-        Line2D([], [], **red, linestyle=":", label="other published value"),
+        Line2D([], [], color=red, marker="*", markersize=8, linestyle="none", label="chosen"),
+        Line2D([], [], color=red, linestyle="--", label="the method's default"),
+        Line2D([], [], color=red, linestyle=":", label="other published value"),
     ]  # fmt: skip
     figure.legend(
         handles=handles, loc="outside lower center", ncols=min(2, across), frameon=False,
