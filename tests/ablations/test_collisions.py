@@ -11,9 +11,8 @@ from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
 from tune_calib.results.tables import write_results
-from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
 from tune_calib.tuning.folder import RunLocation, refuse_mended
 from tune_calib.tuning.run import execute_run

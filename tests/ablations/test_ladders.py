@@ -10,9 +10,14 @@ from analysis.published import published
 from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS, expand, find_left_out
+from tune_calib.spec.ladder import (
+    LADDERS,
+    build_comparison,
+    build_kind_comparison,
+    expand,
+    find_left_out,
+)
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 

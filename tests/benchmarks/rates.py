@@ -9,8 +9,7 @@ import optuna
 from ray import tune
 
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
-from tune_calib.spec.ladder import PlannedTrial, expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.execution import execute
 from tune_calib.tuning.ray.executor import ALL_EPOCHS, Resources

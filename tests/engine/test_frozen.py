@@ -18,9 +18,8 @@ from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.spec.ladder import LADDERS, expand, find_left_out
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand, find_left_out
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import resolve_spec

@@ -19,8 +19,7 @@ from tune_calib.engine.machine import environment_of, machine, processor, requir
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_file, write_results
-from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.execution import warn_of_other_machine

@@ -10,8 +10,7 @@ from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.ladder import LADDERS, expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.execution import resources_of

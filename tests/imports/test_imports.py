@@ -13,8 +13,7 @@ from tune_calib.engine.imports import KIND, check_files, read_record, write_impo
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import regime, regime_in_parts
-from tune_calib.spec.ladder import LADDERS, expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import ImportedData

@@ -18,10 +18,9 @@ from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS, expand
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import QUICK
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import own_recipe, resolve_spec

@@ -25,9 +25,8 @@ from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.summary import describe_job, format_duration, start_forecast
 from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, list_settings
-from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, trial_row

@@ -12,8 +12,7 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
-from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json

@@ -8,8 +8,7 @@ import pytest
 from tests import fake_results
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_table
-from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.reuse import Copies, copy_rows, find_rows

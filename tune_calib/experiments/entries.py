@@ -9,9 +9,8 @@ from tune_calib.experiments.file import ReadFile, merge_settings, name_settings
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.experiment import Entry, SearchOptions, SeedCounts, TrialResources
-from tune_calib.spec.ladder import Ladder, Rung, find_keys, refuse_unused
+from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import build_rung
 from tune_calib.spec.resolved import ResolvedRequest, Seeds, refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.extra import ExtraEvaluations

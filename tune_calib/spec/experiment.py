@@ -18,10 +18,9 @@ from tune_calib.paths import check_path
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.gpus import GPUS
-from tune_calib.spec.ladder import LADDERS, Ladder
+from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
-from tune_calib.spec.pipelines import build_comparison, build_kind_comparison
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import GIVES, Sampling
 from tune_calib.spec.slots.data import DataSlot

@@ -1,4 +1,4 @@
-"""What a ladder is, and how it expands to trial specs."""
+"""Records of ladders, ladders of named methods, and their expansion to trial specs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
 from tune_calib.spec.trial import SLOTS, TrialSpec
-from tune_calib.text import nearest
+from tune_calib.text import nearest, short_repr
 
 Kind = Literal["base", "step", "variant", "control"]
 
@@ -75,14 +75,9 @@ class PlannedTrial:
 
 
 def expand(ladder: Ladder, asked: ResolvedRequest) -> list[PlannedTrial]:
-    """Write a ladder out as trial specs.
+    """Expand a ladder to trial specs in the order of its rungs; a rung's own settings win.
 
-    Args:
-        ladder: the ladder.
-        asked: settings and seeds; what a rung sets itself stands above what was given.
-
-    Returns:
-        The trials in the order of the rungs; a rung without ``head`` has one for all head seeds.
+    A rung without ``head`` has one trial for all head seeds.
     """
     given, pairs = asked.overrides, asked.seeds.pairs()
     rungs = [
@@ -113,7 +108,7 @@ def expand(ladder: Ladder, asked: ResolvedRequest) -> list[PlannedTrial]:
 
 
 def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
-    """Rungs of a ladder, controls last, without those that ``find_left_out`` names."""
+    """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
     absent = [rung for rungs in find_left_out(ladder, asked).values() for rung in rungs]
     if absent and ladder.is_named:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
@@ -133,11 +128,11 @@ def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
 
 
 def find_left_out(ladder: Ladder, asked: ResolvedRequest) -> dict[str, list[Rung]]:
-    """Rungs of a ladder that cannot be run as it is asked for, by why.
+    """Return the rungs of a ladder that cannot be run as requested, by the reason.
 
-    One that trains the network, where that is given and stays as it is; of imported data, which
-    have no network, one that runs it in another mode; one of a post-hoc method that takes another
-    number of classes, unless it was named: then its spec is refused.
+    These train a network that is frozen; run the network in another mode, which imported data do
+    not have; or have a post-hoc method for another number of classes (if such a rung was named, its
+    spec is refused instead).
     """
     found: dict[str, list[Rung]] = {}
     if asked.is_frozen:
@@ -173,7 +168,7 @@ def _runs_network(rung: Rung) -> bool:
 
 
 def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
-    """Return the error for two rungs that are the same trial, with the settings that cause it."""
+    """Build the error for two rungs that are the same trial, with the settings that cause it."""
     # Not None, which a rung may set.
     absent = object()
     blamed = {
@@ -197,12 +192,10 @@ def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
 
 
 def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
-    """Build the trial spec of a rung; its own settings override those of the request.
+    """Build the trial spec of a rung under a network and a head seed.
 
-    Args:
-        rung: the rung.
-        asked: settings; those of another rung's method are left out.
-        seeds: of network and head.
+    Its own settings override those of the request; settings that its methods do not have, since
+    they are for other rungs, are left out.
     """
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
@@ -230,7 +223,7 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
 
 
 def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
-    """Check that every setting that was asked for is known to some rung."""
+    """Refuse settings that no rung has."""
     for slot, asked in given.items():
         known = find_keys(rungs, slot)
         for key in asked:
@@ -247,31 +240,102 @@ def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
 
 
 def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
-    """Check that every setting that was asked for changes some rung."""
+    """Refuse settings that change no rung."""
     for slot, asked in given.items():
         known = list(_known_keys(rungs, slot))
         taken = {
             k for rung in rungs for k in _known_keys([rung], slot) if k not in _own(rung, slot)
         }
         for key in asked:
-            if not known:
-                raise UserError(
-                    f"no rung has a setting {slot}.{key}: none has a {slot} method; leave it out",
-                    f"{slot}.{key}",
-                )
+            setting = f"{slot}.{key}"
             if key not in known:
-                raise UserError(
-                    f"no rung has a setting {slot}.{key}{nearest(key, known)}", f"{slot}.{key}"
-                )
+                hint = nearest(key, known) if known else f": none has a {slot} method; leave it out"
+                raise UserError(f"no rung has a setting {setting}{hint}", setting)
             if key not in taken:
                 raise UserError(
-                    f"every rung that knows {slot}.{key} sets it itself; leave it out",
-                    f"{slot}.{key}",
+                    f"every rung that knows {setting} sets it itself; leave it out", setting
                 )
 
 
 def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
-    """Settings of a slot that some rung fills."""
+    """Yield the settings of a slot that some rung fills."""
     for rung in rungs:
         if slot in rung.slots or slot not in ("head", "posthoc"):
             yield from known_keys(slot, method_of(slot, _own(rung, slot)))
+
+
+def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
+    """Build a ladder of methods, or pipelines such as ``ls+mac_cal+temperature``, as variants.
+
+    The methods of a pipeline are of different kinds; without a network method the network is
+    trained with CE. ``settings`` are those of each pipeline, by slot.
+    """
+    require_methods(pipelines)
+    given = list(settings) or [{}] * len(pipelines)
+    rungs = tuple(
+        build_rung(name, own, "variant" if index else "base")
+        for index, (name, own) in enumerate(zip(pipelines, given, strict=True))
+    )
+    labels = [rung.label for rung in rungs]
+    for label in labels:
+        if labels.count(label) > 1:
+            raise UserError(f"{label!r} is named twice")
+    name = "compare " + " ".join(labels)
+    return Ladder(name, "Methods side by side", rungs, is_named=True)
+
+
+def require_methods(pipelines: Sequence[str]) -> None:
+    """Refuse pipelines of unknown methods; no method is imported."""
+    for name in pipelines:
+        for part in _parts(name):
+            METHODS.require(part)
+
+
+def require_kind(kind: str) -> None:
+    """Refuse an unknown kind of methods; no method is imported."""
+    kinds = sorted({_kind_of(name) for name in METHODS})
+    if kind not in kinds:
+        raise UserError(f"no method is of kind {short_repr(kind)}{nearest(kind, kinds)}")
+
+
+def _kind_of(method: str) -> str:
+    return METHODS.facts(method).get("kind") or METHODS[method].kind
+
+
+def build_kind_comparison(kind: str) -> Ladder:
+    """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
+    require_kind(kind)
+    # Plain cross entropy is the network as it is.
+    names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
+    vanilla = Rung("vanilla", "the network as it is", kind="base")
+    rungs = (vanilla, *(build_rung(name, {}, "variant") for name in names))
+    labels = " ".join(rung.label for rung in rungs)
+    printed = "post-hoc" if kind == "posthoc" else kind
+    return Ladder(f"compare {labels}", f"Every {printed} method side by side", rungs)
+
+
+def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
+    """Build a rung of ``build_comparison``; its settings are part of its label."""
+    methods = [METHODS[part] for part in _parts(name)]
+    slots: dict[str, Mapping[str, Any]] = {}
+    for method in methods:
+        if method.kind in slots:
+            raise UserError(f"{name!r} has two {method.kind} methods; a pipeline takes one a kind")
+        slots[method.kind] = {"method": method.name}
+    label = name
+    for slot, asked in settings.items():
+        if slot not in slots and slot != "network":
+            key = next(iter(asked))
+            raise UserError(f"{name!r} has no {slot} method to set {key!r} of", f"{slot}.{key}")
+        label += "".join(f" {key}={value}" for key, value in asked.items())
+    refuse_unknown([Rung(name, "", slots)], settings)
+    for slot, asked in settings.items():
+        slots[slot] = {**asked, **slots.get(slot, {})}
+    return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
+
+
+def _parts(name: str) -> list[str]:
+    parts = name.split("+")
+    if not all(part.strip() for part in parts):
+        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
+    return parts

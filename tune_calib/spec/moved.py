@@ -11,7 +11,7 @@ _TARGETS = {
     "data.constants": ("spec.datasets",),
     "ladder": ("spec.ladder",),
     "names": ("spec.names", "spec.metrics"),
-    "pipelines": ("spec.pipelines",),
+    "pipelines": ("spec.ladder",),
     "plugins": ("spec.plugins",),
     "recipe": ("spec.recipe", "spec.datasets"),
     "registry": (

@@ -1,4 +1,4 @@
-"""What a recipe is: settings by which a paper, or a quick run, trains networks and heads."""
+"""Records of recipes: settings by which a paper, or a quick run, trains networks and heads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,8 +15,6 @@ from tune_calib.text import nearest
 QUICK = "quick"
 """The recipe that is each data set's own, and that holds where none is named."""
 
-_NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
-
 
 @dataclass(frozen=True)
 class Recipe:
@@ -25,17 +23,17 @@ class Recipe:
     Attributes:
         name: registry key.
         title: one line, as captions print it.
-        source: the paper or program that it is of.
+        source: the paper or program that states it.
         url: where to read it.
         settings: by slot, on every data set that it fits.
-        datasets: that it fits.
-        on: what is otherwise on a data set (``cifar10``) or with a backbone on it
-            (``cifar10/resnet110``), by slot.
-        methods: what its authors set otherwise for a method, by its name, then by place: a data
-            set, a backbone on it, or nothing for all.
-        backbones: that it was made for; none: any.
+        datasets: names of the data sets that it fits.
+        on: settings by slot that differ on a data set (``cifar10``) or for a backbone on it
+            (``cifar10/resnet110``).
+        methods: settings that its authors change for a method, by its name, then by a data set,
+            a backbone on it, or an empty text for all.
+        backbones: names of the backbones that it was made for; none if it fits any.
         pretrained: its networks start from weights that a user gives (``network.weights``).
-        note: what of the published is not in it, or was read one way of several.
+        note: how it departs from what is published.
     """
 
     name: str
@@ -103,8 +101,7 @@ RECIPES: Registry[Recipe] = Registry("recipe", "tune_calib.spec.recipes", Recipe
 def recipe_for(name: str | None, dataset: str) -> Recipe:
     """Return the named recipe narrowed to a data set; its quick one where none is named.
 
-    A quick one that was asked for by its name holds for every backbone; else for those that it
-    was made for.
+    A quick recipe fits any backbone if it was named, else those that it was made for.
     """
     refuse_unfit(name, dataset)
     recipe: Recipe = RECIPES[name or QUICK]
@@ -124,13 +121,7 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
 def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
     """Refuse a recipe that does not fit a data set or, unless it was named, a backbone.
 
-    It reads only facts that are cached between commands, so that it imports no data set and no
-    backbone.
-
-    Args:
-        name: of the recipe; None is the data set's quick one.
-        dataset: the data set.
-        backbone: the backbone, if one was named.
+    The name None is that of the data set's quick recipe. No data set and no backbone is imported.
     """
     RECIPES.require(name or QUICK)
     DATASETS.require(dataset)
@@ -150,7 +141,7 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
 
 
 def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
-    """Refuse a quick setting that nobody asked for, and that was made for other backbones."""
+    """Refuse a quick recipe that was not named and was made for other backbones."""
     if recipe.name == QUICK:
         _refuse_backbone(recipe.backbones, dataset, backbone)
 
@@ -166,13 +157,7 @@ def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> No
 
 
 def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bool) -> None:
-    """Refuse a recipe of pretrained networks without weights, or with optimisers of others.
-
-    Args:
-        recipe: that trains the network.
-        network: its slot, filled.
-        own_recipes: whether methods are trained by the recipes of their authors.
-    """
+    """Refuse a recipe of pretrained networks without weights, or with optimisers of others."""
     if not recipe.pretrained:
         return
     if network.get("weights") is None:
@@ -188,11 +173,9 @@ def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bo
 
 
 def fitting(dataset: str, backbone: str | None = None) -> list[str]:
-    """Return the names of the recipes that fit a data set, its quick one first.
+    """Return the recipes that fit a data set; with a backbone, all that fit it but the quick one.
 
-    Args:
-        dataset: the data set.
-        backbone: only recipes that were made for it or for any; the quick one is not among them.
+    The quick recipe comes first.
     """
     recipes = [RECIPES[name] for name in RECIPES if dataset in RECIPES[name].datasets]
     if backbone is None:
@@ -209,12 +192,6 @@ def _quick_backbones(dataset: str) -> Sequence[str] | None:
         return made_for
     quick = DATASETS[dataset].quick
     return None if quick is None else quick.backbones
-
-
-def optimiser_of(recipe: Recipe, kind: str, method: str, dataset: str) -> dict[str, Any]:
-    """Return a recipe's optimiser settings for a method of a kind."""
-    slot = {**recipe.at(dataset).get(kind, {}), **recipe.of_method(method, dataset, "")}
-    return {key: value for key, value in slot.items() if key not in _NOT_OPTIMISER}
 
 
 def refuse_unknown_settings(settings: Settings) -> None:

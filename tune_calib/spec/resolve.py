@@ -1,18 +1,21 @@
-"""From a request to what is run: settings by slot, seeds, a recipe, and the rungs of a ladder."""
+"""Resolve a request: its settings by slot, seeds, recipe, and the rungs of its ladder."""
 
 from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.ladder import LADDERS, Ladder, refuse_unused
-from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
-from tune_calib.spec.pipelines import (
+from tune_calib.spec.datasets import Settings
+from tune_calib.spec.ladder import (
+    LADDERS,
+    Ladder,
     build_comparison,
     build_kind_comparison,
+    refuse_unused,
     require_kind,
     require_methods,
 )
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
 from tune_calib.spec.request import (
     GIVES,
     AblateRequest,
@@ -38,13 +41,22 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     dataset = request.dataset if imported is None else IMPORTED
     given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
     for field, setting in GIVES.items():
-        if (value := getattr(request, field)) not in (None, False):
+        value = getattr(request, field)
+        if value is not None and value is not False:  # 0 epochs are those of a frozen network
             slot, _, key = setting.partition(".")
             given.setdefault(slot, {})[key] = str(value) if field == "weights" else value
     if weights is not None:
         given["network"]["epochs"] = 0
     for name, value in (request.set or {}).items():
-        slot, key = _slot_and_key(name)
+        slot, dot, key = name.partition(".")
+        if not dot or slot not in SLOTS:
+            raise UserError(
+                f"{name}: write slot.key with slot one of {', '.join(SLOTS)}", setting="set"
+            )
+        if key in NOT_SETTINGS:
+            raise UserError(
+                f"{name}: the {key} is not a setting; the ladder or `seeds` names it", setting="set"
+            )
         if key in given.get(slot, {}):
             raise UserError(
                 f"{name} is given twice (`dataset`, `backbone`, `epochs`, `head_epochs`, "
@@ -59,57 +71,44 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     return given
 
 
-def _slot_and_key(name: str) -> tuple[str, str]:
-    slot, dot, key = name.partition(".")
-    if not dot or slot not in SLOTS:
-        raise UserError(
-            f"{name}: write slot.key with slot one of {', '.join(SLOTS)}", setting="set"
-        )
-    if key in NOT_SETTINGS:
-        raise UserError(
-            f"{name}: the {key} is not a setting; the ladder or `seeds` names it", setting="set"
-        )
-    return slot, key
-
-
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
     # Names first: they are refused without torch.
+    ladder: Ladder | None = None
     if isinstance(request, AblateRequest):
-        ladder: Ladder = LADDERS[request.ladder]
+        ladder = LADDERS[request.ladder]
     elif request.methods:
         require_methods(request.methods)
     else:
         require_kind(str(request.all))
-    settings, seeds = resolve_settings(request), _seeds(request)
+    settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
-        refuse_unused(ladder.rungs, settings)
-        return ladder, ResolvedRequest(settings, seeds, controls=request.controls).with_recipe(
-            request.recipe
+        resolved = _with_recipe(request, settings, controls=request.controls)
+    else:
+        resolved = _with_recipe(request, settings, own_recipes=request.own_recipes)
+        ladder = (
+            build_comparison(request.methods)
+            if request.methods
+            else build_kind_comparison(str(request.all))
         )
-    asked = ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(
-        request.recipe
-    )
-    ladder = (
-        build_comparison(request.methods)
-        if request.methods
-        else build_kind_comparison(str(request.all))
-    )
+    assert ladder is not None
     refuse_unused(ladder.rungs, settings)
-    return ladder, asked
+    return ladder, resolved
 
 
 def resolve_search(request: SearchRequest) -> ResolvedRequest:
     """Return the settings that a search does not vary, its seeds and its recipe."""
     METHODS.require(request.method)
-    settings, seeds = resolve_settings(request), _seeds(request)
-    return ResolvedRequest(settings, seeds, own_recipes=request.own_recipes).with_recipe(
-        request.recipe
-    )
+    settings = resolve_settings(request)
+    return _with_recipe(request, settings, own_recipes=request.own_recipes)
 
 
-def _seeds(request: TrialsRequest) -> Seeds:
-    return Seeds.count(request.seeds, request.network_seeds, request.head_seeds)
+def _with_recipe(
+    request: TrialsRequest, settings: Settings, controls: bool = False, own_recipes: bool = False
+) -> ResolvedRequest:
+    seeds = Seeds.count(request.seeds, request.network_seeds, request.head_seeds)
+    resolved = ResolvedRequest(settings, seeds, controls=controls, own_recipes=own_recipes)
+    return resolved.with_recipe(request.recipe)
 
 
 def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:

@@ -1,4 +1,4 @@
-"""What is asked of the trials of a ladder or a search: settings, and under which seeds."""
+"""Resolved requests: settings by slot, seeds and a recipe."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,21 +17,15 @@ LARGEST_PLAN = 100_000
 
 @dataclass(frozen=True)
 class Seeds:
-    """Pairs of network and head seeds.
-
-    Attributes:
-        network: seeds of the networks.
-        head: seeds of the heads.
-        is_paired: the i-th network goes with the i-th head seed; else every pair is run.
-    """
+    """Pairs of network and head seeds."""
 
     network: tuple[int, ...]
     head: tuple[int, ...]
-    is_paired: bool
+    is_paired: bool  # the i-th network goes with the i-th head seed; else every pair is run
 
     @classmethod
     def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
-        """Return the first seeds: this many pairs, or networks crossed with heads."""
+        """Return the first seeds, so many pairs, or networks crossed with heads."""
         is_paired = network is None and head is None
         refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
         if is_paired:
@@ -51,29 +45,17 @@ ONE_SEED = Seeds((0,), (0,), is_paired=True)
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """What a ladder or a search is asked for, beside what it varies itself.
+    """A request of a ladder or a search, besides what the rungs or suggestions set themselves."""
 
-    Attributes:
-        overrides: settings by slot that were asked for; a search does not search them.
-        seeds: of networks and heads.
-        recipe: settings that hold unless others are given (``settings.find_recipe``); None: those
-            of the program.
-        controls: add the ladder's controls.
-        own_recipes: train each method by the recipe of its authors.
-    """
-
-    overrides: Settings = field(default_factory=dict)
+    overrides: Settings = field(default_factory=dict)  # by slot; a search does not vary them
     seeds: Seeds = ONE_SEED
     # Kept, and not looked up each time: a search goes on with the recipe that it began with.
-    recipe: Recipe | None = None
-    controls: bool = False
-    own_recipes: bool = False
+    recipe: Recipe | None = None  # none: the defaults of the program
+    controls: bool = False  # add the ladder's controls
+    own_recipes: bool = False  # train each method by the recipe of its authors
 
     def __post_init__(self) -> None:
-        """Add what an import implies, and allow a frozen network head seeds only.
-
-        Of imported data the network is given, and none.
-        """
+        """Add the settings that an import implies, and allow a frozen network head seeds only."""
         object.__setattr__(self, "overrides", add_import(self.overrides))
         if not self.is_frozen:
             return
@@ -96,14 +78,12 @@ class ResolvedRequest:
         return self.overrides.get("data", {}).get("imported") is not None
 
     def with_recipe(self, recipe: str | None = None) -> "ResolvedRequest":
-        """Add the named recipe for the data set; its quick one unless named."""
+        """Return the request with the named recipe, or the quick one of the data set."""
         return replace(self, recipe=find_recipe(self.overrides, recipe))
 
     def identity(self) -> dict[str, Any]:
-        """Return what identifies a run besides its seeds, as plain JSON values.
-
-        ``recipe`` and ``own_recipes`` only where asked for, as before there were any.
-        """
+        """Return the part of a run's identity that is not its seeds, as plain JSON values."""
+        # Manifests of before there were recipes have no ``recipe`` and ``own_recipes``.
         recipe = self.recipe
         return {
             "defaults": recipe.settings if recipe else {},
@@ -114,10 +94,9 @@ class ResolvedRequest:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """Return the overrides by ``slot.key``, as ``set`` takes them.
+        """Return the overrides by ``slot.key``, without those that other options give.
 
-        The data set and the import are left out, which options of their own name, and so is what
-        only files say of them.
+        These are the data set and the import, and what was read from their files.
         """
         named = {"data": {"dataset", "imported", "found"}}
         if self.is_imported:
@@ -135,8 +114,8 @@ class ResolvedRequest:
         if self.recipe is None:
             return None
         name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
-        told = ", ".join([name, *self._other_than_it()])
-        return f"{told}; each method by its authors' recipe" if self.own_recipes else told
+        label = ", ".join([name, *self._changes()])
+        return f"{label}; each method by its authors' recipe" if self.own_recipes else label
 
     @property
     def recipe_caption(self) -> str | None:
@@ -144,27 +123,25 @@ class ResolvedRequest:
         if self.recipe is None:
             return None
         if self.is_frozen:
-            return ", ".join([f"heads by recipe {self.recipe.name}", *self._other_than_it()])
+            return ", ".join([f"heads by recipe {self.recipe.name}", *self._changes()])
         about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
-        return ", ".join([f"recipe {self.recipe.name} ({about})", *self._other_than_it()])
+        return ", ".join([f"recipe {self.recipe.name} ({about})", *self._changes()])
 
-    def _other_than_it(self) -> list[str]:
+    def _changes(self) -> list[str]:
         assert self.recipe is not None
         changes = list_changes(self.recipe, self.overrides)
         return [f"but {', '.join(changes)}"] if changes else []
 
     def spec(self) -> TrialSpec:
-        """Resolve the spec of data and network alone."""
+        """Return the spec of data and network alone."""
         network = self.overrides.get("network", {})
         known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
         return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
 
     def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
-        """Add the facts that only the files of a data set without a record hold.
+        """Add the facts on a data set of the user's own images, read from its files.
 
-        Args:
-            data_root: where data sets lie.
-            images: folder of decoded images; all of such a data set are read.
+        All images are read, and kept decoded in the folder ``images``.
         """
         data = self.overrides.get("data", {})
         slot = self.spec().data

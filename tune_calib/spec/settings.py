@@ -1,8 +1,7 @@
-"""Effective settings of a trial: the one place where defaults are put under what was asked for.
+"""Resolve settings to trial specs: the one place where defaults fill in what is not requested.
 
 All methods of a comparison are trained by one recipe, the data set's quick one unless another is
-named, so that it compares methods; the recipe of each method's authors is taken when it is asked
-for.
+named, so that it compares methods; the recipes of the methods' authors are used on request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,6 @@ from tune_calib.spec.recipe import (
     QUICK,
     RECIPES,
     Recipe,
-    optimiser_of,
     recipe_for,
     refuse_backbone,
     refuse_unfit,
@@ -29,6 +27,7 @@ from tune_calib.spec.trial import SLOTS, TrialSpec
 from tune_calib.text import format_setting, nearest
 
 _SIZES = ("resize", "crop")
+_NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
 
 
 def is_frozen(asked: Settings) -> bool:
@@ -71,12 +70,7 @@ def find_recipe(asked: Settings, name: str | None = None) -> Recipe | None:
 
 
 def refuse_misfit(asked: Settings, name: str | None = None) -> None:
-    """Refuse a recipe that does not fit what some settings ask for, before anything is imported.
-
-    Args:
-        asked: settings by slot.
-        name: of the recipe; None is the data set's quick one.
-    """
+    """Refuse a recipe that does not fit some settings, before anything is imported."""
     if not is_frozen(asked):
         backbone = asked.get("network", {}).get("backbone")
         refuse_unfit(name, _named("data", "dataset", asked), backbone)
@@ -85,12 +79,10 @@ def refuse_misfit(asked: Settings, name: str | None = None) -> None:
 def restore_recipe(
     asked: Settings, defaults: Settings, record: Mapping[str, Any] | None
 ) -> Recipe | None:
-    """Return the recipe with which a search began; the current one may differ.
+    """Return the recipe with which a search began, from its manifest; the current one may differ.
 
-    Args:
-        asked: settings by slot that were asked for.
-        defaults: settings by slot of the recipe.
-        record: what it sets otherwise, and its name; None is a quick one.
+    ``defaults`` are the settings of the recipe; ``record`` has its name and exceptions, and is None
+    for a quick one.
     """
     if not defaults and record is None:
         return None
@@ -108,7 +100,9 @@ def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
     """
     if method.recipe is None:
         return {}
-    return optimiser_of(RECIPES[method.recipe], method.kind, method.name, dataset)
+    recipe: Recipe = RECIPES[method.recipe]
+    slot = {**recipe.at(dataset).get(method.kind, {}), **recipe.of_method(method.name, dataset, "")}
+    return {key: value for key, value in slot.items() if key not in _NOT_OPTIMISER}
 
 
 def resolve_spec(
@@ -116,18 +110,12 @@ def resolve_spec(
 ) -> TrialSpec:
     """Resolve settings by slot to a trial spec.
 
-    Settings stand above each other, the lowest first: those of the program; hyper-parameters that
-    a method's paper sets for the data set and the backbone; those of the recipe, and what it sets
-    otherwise for the method; the recipe of the method's authors, where that was asked for; those
-    that were asked for. A frozen network is not trained: of recipes it takes what heads are trained
-    by, and sizes of images.
-
-    Args:
-        asked: settings by slot; a slot ``head`` or ``posthoc`` is filled if it is there. A
-            method's own settings stand beside the slot's or in ``params``.
-        recipe: for the data set (``find_recipe``); what a method does not know of it is not for
-            it. None: as the program has it.
-        own_recipes: train each method by the recipe of its authors.
+    The first of these that has a setting gives it: the settings that were requested (those of a
+    method beside those of its slot or in ``params``); with ``own_recipes`` the recipe of the
+    method's authors; the recipe, with its exceptions for the method; the hyper-parameters of the
+    method's paper for the data set and the backbone; the defaults of the program. A frozen network
+    is not trained: of the recipe it takes the settings of heads, and sizes of images. A slot
+    ``head`` or ``posthoc`` is filled if it is requested.
     """
     dataset = _named("data", "dataset", asked)
     defaults = _of_recipe(recipe, asked) if recipe else {}
@@ -247,8 +235,10 @@ def _filled(
                 f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}",
                 f"{slot}.{key}",
             )
-    below = {**_of_paper(method, places), **defaults}
-    if own_recipes and (authors := own_recipe(method, places[0])):
+    dataset, of_paper = places[0], method.dataset_defaults or {}
+    paper = {**of_paper.get(dataset, {}), **of_paper.get("/".join(places), {})}
+    below = {**paper, **defaults}
+    if own_recipes and (authors := own_recipe(method, dataset)):
         # None of the authors uses Nesterov's momentum, which Adam does not have.
         below |= {"nesterov": False, **authors}
     # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
@@ -269,10 +259,3 @@ def _flat(slot: str, asked: dict[str, Any]) -> dict[str, Any]:
             f"{slot}.{twice[0]}",
         )
     return {**asked, **params}
-
-
-def _of_paper(method: MethodInfo, places: tuple[str, str]) -> dict[str, Any]:
-    """Return the paper's hyper-parameters for a data set, and for a backbone on it."""
-    dataset, backbone = places
-    given = method.dataset_defaults or {}
-    return {**given.get(dataset, {}), **given.get(f"{dataset}/{backbone}", {})}

@@ -3,9 +3,8 @@
 from itertools import product
 
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import expand
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.pipelines import build_comparison
 from tune_calib.spec.recipe import RECIPES, fitting
 from tune_calib.spec.resolved import ResolvedRequest
 

@@ -11,8 +11,7 @@ from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import digests
 from tune_calib.spec.datasets import DATASETS, Quick
-from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
 from tune_calib.tuning.caption import describe_setting
 

@@ -7,8 +7,7 @@ from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 
 

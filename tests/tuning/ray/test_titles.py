@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tune_calib.spec.ladder import LADDERS, expand
-from tune_calib.spec.pipelines import build_comparison
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.plan import format_suggestions, make_plan
 from tune_calib.tuning.search.candidates import Candidates
