@@ -1,9 +1,14 @@
 """One style for every figure: widths of a two-column paper, colour-blind-safe, stable bytes."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
+from typing import Any
 
 import matplotlib as mpl
 import seaborn as sns
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -69,6 +74,30 @@ def plain_ticks(axis: Axis) -> None:
 def whole_ticks(axis: Axis) -> None:
     """Write whole numbers alone, on an axis of epochs or of what else is counted."""
     axis.set_major_locator(MaxNLocator(integer=True))
+
+
+def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
+    """Make a grid of panels as wide as the text, each so many inches high."""
+    import matplotlib.pyplot as plt
+
+    rows = -(-count // columns)
+    size = (TEXT_IN, height * rows + 0.6)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
+    for axis in axes.flat[count:]:
+        axis.set_axis_off()
+    return figure, list(axes.flat[:count])
+
+
+def panel_title(label: str, columns: int) -> str:
+    """Break a label into lines that fit the width of a panel."""
+    return "\n".join(wrap(label, 112 // columns))
+
+
+def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
+    """Add a legend below the panels of a figure."""
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
+    )
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

@@ -5,16 +5,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from analysis.compare import significance
+from analysis.compare.blocks import over_seeds
+from analysis.compare.intervals import t_interval
 from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
-from analysis.ladder.lead import describe_best
 from analysis.ladder.means import ladder_table
-from analysis.ladder.options import Options
+from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
@@ -27,18 +29,21 @@ from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
-from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
-from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.spec.metrics import METRICS, column, format_value, metrics_of_trials
+from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
 from tune_calib.text import format_count, nearest
 
 
 def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, list[str]]:
     """Write the files of a report into a folder; return what to print, and their paths."""
-    sweep = load_sweep(out, options)
+    sweep, test = load_sweep(out, options), options.test
     if sweep.trials.empty:
         return Text([f"{out}: no result yet, {format_count(sweep.missing, 'trial')} planned"]), []
-    _check_test(sweep, options.test)
-    results = LadderResults(sweep, options.test or PAIRED_TESTS[0])
+    if test is not None and test not in PAIRED_TESTS:
+        raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
+    if test is not None and not significance.are_rivals(sweep):
+        raise UserError("--test compares methods; the steps of a ladder are no rivals")
+    results = LadderResults(sweep, test or PAIRED_TESTS[0])
     names, gallery = write_folder(
         folder,
         _texts(results),
@@ -47,18 +52,17 @@ def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, lis
         lambda gallery, files: page(results, gallery, files, options.words()),
     )
     trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
-    lines = [*_troubles(sweep), *recipes.weak_heads(sweep), *gallery.remarks]
-    return Text([tables.ladder(sweep), *trained, *lines, *list_files(out, names)]), names
+    bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
+    counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
+    troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
+    lines = [*troubles, *recipes.weak_heads(sweep), *gallery.remarks, *list_files(out, names)]
+    return Text([tables.ladder(sweep), *trained, *lines]), names
 
 
 def load_sweep(out: AnyPath, options: Options) -> Sweep:
     """Load a sweep with the options of its tables."""
-    sweep = replace(
-        load(out),
-        shows_regime=options.regime,
-        shown=options.metrics,
-        shows_intervals=options.intervals,
-    )
+    shown = {"shows_regime": options.regime, "shows_intervals": options.intervals}
+    sweep = replace(load(out), shown=options.metrics, **shown)
     if options.published is not None:
         sweep = compare_with(sweep, options.published)
     if sweep.trials.empty:
@@ -82,15 +86,6 @@ def load_sweep(out: AnyPath, options: Options) -> Sweep:
             "no result here has intervals; run the sweep's command again with --bootstrap 1000"
         )
     return sweep
-
-
-def _check_test(sweep: Sweep, test: str | None) -> None:
-    if test is None:
-        return
-    if test not in PAIRED_TESTS:
-        raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
-    if not significance.are_rivals(sweep):
-        raise UserError("--test compares methods; the steps of a ladder are no rivals")
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
@@ -119,14 +114,6 @@ def _texts(results: LadderResults) -> dict[str, str]:
     return files
 
 
-def _troubles(sweep: Sweep) -> list[str]:
-    """Return one line for each way in which a trial ended badly."""
-    bad = sweep.trials[sweep.trials["status"] != "done"]
-    messages = bad["message"].fillna("no message")
-    counts = Counter(zip(bad["rung_label"], bad["status"], messages, strict=True))
-    return [f"{n} x {label}: {state}, {text}" for (label, state, text), n in counts.items()]
-
-
 def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
@@ -141,6 +128,21 @@ def page(
     main = tables.ladder(sweep).without_blank()
     main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
+    shifts = [shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)]
+    single = samples(sweep, last_epochs(sweep, results.statistics))
+    single_trials = [tables.trials(sweep), *tables.intervals(results.intervals)]
+    main_tables = [main, *tables.drawn_intervals(sweep), *recipes.recipes(sweep)]
+    sections = [
+        Section("results", "Results", tables=main_tables),
+        Section("shift", "Under shift", tables=shifts),
+        Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
+        Section("significance", "Significance", tables=significance.for_page(results.verdicts)),
+        Section("single-samples", "Single samples", tables=single),
+        Section("plan", "Plan and status", tables=[tables.plan(sweep), *tables.unfinished(sweep)]),
+        Section("trials", "Trials", tables=single_trials),
+        Section("settings", "Settings", [f"{manifest.setting}."], tables.rung_settings(sweep)),
+        Section("environment", "Environment", tables=environment(sweep.trials)),
+    ]
     return render(
         title=manifest.title,
         lead=describe_best(sweep),
@@ -149,40 +151,63 @@ def page(
         regime=regime_of(sweep).sentence,
         state=state,
         troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
-        sections=[
-            Section(
-                "results",
-                "Results",
-                tables=[main, *tables.drawn_intervals(sweep), *recipes.recipes(sweep)],
-            ),
-            Section(
-                "shift",
-                "Under shift",
-                tables=[shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)],
-            ),
-            Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section(
-                "significance",
-                "Significance",
-                tables=significance.for_page(results.verdicts),
-            ),
-            Section(
-                "single-samples",
-                "Single samples",
-                tables=samples(sweep, last_epochs(sweep, results.statistics)),
-            ),
-            Section(
-                "plan", "Plan and status", tables=[tables.plan(sweep), *tables.unfinished(sweep)]
-            ),
-            Section(
-                "trials",
-                "Trials",
-                tables=[tables.trials(sweep), *tables.intervals(results.intervals)],
-            ),
-            Section("settings", "Settings", [f"{manifest.setting}."], tables.rung_settings(sweep)),
-            Section("environment", "Environment", tables=environment(sweep.trials)),
-        ],
+        sections=sections,
         steps=steps(sweep.trials, manifest.command, options),
         files=files,
         links=[Link("The search", "../report.html")] if is_evaluation else [],
     )
+
+
+def describe_best(sweep: Sweep) -> str:
+    """Return the sentence; empty where no two rungs have numbers or no value is the best."""
+    metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
+    rows = ladder_table(sweep, [metric.name]).dropna(subset="mean")
+    means = dict(zip(rows["rung"], rows["mean"].astype(float), strict=True))
+    may_win = [rung for rung in means if not is_chance(sweep.flags(rung))]
+    if len(means) < 2 or not may_win or metric.direction is None:
+        return ""
+    best = (min if metric.is_less_better else max)(may_win, key=means.__getitem__)
+    first, name = next(iter(means)), sweep.labels[best]
+    value = f"{metric.title} {format_value(metric.name, means[best])}"
+    if best == first:
+        result = f"{name}, the first, is the best ({value})"
+    else:
+        result = f"{name} is the best ({value}), {_change(sweep, metric.name, name, first)}"
+    things = "methods" if significance.are_rivals(sweep) else "rungs"
+    return (
+        f"Of {len(means)} {things} compared by {metric.title} on test, {result}; {_network(sweep)}."
+    )
+
+
+def _change(sweep: Sweep, metric: str, best: str, first: int) -> str:
+    """Describe the paired difference to the first rung."""
+    base, matched = sweep.labels[first], over_seeds(sweep, metric)
+    pairs = matched.values[[base, best]].astype(float).dropna()
+    if pairs.empty:
+        return f"without a trial matched with {base}"
+    # Rounded as in ``paired``: the last bit of a float is no difference.
+    change = (pairs[best] - pairs[base]).round(12).to_numpy()
+    record = METRICS[metric]
+    unit = " points" * (record.unit == "fraction")
+    size = f"a change of {record.format(change.mean(), signed=True)}{unit} from {base}"
+    if len(change) < 2 or {base, best} <= set(matched.fixed):
+        return f"{size}, without an interval since only one seed is matched"
+    low, high = t_interval(change)
+    ends = f"{record.format(low, signed=True)} to {record.format(high, signed=True)}"
+    seeds = format_count(len(change), "matched seed")
+    if np.isnan(low):
+        return f"{size}, the same in {seeds}"
+    interval = f"95 % interval {ends} over {seeds}, as if it had been chosen beforehand"
+    return f"{size} ({interval})"
+
+
+def _network(sweep: Sweep) -> str:
+    """Describe the base network: its fit to train, and whether it is over-confident."""
+    regime = regime_of(sweep)
+    if not regime.is_recorded:
+        return "whether the base network is over-confident was not recorded"
+    train = format_value("accuracy", regime.train)
+    fit = "" if np.isnan(regime.train) else f" (accuracy on train {train})"
+    if regime.is_over_confident:
+        return f"the base network is over-confident{fit}"
+    return f"the base network is not significantly over-confident, unlike in the papers{fit}"

@@ -31,35 +31,24 @@ def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
 def ladder_table(
     sweep: Sweep, metrics: Sequence[str] | None = None, split: str = "test"
 ) -> pd.DataFrame:
-    """Compute mean and spread of every rung and metric.
+    """Compute mean and spread of every rung and metric, as fractions, over finished trials.
 
-    Args:
-        sweep: the sweep.
-        metrics: names of ``METRICS``; those of the sweep's table if None.
-        split: ``select`` or ``test``.
-
-    Returns:
-        One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1; NaN for n < 2),
-        change_before (mean minus that of the previous rung; NaN except for steps), change_base
-        (mean minus that of the last base; NaN for a base), statuses, flags, and
-        ``published <dataset> <arch>`` for each column of the paper's table (NaN where it has no
-        number). Fractions. Only finished trials count; a change is a difference of means.
+    One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1), change_before and
+    change_base (differences of means, from the previous rung of a step and from the last base),
+    statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
-    trials = {rung.index: sweep.of_rung(rung.index) for rung in sweep.rungs}
-    ends = {index: {"statuses": sweep.statuses(index), "flags": _flags(sweep, index)}
-            for index in trials}  # fmt: skip
     rows = []
     for metric in table_metrics(sweep) if metrics is None else metrics:
         base = before = math.nan
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)
         for index, rung in enumerate(sweep.rungs):
-            own = trials[rung.index]
-            values = own[name].dropna() if name in own else pd.Series(dtype=float)
-            mean = values.mean() if len(values) else math.nan
+            values = sweep.of_rung(rung.index).reindex(columns=[name])[name].dropna().astype(float)
+            mean = values.mean()
             # Changes need a base: where the base rung is absent, the first one replaces it.
             is_base = index == 0 or rung.kind == "base"
             base = mean if is_base else base
+            flags = count_flags(sweep.flags(rung.index)).items()
             rows.append(
                 {
                     "rung": rung.index,
@@ -68,33 +57,22 @@ def ladder_table(
                     "metric": metric,
                     "n": len(values),
                     "mean": mean,
-                    "sd": values.std(ddof=1) if len(values) > 1 else math.nan,
+                    "sd": values.std(ddof=1),
                     "change_before": mean - before if rung.kind == "step" else math.nan,
                     "change_base": math.nan if is_base else mean - base,
-                    **ends[rung.index],
-                    **{
-                        f"published {key[0]} {key[1]}": printed[key].get(rung.label)
-                        for key in printed.columns
-                    },
+                    "statuses": sweep.statuses(rung.index),
+                    "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
+                    **{f"published {data} {arch}": cells.get(rung.label)
+                       for (data, arch), cells in printed.items()},
                 }
-            )
+            )  # fmt: skip
             # Also without numbers: the next step then has nothing to be compared with.
             before = mean
     return pd.DataFrame(rows)
 
 
-def _flags(sweep: Sweep, rung: int) -> str:
-    """Return the flags of a rung with their numbers of trials, e.g. ``chance (2)``."""
-    return ", ".join(f"{flag.name} ({n})" for flag, n in count_flags(sweep.flags(rung)).items())
-
-
 def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
-    """Return the paper's numbers of each rung.
-
-    Returns:
-        Index: label of the rung; one column per (dataset, backbone); fractions. Empty if the
-        ladder follows no published table.
-    """
+    """Return the paper's numbers of each rung's label, a column per (dataset, backbone)."""
     if not sweep.manifest.published:
         return pd.DataFrame()
     labels = {rung.published: rung.label for rung in sweep.rungs if rung.published}
@@ -110,7 +88,7 @@ def _pivot(name: str, metric: str, methods: tuple[str, ...]) -> pd.DataFrame:
 
 def has_spread(sweep: Sweep) -> bool:
     """Return whether a rung has two finished trials: planned seeds alone give no spread."""
-    return max(_finished(sweep), default=0) > 1
+    return max(sweep.numbers(sweep.done["spec_hash"]), default=0) > 1
 
 
 def spread_over(sweep: Sweep) -> str:
@@ -129,18 +107,13 @@ def spread_over(sweep: Sweep) -> str:
 
 def mean_over(sweep: Sweep) -> str:
     """Describe mean and spread, e.g. ``mean ± sd over 5 seeds, ...; n = 5 trials of each rung``."""
-    numbers = _finished(sweep)
+    numbers = sweep.numbers(sweep.done["spec_hash"])
     if not numbers:
         return "no finished trial"
-    if has_spread(sweep):
+    if max(numbers) > 1:
         return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(numbers)}"
     is_one_seed = len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
     return spread_over(sweep) if is_one_seed else "n = 1 trial of each rung: no spread"
-
-
-def _finished(sweep: Sweep) -> list[int]:
-    """Return the numbers of finished trials of the rungs that have some."""
-    return [len(rows) for index in sweep.labels if len(rows := sweep.of_rung(index))]
 
 
 def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:

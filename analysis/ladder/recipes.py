@@ -1,6 +1,7 @@
 """The training recipes of the rungs of a sweep, as far as they differ."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -41,27 +42,32 @@ def recipes(sweep: Sweep) -> list[Table]:
     Where heads and networks were trained by different optimisers, they are compared too.
     """
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
-    differing = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
     fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
-    differ = {
-        key
-        for key in fields
-        if any(len({each.get(key) for each in rungs.values()}) > 1 for rungs in differing.values())
-    }
-    every = [recipe for rungs in trained.values() for recipe in _distinct(rungs)]
-    if "optimizer" not in differ and len({each.get("optimizer") for each in every}) > 1:
+    shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
+    differ = {key for key in fields for rungs in shown.values() if _varies(key, rungs.values())}
+    every = [recipe for rungs in trained.values() for recipe in rungs.values()]
+    if "optimizer" not in differ and _varies("optimizer", every):
         # Rungs with and without a head are compared, and were trained by two optimisers.
-        differing, shared = trained, [key for key in fields if all(key in each for each in every)]
-        differ |= {key for key in shared if len({each[key] for each in every}) > 1}
+        shown = trained
+        in_all = [key for key in fields if all(key in recipe for recipe in every)]
+        differ |= {key for key in in_all if _varies(key, every)}
     heads = {k: _HEADS.get(k, k.replace("_", " ")) for k in fields if k in differ}
     rows = []
-    for slot, rungs in differing.items():
+    for slot, rungs in shown.items():
         for recipe in _distinct(rungs):
             row = {head: recipe.get(key, NOTHING) for key, head in heads.items()}
             own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
             rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
     label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
     return [Table("recipes", NOTE, rows, first=["rungs"], label=label)] if rows else []
+
+
+def _varies(key: str, recipes: Iterable[Recipe]) -> bool:
+    return len({recipe.get(key) for recipe in recipes}) > 1
+
+
+def _distinct(rungs: dict[int, Recipe]) -> list[Recipe]:
+    return list({tuple(recipe.items()): recipe for recipe in rungs.values()}.values())
 
 
 def weak_heads(sweep: Sweep) -> list[str]:
@@ -90,21 +96,18 @@ def _by_rung(sweep: Sweep, slot: str) -> dict[int, Recipe]:
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
     # Trials of a rung differ only by their seeds, so the first has the recipe of all.
     trials = sweep.trials.drop_duplicates("rung").set_index("rung")
-    frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys])
-    frame.columns = pd.Index(keys)
-    first = frame[frame["epochs"].notna()]
-    rows: list[Any] = first.to_dict("records")
-    return {int(rung): _recipe(row) for rung, row in zip(first.index, rows, strict=True)}
-
-
-def _recipe(row: dict[str, Any]) -> Recipe:
-    shares = row.pop("milestones", None)
-    recipe = {key: _cell(value) for key, value in row.items() if not pd.isna(value)}
-    if isinstance(shares, str):
-        drops = [round(share * row["epochs"]) for share in json.loads(shares)]
-        text = ", ".join(map(str, drops)) or "never"
-        recipe["milestones"] = Cell(text, float(drops[0]) if len(drops) == 1 else None)
-    return recipe
+    frame = (
+        settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys]).set_axis(keys, axis=1)
+    )
+    found = {}
+    for rung, row in frame[frame["epochs"].notna()].to_dict("index").items():
+        recipe = {key: _cell(value) for key, value in row.items() if not pd.isna(value)}
+        if isinstance(shares := row.get("milestones"), str):
+            drops = [round(share * row["epochs"]) for share in json.loads(shares)]
+            text = ", ".join(map(str, drops)) or "never"
+            recipe["milestones"] = Cell(text, float(drops[0]) if len(drops) == 1 else None)
+        found[int(rung)] = recipe
+    return found
 
 
 def _cell(value: Any) -> Cell:
@@ -113,11 +116,3 @@ def _cell(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
     return Cell("none") if value == "null" else cell(value)
-
-
-def _distinct(rungs: dict[int, Recipe]) -> list[Recipe]:
-    kinds: list[Recipe] = []
-    for recipe in rungs.values():
-        if recipe not in kinds:
-            kinds.append(recipe)
-    return kinds

@@ -1,12 +1,38 @@
-"""The report of a ladder: made from its folder, or printed again where nothing changed."""
+"""The report and the status of a ladder, made from its folder without pandas where possible."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.ladder.options import Options
 from analysis.page.record import renew
+from analysis.tables.table import Table
+from analysis.text import Cell, cell
 from tune_calib.console import Text
 from tune_calib.paths import AnyPath
+from tune_calib.results.folders import LOST, read_sweep_manifest
+from tune_calib.results.manifests import SweepManifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import STATUSES
+from tune_calib.text import format_count, option_words
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a ladder's report; ``write_report`` describes them."""
+
+    published: str | None = None
+    test: str | None = None
+    regime: bool = False
+    metrics: tuple[str, ...] = ()
+    intervals: bool = False
+
+    def words(self) -> list[str]:
+        """Return the options as words of the command line."""
+        metrics = [("metric", name) for name in self.metrics]
+        pairs = [("published", self.published), ("test", self.test), ("regime", self.regime)]
+        pairs += [*metrics, ("intervals", self.intervals)]
+        return option_words((name, value) for name, value in pairs if value)
 
 
 def write_report(
@@ -33,3 +59,36 @@ def write_report(
         return write_files(out, options, folder)
 
     return renew(out, options.words(), write)
+
+
+def sweep_status(out: AnyPath) -> str:
+    """Return a table of how the trials of each rung ended, and the command that continues."""
+    manifest = read_sweep_manifest(out)
+    lost = [LOST] if manifest.is_lost else []
+    return Text([_status_table(out, manifest), *lost, f"continue with: {manifest.command}"])
+
+
+def _status_table(out: AnyPath, manifest: SweepManifest) -> Table:
+    """Count the planned trials of each rung by status; the caption has the totals."""
+    rows = read_table(out, "trials", columns=["spec_hash", "status"])
+    ended: dict[str, str] = {}
+    for key, status in zip(rows["spec_hash"].to_pylist(), rows["status"].to_pylist(), strict=True):
+        # A trial that was run again has two rows.
+        if status == "done" or key not in ended:
+            ended[key] = status
+    counts = {rung.index: Counter[str]() for rung in manifest.rungs}
+    for entry in manifest.planned:
+        counts.setdefault(entry.rung, Counter())[ended.get(entry.spec_hash, "missing")] += 1
+    total = sum(counts.values(), Counter[str]())
+    names = [name for name in (*STATUSES, "missing") if total[name]]
+    records = [
+        {
+            "rung": Cell(rung.label),
+            "planned": cell(counts[rung.index].total()),
+            **{name: cell(counts[rung.index][name]) for name in names},
+        }
+        for rung in manifest.rungs
+    ]
+    ends = ", ".join(f"{total[name]} {name}" for name in names)
+    caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
+    return Table("status", caption, records, is_main=True)

@@ -6,6 +6,8 @@ under-confident (FeDLaS, ECCV 2026, Fig. 3).
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from analysis.ladder.means import trials_of_each
 from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, Record, decimal_cell
+from analysis.text import Cell, Record, decimal_cell
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_files
 
@@ -31,30 +33,21 @@ QUANTITIES = {
 }
 SPLITS = {"train": "train, as the loss saw it", "select": "select, after the epoch"}
 SHARES = ("over", "under", "flipped")
+_KEY = ["spec_hash", "split", "epoch"]
 LAST_EPOCH = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
 
 
 def sample_statistics(out: AnyPath) -> pd.DataFrame:
-    """Summarise the per-sample records of a sweep, one network in memory at a time.
+    """Summarise the per-sample records of a sweep by (trial, split, epoch); fractions.
 
-    Args:
-        out: folder of the sweep.
-
-    Returns:
-        One row per (trial, split, epoch): spec_hash, split, epoch, n, accuracy; over and under,
-        shares of samples with gate +1 and -1; flipped, share of the samples of the previous epoch
-        whose gate changed (NaN in the first epoch); pearson and spearman of the indicator with
-        correctness (NaN where one of them does not vary), confidence_pearson and
-        confidence_spearman with the softmax confidence (NaN too where that was not recorded).
-        Fractions.
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
+    Columns n and accuracy; over and under, the shares of gates +1 and -1; flipped, the share of
+    the previous epoch's samples whose gate changed; and the correlations of the indicator with
+    correctness and with confidence, NaN where one does not vary or was not recorded.
     """
     # File by file, since the samples of all networks at once may not fit into memory.
     rows = [row for table in read_files(out, "samples") for row in _rows(table.to_pandas())]
-    columns = ["spec_hash", "split", "epoch", "n", "accuracy", *QUANTITIES]
-    return pd.DataFrame(rows, columns=columns).drop_duplicates(["spec_hash", "split", "epoch"])
+    columns = [*_KEY, "n", "accuracy", *QUANTITIES]
+    return pd.DataFrame(rows, columns=columns).drop_duplicates(_KEY)
 
 
 def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
@@ -63,11 +56,9 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
         for epoch, seen in of_split.groupby("epoch"):
             gate = seen.set_index("sample")["gate"]
             both = gate.index.intersection(before.index)
-            changed = gate[both].to_numpy() != before[both].to_numpy()
             is_recorded = "confidence" in seen and seen["confidence"].notna().all()
             # Zeros do not vary, so that both correlations are NaN.
             confidence = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
-            with_confidence = correlations(seen["indicator"], confidence)
             yield {
                 "spec_hash": spec_hash,
                 "split": split,
@@ -76,41 +67,38 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "accuracy": seen["correct"].mean(),
                 "over": (gate == 1).mean(),
                 "under": (gate == -1).mean(),
-                "flipped": changed.mean() if len(both) else np.nan,
+                "flipped": (gate[both] != before[both]).mean(),
                 **correlations(seen["indicator"], seen["correct"]),
-                **{f"confidence_{k}": v for k, v in with_confidence.items()},
+                **correlations(seen["indicator"], confidence, "confidence_"),
             }
             before = gate
 
 
-def correlations(indicator: "pd.Series[float]", other: "pd.Series[Any]") -> dict[str, float]:
+def correlations(
+    indicator: "pd.Series[float]", other: "pd.Series[Any]", prefix: str = ""
+) -> dict[str, float]:
     """Compute Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
     # Stored in half precision, in which sums over some thousand samples overflow.
     values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
-    if np.ptp(values) == 0 or np.ptp(others) == 0:
-        return {"pearson": np.nan, "spearman": np.nan}
+    varies = np.ptp(values) > 0 and np.ptp(others) > 0
+    measures = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
     return {
-        "pearson": float(stats.pearsonr(values, others).statistic),
-        "spearman": float(stats.spearmanr(values, others).statistic),
+        f"{prefix}{name}": float(measure(values, others).statistic) if varies else np.nan
+        for name, measure in measures.items()
     }
 
 
 def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
-    """Compute mean and spread over the trials of each rung at the last epoch.
-
-    Returns:
-        One row per (rung, split, quantity of ``QUANTITIES``): rung, label, split, quantity, n
-        (trials), mean, sd (ddof 1). Rungs without records are left out.
-    """
+    """Compute mean and spread over the trials of each rung at the last epoch, where recorded."""
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
+    last = last.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
     rows = []
     for rung in sweep.rungs:
-        of_rung = last[last["spec_hash"].isin(set(sweep.of_rung(rung.index)["spec_hash"]))]
-        for split in SPLITS if len(of_rung) else ():
-            for quantity in QUANTITIES:
-                values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
-                numbers = (len(values), values.mean(), values.std(ddof=1))
-                rows.append((rung.index, rung.label, split, quantity, *numbers))
+        of_rung = last[last["rung"] == rung.index]
+        for split, quantity in product(SPLITS if len(of_rung) else (), QUANTITIES):
+            values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
+            numbers = (len(values), values.mean(), values.std(ddof=1))
+            rows.append((rung.index, rung.label, split, quantity, *numbers))
     # With column names: a trial that diverged may be the only one with records.
     return pd.DataFrame(rows, columns=LAST_EPOCH)
 
@@ -119,30 +107,24 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
     """Build the table of ``last_epochs``, shares in percent; none without records."""
     if last.empty:
         return []
-    heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
     records: list[Record] = [
         {"rung": Cell(str(label)), "split": Cell(str(split))}
-        | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
+        | {QUANTITIES[row.quantity].replace("\n", " "): _cell(row) for row in rows.itertuples()}
         for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False)
     ]
-    manifest = sweep.manifest
     numbers = [n for n in last["n"] if n] or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
     caption = (
-        f"{manifest.title}. Single samples at the last epoch; {mean}{trials_of_each(numbers)}.\n"
-        "On train as the loss saw each sample (in training mode), on select after the epoch; "
-        "- where nothing varies, or confidence was not recorded."
+        f"{sweep.manifest.title}. Single samples at the last epoch; {mean}"
+        f"{trials_of_each(numbers)}.\nTrain: as the loss saw each sample, in training mode; "
+        "select: after the epoch. A dash: nothing varies, or confidence was not recorded."
     )
-    label = label_of("samples", manifest.dataset)
+    label = label_of("samples", sweep.manifest.dataset)
     return [Table("samples", caption, records, ("split",), label=label)]
 
 
-def _cell(row: "pd.Series[Any]") -> Cell:
-    mean, sd = float(row["mean"]), float(row["sd"])
-    if math.isnan(mean):
-        return NOTHING
-    scale, digits = (100, 1) if row["quantity"] in SHARES else (1, 2)
-    shown = decimal_cell(scale * mean, digits)
-    if math.isnan(sd):
-        return shown
-    return Cell(f"{shown.text} ± {scale * sd:.{digits}f}", shown.value)
+def _cell(row: Any) -> Cell:
+    scale, digits = (100, 1) if row.quantity in SHARES else (1, 2)
+    shown = decimal_cell(scale * row.mean, digits)
+    spread = "" if math.isnan(row.sd) else f" ± {scale * row.sd:.{digits}f}"
+    return replace(shown, text=f"{shown.text}{spread}")

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -83,10 +83,8 @@ def describe_setting(sweep: Sweep) -> str:
         elif name == "recipe" and manifest.recipe and manifest.recipe.told:
             others = [f" {manifest.recipe.told}"]
         elif name == "imported":
-            name, others = (
-                "imported data",
-                [re.sub(r"^ \w+", "", "".join(others))],
-            )  # without its digest
+            # Without its digest.
+            name, others = "imported data", [re.sub(r"^ \w+", "", "".join(others))]
         parts.append("".join([manifest.titles.get(name, name), *others]))
     return "; ".join(parts)
 
@@ -100,8 +98,7 @@ def notes(sweep: Sweep) -> list[str]:
         found.append(f"Trials of all rungs: {ended}; only those that are done count")
     if sweep.missing:
         found.append(f"INCOMPLETE: {sweep.missing} of {len(manifest.planned)} trials missing")
-    found += [sweep.vanished] if sweep.vanished else []
-    found += legend(sweep.flags())
+    found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
     found.append("Δ: change of the mean ECE from the previous rung and from the base, in points")
     if sweep.shows_intervals:
         found.append(interval_note(sweep))
@@ -113,28 +110,27 @@ def notes(sweep: Sweep) -> list[str]:
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
     metrics = table_metrics(sweep)
-    table = ladder_table(sweep, (*metrics, "ece"))
-    printed = published_columns(sweep)
+    table, printed = ladder_table(sweep, (*metrics, "ece")), published_columns(sweep)
+    of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
     columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     for metric in metrics:
-        rows: Any = table[table["metric"] == metric].drop_duplicates("rung").itertuples()
-        cells = []
-        for row in rows:
-            if not row.n:
-                cells.append(Cell(sweep.failures(row.rung) or NOTHING.text))
-            elif sweep.shows_intervals:
-                cells.append(interval_cell(sweep, row.rung, metric, row.mean))
-            else:
-                cells.append(number_cell(metric, row.mean, row.sd))
+        rows: Any = of_metric[metric].itertuples()
+        cells = [
+            Cell(sweep.failures(row.rung) or NOTHING.text)
+            if not row.n
+            else interval_cell(sweep, row.rung, metric, row.mean)
+            if sweep.shows_intervals
+            else number_cell(metric, row.mean, row.sd)
+            for row in rows
+        ]
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_regime:
         regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
         columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
-    ece = table[table["metric"] == "ece"].drop_duplicates("rung")
     for head, name in (("ΔECE before", "change_before"), ("ΔECE base", "change_base")):
-        columns[head] = [number_cell("ece", value, signed=True) for value in ece[name]]
-    columns["trials"] = [Cell(text) for text in ece["statuses"]]
+        columns[head] = [number_cell("ece", v, signed=True) for v in of_metric["ece"][name]]
+    columns["trials"] = [Cell(text) for text in of_metric["ece"]["statuses"]]
     for head, key in papers.items():
         values = (printed[key].get(rung.label, math.nan) for rung in sweep.rungs)
         columns[head] = [number_cell("ece", value) for value in values]
@@ -166,16 +162,16 @@ def plan(sweep: Sweep) -> Table:
     records = []
     for rung in sweep.rungs:
         counts = sweep.counts(rung.index)
-        records.append(
-            {
-                "rung": Cell(sweep.label(rung)),
-                "kind": Cell(rung.kind),
-                "what": Cell(rung.ingredient),
-                "planned": cell(sum(counts.values())),
-                **{status: cell(counts.get(status, 0)) for status in (*STATUSES, "missing")},
-            }
-        )
+        ended = {name: cell(counts.get(name, 0)) for name in (*STATUSES, "missing")}
+        texts = {"rung": sweep.label(rung), "kind": rung.kind, "what": rung.ingredient}
+        cells = {head: Cell(text) for head, text in texts.items()}
+        records.append({**cells, "planned": cell(sum(counts.values())), **ended})
     return Table("planned", "Planned trials of each rung by how they ended.", records)
+
+
+def _seeds(row: "pd.Series[Any]", label: str = "method") -> Record:
+    cells = {"network seed": cell(row["network_seed"]), "head seed": cell(row["head_seed"])}
+    return {"rung": Cell(row[label]), **cells}
 
 
 def unfinished(sweep: Sweep) -> list[Table]:
@@ -184,10 +180,8 @@ def unfinished(sweep: Sweep) -> list[Table]:
     bad = rows[rows["status"] != "done"]
     records = [
         {
-            "rung": Cell(row["method"]),
+            **_seeds(row),
             "status": Cell(row["status"]),
-            "network seed": cell(row["network_seed"]),
-            "head seed": cell(row["head_seed"]),
             "why": Cell(row["note"] or "no result on disk"),
             "spec": Cell(row["spec_hash"]),
         }
@@ -202,7 +196,14 @@ def trials(sweep: Sweep) -> Table:
     """Build a table of every planned trial with its numbers."""
     rows = planned_trials(sweep)
     names = _trial_columns(rows)
-    records = [_trial(row, names) for _, row in rows.head(MAX_ROWS).iterrows()]
+    records = []
+    for _, row in rows.head(MAX_ROWS).iterrows():
+        cells = {**_seeds(row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
+        for split, metric in names:
+            head = METRICS[metric].head if split == "test" else f"{split}: {METRICS[metric].head}"
+            cells[head] = number_cell(metric, row[column(split, metric)])
+        seconds = measured_cell(float(row.get("wall_s", math.nan)))
+        records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
     note = "One row per planned trial; the time is that of its Ray trial, which may run others too."
@@ -210,53 +211,8 @@ def trials(sweep: Sweep) -> Table:
     return Table("trial-rows", note, records, chosen_by=("rung", "status"), total=len(rows))
 
 
-def drawn_intervals(sweep: Sweep) -> list[Table]:
-    """Build a table of the rungs that have bootstrap intervals; none if no rung has."""
-    if sweep.intervals.empty:
-        return []
-    metrics = table_metrics(sweep)
-    means = ladder_table(sweep, metrics).set_index(["rung", "metric"])["mean"]
-    records = []
-    for rung in sweep.rungs:
-        cells = {
-            METRICS[metric].head: interval_cell(
-                sweep, rung.index, metric, means[rung.index, metric]
-            )
-            for metric in metrics
-        }
-        if any("[" in own.text for own in cells.values()):
-            records.append({"rung": Cell(sweep.label(rung)), **cells})
-    return [Table("drawn-intervals", f"{interval_note(sweep)}.", records)] if records else []
-
-
-def intervals(rows: pd.DataFrame) -> list[Table]:
-    """Build the table of ``resampling.over_samples``; none without bins."""
-    if rows.empty:
-        return []
-    records = []
-    for row in rows.head(MAX_ROWS).to_dict("records"):
-        cells = {
-            "rung": Cell(row["rung"]),
-            "network seed": cell(row["network_seed"]),
-            "head seed": cell(row["head_seed"]),
-        }
-        for metric in ("accuracy", "ece"):
-            head = METRICS[metric].head
-            cells[head] = number_cell(metric, row[metric])
-            cells[f"{head}, 95 %"] = span_cell(metric, row[f"{metric}_low"], row[f"{metric}_high"])
-        records.append(cells)
-    note = (
-        "95 % intervals over the test samples: how far the numbers would move on other test "
-        "samples with the same trained network. They come from the bootstrap where a trial has it, "
-        "else from its bins: Wilson's interval for accuracy, and for ECE the inversion of a test "
-        "that subtracts what chance adds (a calibrated network has an ECE above 0), widened to "
-        f"hold the ECE shown. {AT_VALUE}."
-    )
-    return [Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))]
-
-
-def _trial_columns(rows: pd.DataFrame) -> list[str]:
-    """Return the metric columns of the trials' table: those on test, then those of shift sets."""
+def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return split and metric of the columns of single trials: those on test, then shift sets."""
     order = (*usual_metrics(rows), *OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     chosen = [
@@ -267,25 +223,40 @@ def _trial_columns(rows: pd.DataFrame) -> list[str]:
         and not split.startswith(_HIDDEN_SPLITS)
         and split.split("/")[0] not in FAMILIES
     ]
-    chosen.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
-    return [column(*part) for part in chosen]
+    return sorted(chosen, key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
 
 
-def _trial(row: "pd.Series[Any]", names: Sequence[str]) -> Record:
-    cells = {
-        "rung": Cell(row["method"]),
-        "network seed": cell(row["network_seed"]),
-        "head seed": cell(row["head_seed"]),
-        "status": Cell(row["status"]),
-        "flags": Cell(row["flags"]),
-    }
-    for name in names:
-        split, _, metric = name.rpartition("/")
-        head = METRICS[metric].head if split == "test" else f"{split}: {METRICS[metric].head}"
-        cells[head] = number_cell(metric, row[name])
-    wall = row.get("wall_s")
-    seconds = NOTHING if wall is None or pd.isna(wall) else measured_cell(wall)
-    return {**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])}
+def drawn_intervals(sweep: Sweep) -> list[Table]:
+    """Build a table of the rungs that have bootstrap intervals; none if no rung has."""
+    if sweep.intervals.empty:
+        return []
+    table, labels = ladder_table(sweep, table_metrics(sweep)), list(map(sweep.label, sweep.rungs))
+    columns = {"rung": [Cell(label) for label in labels]}
+    for metric, rows in table.groupby("metric", sort=False):
+        own = (interval_cell(sweep, r.rung, r.metric, r.mean) for r in rows.itertuples())
+        columns[METRICS[str(metric)].head] = list(own)
+    records = [r for r in records_of(columns) if any("[" in c.text for c in list(r.values())[1:])]
+    return [Table("drawn-intervals", f"{interval_note(sweep)}.", records)] if records else []
+
+
+def intervals(rows: pd.DataFrame) -> list[Table]:
+    """Build the table of ``resampling.over_samples``; none without bins."""
+    records = []
+    for _, row in rows.head(MAX_ROWS).iterrows():
+        cells = _seeds(row, "rung")
+        for metric in ("accuracy", "ece"):
+            head = METRICS[metric].head
+            cells[head] = number_cell(metric, row[metric])
+            cells[f"{head}, 95 %"] = span_cell(metric, row[f"{metric}_low"], row[f"{metric}_high"])
+        records.append(cells)
+    note = (
+        "95 % intervals over the test samples: the range on other test samples with the same "
+        "trained network. From the bootstrap where a trial has it, else from its bins: Wilson's "
+        "interval for accuracy, and for ECE the inversion of a test that subtracts what chance "
+        f"adds (a calibrated network has an ECE above 0), widened to the ECE shown. {AT_VALUE}."
+    )
+    table = Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))
+    return [table] if records else []
 
 
 def rung_settings(sweep: Sweep) -> list[Table]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.ladder.cost import costs
-from analysis.ladder.results import LadderResults
+from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import Sweep
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, Metric, format_number
@@ -81,9 +80,6 @@ def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
     """Return the spread of the angles between the prototypes of every two classes."""
-    # Only here: what draws them loads scikit-learn, which takes a second.
-    from analysis.ladder.figures.prototypes import angles
-
     kept = read_table(results.sweep.out, "logits").to_pandas()
     return pd.Series(
         {

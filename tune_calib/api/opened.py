@@ -13,9 +13,8 @@ import pandas as pd
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import load_sweep
-from analysis.ladder.options import Options
 from analysis.ladder.recipes import weak_heads
-from analysis.ladder.report import write_report
+from analysis.ladder.report import Options, write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.figures import draw_in_notebook, png_image

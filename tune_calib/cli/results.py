@@ -251,7 +251,7 @@ def status(
     def described(folder: AnyPath) -> str:
         if not is_search(folder):
             searches.refuse_storage(folder, study_storage)
-            from analysis.ladder.status import sweep_status
+            from analysis.ladder.report import sweep_status
 
             return sweep_status(folder)
         from tune_calib.tuning.search.status import search_status as of_search

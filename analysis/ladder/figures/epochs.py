@@ -1,5 +1,7 @@
 """Curves over the epochs: the sparsity of MaC-Cal, and the gates of FeDLaS's single samples."""
 
+from collections.abc import Iterable
+
 import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
@@ -8,9 +10,9 @@ from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder import samples
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import LadderResults
+from analysis.ladder.samples import QUANTITIES, SHARES, SPLITS
 from analysis.load import Sweep
 from analysis.svg import label_points
 from tune_calib.results.manifests import RungRecord
@@ -18,9 +20,9 @@ from tune_calib.results.manifests import RungRecord
 MAX_BANDS = 6  # the bands of more rungs would hide each other
 DRAWN = ("over", "flipped", "pearson", "spearman")
 _DRIVERS = {
-    "q": "share of weights kept q\n(right: sparsity 1 - q)",
-    "tau": "largest step τ of q",
-    "train/accuracy": "accuracy",
+    "share of weights kept q\n(right: sparsity 1 - q)": {"q": "share of weights kept q"},
+    "largest step τ of q": {"tau": "largest step τ of q"},
+    "on the training split": {"train/accuracy": "accuracy", "train/confidence": "confidence"},
 }
 
 
@@ -31,12 +33,11 @@ def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
 
 def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
     """Return the rungs whose keep probability moves."""
-    moving = []
-    for rung in sweep.rungs:
-        q = sweep.curves_of(rung.index, "q")
-        if len(q) and q["value"].max() - q["value"].min() > 1e-6:
-            moving.append(rung)
-    return moving
+    return [
+        rung
+        for rung in sweep.rungs
+        if (q := sweep.curves_of(rung.index, "q")["value"]).max() - q.min() > 1e-6
+    ]
 
 
 def draw_sparsity(results: LadderResults) -> Drawing | None:
@@ -45,25 +46,19 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     rungs = adaptive_rungs(sweep)
     if not rungs:
         return None
-    figure, axes = plt.subplots(1, 3, figsize=(style.TEXT_IN, 2.6))
-    for axis, (name, text) in zip(axes, _DRIVERS.items(), strict=True):
-        curves = {name: text}
-        if name == "train/accuracy":
-            curves["train/confidence"] = "confidence"
+    figure, axes = plt.subplots(1, len(_DRIVERS), figsize=(style.TEXT_IN, 2.6))
+    for axis, (title, curves) in zip(axes, _DRIVERS.items(), strict=True):
         for order, rung in enumerate(rungs):
-            for own, what in curves.items():
-                curve = trajectory(sweep, rung.index, own)
+            for name, what in curves.items():
+                curve = trajectory(sweep, rung.index, name)
                 # Shifted marks keep apart the rungs whose lines coincide.
-                label = what.partition("\n")[0]
-                _draw_curve(axis, curve, rung, label, 6, shift=order, is_band=True)
-        axis.set_title("on the training split" if text == "accuracy" else text, fontsize=7.5)
+                _draw_curve(axis, curve, rung, what, 6, shift=order)
+        axis.set_title(title, fontsize=7.5)
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
     axes[0].secondary_yaxis("right", functions=(lambda q: 1 - q, lambda q: 1 - q))
-    lines = [
-        Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
-        Line2D([], [], color="0.2", linestyle="--", label="confidence"),
-    ]
+    styles = {"accuracy": "-", "confidence": "--"}
+    lines = [Line2D([], [], color="0.2", linestyle=s, label=name) for name, s in styles.items()]
     axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
     _add_legend(figure, sweep, rungs)
     return figure
@@ -74,26 +69,22 @@ def draw_samples(results: LadderResults) -> Drawing | None:
     sweep, statistics = results.sweep, results.statistics
     if statistics.empty:
         return None
-    known = set(statistics["spec_hash"])
-    rungs = [r for r in sweep.rungs if known & set(sweep.of_rung(r.index)["spec_hash"])]
+    rows = statistics.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
+    rungs = [rung for rung in sweep.rungs if rung.index in set(rows["rung"])]
     figure, axes = plt.subplots(2, 4, figsize=(style.TEXT_IN, 4.4), sharex=True, sharey="col")
-    for panels, (split, title) in zip(axes, samples.SPLITS.items(), strict=True):
-        of_split = statistics[statistics["split"] == split]
-        for axis, quantity in zip(panels, DRAWN, strict=True):
-            what = samples.QUANTITIES[quantity].replace("\n", " ")
-            scale = 100 if quantity in samples.SHARES else 1
-            for rung in rungs:
-                hashes = sweep.of_rung(rung.index)["spec_hash"]
-                own = of_split[of_split["spec_hash"].isin(hashes)].dropna(subset=[quantity])
-                curve = scale * own.groupby("epoch")[quantity].agg(["mean", "min", "max"])
-                is_band = len(sweep.rungs) <= MAX_BANDS
-                _draw_curve(axis, curve, rung, what, 20, is_band=is_band)
+    for panels, (split, title) in zip(axes, SPLITS.items(), strict=True):
         panels[0].set_ylabel(title)
-    for axis, quantity in zip(axes[0], DRAWN, strict=True):
-        axis.set_title(samples.QUANTITIES[quantity], fontsize=7)
-    for axis in axes[1]:
-        axis.set_xlabel("epoch")
-        style.whole_ticks(axis.xaxis)
+        for axis, quantity in zip(panels, DRAWN, strict=True):
+            own = rows[rows["split"] == split].dropna(subset=[quantity])
+            scale, what = 100 if quantity in SHARES else 1, QUANTITIES[quantity].replace("\n", " ")
+            for rung in rungs:
+                of_rung = own[own["rung"] == rung.index].groupby("epoch")[quantity]
+                curve = scale * of_rung.agg(["mean", "min", "max"])
+                _draw_curve(axis, curve, rung, what, 20, is_band=len(sweep.rungs) <= MAX_BANDS)
+    for (upper, lower), quantity in zip(axes.T, DRAWN, strict=True):
+        upper.set_title(QUANTITIES[quantity], fontsize=7)
+        lower.set_xlabel("epoch")
+        style.whole_ticks(lower.xaxis)
     _add_legend(figure, sweep, rungs)
     return figure
 
@@ -105,7 +96,7 @@ def _draw_curve(
     what: str,
     marks: int,
     *,
-    is_band: bool,
+    is_band: bool = True,
     shift: int = 0,
 ) -> None:
     """Draw a mean with about so many marks, and a band from the smallest to the largest."""
@@ -127,26 +118,25 @@ def _draw_curve(
 
 
 def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
-    handles = [
+    marks = [
         Line2D(
             [], [], color=style.color(rung.index), marker=style.marker(rung.index), markersize=3.5,
             label=f"{rung.label} ({sweep.ended(rung.index)})",
         )
         for rung in rungs
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
+    style.legend_below(figure, marks, 3)
+
+
+def _caption(sweep: Sweep, hashes: Iterable[str]) -> str:
+    span = "Mean, and for few rungs a band from the smallest to the largest value"
+    return f"{span}; {trials_behind(sweep, hashes)}."
 
 
 def _sparsity_caption(results: LadderResults) -> str:
     sweep = results.sweep
-    moving = [sweep.curves_of(rung.index, "q")["spec_hash"] for rung in adaptive_rungs(sweep)]
-    hashes = pd.concat(moving).unique() if moving else []
-    return f"Mean, and a band from the smallest to the largest; {trials_behind(sweep, hashes)}."
-
-
-def _samples_caption(results: LadderResults) -> str:
-    behind = trials_behind(results.sweep, results.statistics["spec_hash"])
-    return f"Mean, and (for few rungs) a band from the smallest to the largest; {behind}."
+    curves = [sweep.curves_of(rung.index, "q") for rung in adaptive_rungs(sweep)]
+    return _caption(sweep, [name for curve in curves for name in curve["spec_hash"]])
 
 
 LADDER_FIGURES.register(
@@ -154,8 +144,8 @@ LADDER_FIGURES.register(
         name="sparsity",
         title="Sparsity over the epochs of stage II",
         reading=(
-            "Share of weights that are kept, the largest step that it may take, and the accuracy "
-            "and confidence on train that drive it."
+            "Share of weights that are kept, its largest allowed step, and the accuracy and "
+            "confidence on train that drive it."
         ),
         draw=draw_sparsity,
         caption=_sparsity_caption,
@@ -168,11 +158,11 @@ LADDER_FIGURES.register(
         name="samples",
         title="Gates of single samples over the epochs",
         reading=(
-            "Shares, flips, and the correlation of the indicator with correctness; samples without "
-            "gate +1 are under-confident."
+            "Share of gates +1 (over-confident; all others are under-confident), share that "
+            "flipped, and the correlation of the indicator with correctness."
         ),
         draw=draw_samples,
-        caption=_samples_caption,
+        caption=lambda results: _caption(results.sweep, results.statistics["spec_hash"]),
         position=50,
     )
 )

@@ -4,7 +4,6 @@ As MaC-Cal, Fig. 5 and table 2.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,7 +16,7 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
-from analysis.ladder.shift_tables import ShiftTable, means, shift_tables
+from analysis.ladder.shift_tables import Column, means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from analysis.svg import label_points
@@ -29,13 +28,10 @@ from tune_calib.spec.names import CORRUPTION_KINDS
 from tune_calib.text import format_count
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
-_COLUMNS = ["spec_hash", "kind", "severity", *PANELS]
-
-FEW = 4
-"""Up to so many kinds have a panel each; more are summarised by boxes."""
-
+FEW = 4  # up to so many kinds have a panel each; more are summarised by boxes
 EARLIER = "earlier"
-_WHOSE = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of each rung"}
+_TITLES = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of each rung"}
+_KEY = ["spec_hash", "kind", "severity"]
 
 
 def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
@@ -62,24 +58,15 @@ def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
 
 
 def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
-    """Return a row for each (trial, kind, severity), of the columns of shifted images."""
-    done = sweep.trials[sweep.trials["status"] == "done"]
-    rows = []
-    for name in map(str, done):
-        parts = name.split("/")
-        if len(parts) == 4 and parts[0] == family and parts[3] == "ece":
-            kind, severity = parts[1:3]
-            if MEAN not in (kind, severity):
-                names = {f"{family}/{kind}/{severity}/{m}": m for m in PANELS}
-                # Some columns may be absent.
-                found = done.reindex(columns=list(names)).rename(columns=names)
-                key: dict[str, Any] = {
-                    "spec_hash": done["spec_hash"],
-                    "kind": kind,
-                    "severity": int(severity),
-                }
-                rows.append(found.assign(**key).dropna(subset=list(PANELS)))
-    return pd.concat(rows) if rows else pd.DataFrame(columns=_COLUMNS)
+    """Return a row for each (trial, kind, severity) with both metrics."""
+    pattern = rf"^{family}/(?!{MEAN}/)[^/]+/\d/({'|'.join(PANELS)})$"
+    values = sweep.done.set_index("spec_hash").filter(regex=pattern)
+    if values.empty:
+        return pd.DataFrame()
+    parts = [name.split("/")[1:] for name in values]
+    values.columns = pd.MultiIndex.from_tuples(parts, names=["kind", "severity", "metric"])
+    rows = values.stack(["kind", "severity"], future_stack=True).reindex(columns=list(PANELS))
+    return rows.dropna().reset_index().astype({"severity": int})
 
 
 def _earlier(sweep: Sweep) -> pd.DataFrame:
@@ -91,85 +78,73 @@ def _earlier(sweep: Sweep) -> pd.DataFrame:
     rows = rows[rows["spec_hash"].isin(trials.loc[known].drop_duplicates("rung").index)]
     # The corruptions of a published set are one kind: their mean, as the field gives it.
     kinds = rows["kind"].str.partition("/")[0] if len(rows) else rows["kind"]
-    groups = rows.assign(kind=kinds).groupby(["spec_hash", "kind", "severity"], as_index=False)
-    return groups[list(PANELS)].mean()
+    return rows.assign(kind=kinds).groupby(_KEY, as_index=False)[list(PANELS)].mean()
 
 
 def draw_corruption(results: LadderResults) -> Drawing | None:
     """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each."""
-    sweep = results.sweep
-    _, table = corruption_table(sweep)
+    _, table = corruption_table(results.sweep)
     if table.empty:
         return None
+    rungs = [rung for rung in results.sweep.rungs if rung.index in set(table["rung"])]
     found = set(table["kind"])
     kinds = [kind for kind in CORRUPTION_KINDS if kind in found]
     kinds += sorted(found - set(kinds))
-    figure = _kind_panels(sweep, table, kinds) if len(kinds) <= FEW else _boxes(sweep, table)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=7)
-    return figure
-
-
-def _kind_panels(sweep: Sweep, table: pd.DataFrame, kinds: list[str]) -> Drawing:
-    """Draw a column of panels for each kind, a line for each rung."""
-    rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
+    panels = kinds if len(kinds) <= FEW else [""]
+    height = (4.2 if panels == kinds else 5.0) + 0.14 * (len(rungs) // 3)
     figure, axes = plt.subplots(
-        len(PANELS), len(kinds), figsize=(style.TEXT_IN, 4.2 + 0.14 * (len(rungs) // 3)),
-        sharex=True, sharey="row", squeeze=False,
+        len(PANELS), len(panels), figsize=(style.TEXT_IN, height), sharex=True, sharey="row",
+        squeeze=False,
     )  # fmt: skip
-    for row, (metric, label) in enumerate(PANELS.items()):
-        axes[row, 0].set_ylabel(label)
-        for axis, kind in zip(axes[row], kinds, strict=True):
-            for rung in rungs:
-                is_own = (table["kind"] == kind) & (table["rung"] == rung.index)
-                rows = table[is_own]
-                (line,) = axis.plot(
-                    rows["severity"], 100 * rows[metric], color=style.color(rung.index),
-                    linewidth=1.1, marker=style.marker(rung.index), markersize=3.5,
-                    label=rung.label,
-                )  # fmt: skip
-                cells = zip(rows["severity"], rows[metric], strict=True)
-                _label(line, rung, metric, cells)
-    for axis, kind in zip(axes[0], kinds, strict=True):
-        axis.set_title(kind_title(kind), fontsize=8)
-    for axis in axes[-1]:
-        axis.set_xlabel("severity (0: clean)")
-        style.whole_ticks(axis.xaxis)
+    for row, (metric, label) in zip(axes, PANELS.items(), strict=True):
+        row[0].set_ylabel(label)
+        for axis, kind in zip(row, panels, strict=True):
+            if kind:
+                _draw_lines(axis, table[table["kind"] == kind], metric, rungs)
+            else:
+                _draw_boxes(axis, table, metric, rungs)
+    for (upper, lower), kind in zip(axes.T, panels, strict=True):
+        upper.set_title(kind_title(kind), fontsize=8)
+        lower.set_xlabel("severity (0: clean)")
+    style.legend_below(figure, axes[0, 0].get_legend_handles_labels()[0], 3)
     return figure
+
+
+def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
+    """Draw the line of each rung over the severities of one kind."""
+    for rung in rungs:
+        rows = table[table["rung"] == rung.index]
+        (line,) = axis.plot(
+            rows["severity"], 100 * rows[metric], color=style.color(rung.index), linewidth=1.1,
+            marker=style.marker(rung.index), markersize=3.5, label=rung.label,
+        )  # fmt: skip
+        _label(line, rung, metric, zip(rows["severity"], rows[metric], strict=True))
+    style.whole_ticks(axis.xaxis)
 
 
 def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[int, float]]) -> None:
-    texts = (
-        f"severity {s}\n{METRICS[metric].head}: {METRICS[metric].format(value)}"
-        for s, value in cells
-    )
+    record = METRICS[metric]
+    texts = (f"severity {s}\n{record.head}: {record.format(value)}" for s, value in cells)
     label_points(line, [f"{rung.label}\n{text}" for text in texts])
 
 
-def _boxes(sweep: Sweep, table: pd.DataFrame) -> Drawing:
-    """Draw a box for each rung at every severity; without corruption there is one value."""
-    rungs = [rung for rung in sweep.rungs if rung.index in set(table["rung"])]
-    figure, axes = plt.subplots(
-        len(PANELS), 1, sharex=True, figsize=(style.TEXT_IN, 5.0 + 0.14 * (len(rungs) // 3))
-    )
+def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
+    """Draw a box over the kinds for each rung at every severity; clean images have one value."""
     width = 0.82 / len(rungs)
-    for axis, (metric, label) in zip(axes, PANELS.items(), strict=True):
-        for place, rung in enumerate(rungs):
-            own = table[table["rung"] == rung.index]
-            shift = (place - (len(rungs) - 1) / 2) * width
-            _rung_boxes(axis, own, metric, shift, 0.86 * width, rung)
-        axis.set_ylabel(label)
-        severities = sorted(table["severity"].unique())
-        axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
-        for severity in severities[1:]:
-            axis.axvline(severity - 0.5, color="0.85", linewidth=0.6, zorder=0)
-        axis.set_xticks(severities)
-    axes[0].set_ylim(bottom=0)
-    axes[-1].set_xlabel("severity (0: clean)")
-    return figure
+    for order, rung in enumerate(rungs):
+        rows = table[table["rung"] == rung.index]
+        shift = (order - (len(rungs) - 1) / 2) * width
+        _draw_rung_boxes(axis, rows, metric, shift, 0.86 * width, rung)
+    severities = sorted(table["severity"].unique())
+    axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
+    for severity in severities[1:]:
+        axis.axvline(severity - 0.5, color="0.85", linewidth=0.6, zorder=0)
+    axis.set_xticks(severities)
+    if metric == "ece":
+        axis.set_ylim(bottom=0)
 
 
-def _rung_boxes(
+def _draw_rung_boxes(
     axis: Axes, rows: pd.DataFrame, metric: str, shift: float, width: float, rung: RungRecord
 ) -> None:
     """Draw quartiles and range, and the mark of the rung at the median for print in grey."""
@@ -200,7 +175,7 @@ def _corruption_caption(results: LadderResults) -> str:
     hashes = {name for cell in table["hashes"] for name in cell.split()}
     kinds = table["kind"].nunique()
     over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
-    return f"Shown: {_WHOSE[family]}{over}; {trials_behind(results.sweep, hashes)}."
+    return f"Shown: {_TITLES[family]}{over}; {trials_behind(results.sweep, hashes)}."
 
 
 LADDER_FIGURES.register(
@@ -208,8 +183,8 @@ LADDER_FIGURES.register(
         name="corruption",
         title="ECE and accuracy on corrupted test images",
         reading=(
-            "A box per rung at every severity: quartiles, median and range over the kinds of "
-            "corruption, each the mean over the trials; few kinds have a column of panels each. "
+            "A box per rung and severity: quartiles, median and range over the kinds of "
+            "corruption, each a mean over the trials; few kinds have panels of their own. "
             "Published corruptions are those of CIFAR-10-C and CIFAR-100-C; generated ones have "
             "their kinds and strengths but other noise, and compare only with each other."
         ),
@@ -229,38 +204,35 @@ def draw_ood(results: LadderResults) -> Drawing | None:
     table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
     if table is None:
         return None
-    own = [each for each in table.columns if each.split != FOREIGN_MEAN]
-    groups = list(dict.fromkeys(each.group for each in own))
-    size = 0.9 + len(groups) * (0.5 + 0.17 * len(sweep.rungs))
+    columns = [c for c in table.columns if c.split != FOREIGN_MEAN and c.metric in _OOD_METRICS]
+    count, every = len({column.group for column in columns}), means(sweep, table)
+    size = 0.9 + count * (0.5 + 0.17 * len(sweep.rungs))
     figure, axes = plt.subplots(
-        len(groups), len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False,
-    )  # fmt: skip
-    for row, group in zip(axes, groups, strict=True):
-        for axis, metric in zip(row, _OOD_METRICS, strict=True):
-            _ood_panel(axis, sweep, table, group, metric)
-            axis.set_title(group, fontsize=8)
-            axis.set_xlabel(METRICS[metric].head)
+        count, len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False
+    )
+    for axis, column in zip(axes.flat, columns, strict=True):
+        own = every[(every["set"] == column.split) & (every["metric"] == column.metric)]
+        _draw_marks(axis, own, column)
     return figure
 
 
-def _ood_panel(axis: Axes, sweep: Sweep, table: ShiftTable, group: str, metric: str) -> None:
-    column = next(c for c in table.columns if (c.group, c.metric) == (group, metric))
-    found = means(sweep, table)
-    found = found[(found["set"] == column.split) & (found["metric"] == metric)]
-    heights = np.arange(len(sweep.rungs))
-    for height, (_, row) in zip(heights, found.iterrows(), strict=True):
+def _draw_marks(axis: Axes, rows: pd.DataFrame, column: Column) -> None:
+    """Draw the mean of each rung as a mark, its spread as a bar."""
+    metric, heights = METRICS[column.metric], range(len(rows))
+    for height, row in zip(heights, rows.to_dict("records"), strict=True):
         if row["n"]:
             spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
             mark = axis.errorbar(
-                100 * row["mean"], height, xerr=spread, color=style.color(int(row["rung"])),
-                marker=style.marker(int(row["rung"])), markersize=5, linestyle="none",
-                elinewidth=0.8,
+                100 * row["mean"], height, xerr=spread, color=style.color(row["rung"]),
+                marker=style.marker(row["rung"]), markersize=5, linestyle="none", elinewidth=0.8,
             )  # fmt: skip
             value = number_cell(metric, row["mean"], row["sd"]).text
-            text = f"{sweep.labels[int(row['rung'])]}\n{group}\n{METRICS[metric].head}: {value}"
-            label_points(mark.lines[0], [f"{text}\n{format_count(row['n'], 'trial')}"])
-    axis.set_yticks(heights, [rung.label for rung in sweep.rungs], fontsize=7)
-    axis.set_ylim(len(heights) - 0.5, -0.5)
+            lines = [row["label"], column.group, f"{metric.head}: {value}"]
+            label_points(mark.lines[0], ["\n".join([*lines, format_count(row["n"], "trial")])])
+    axis.set_title(column.group, fontsize=8)
+    axis.set_xlabel(metric.head)
+    axis.set_yticks(heights, rows["label"], fontsize=7)
+    axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.grid(axis="y", color="0.9", linewidth=0.6)
 
 
@@ -269,10 +241,9 @@ LADDER_FIGURES.register(
         name="ood",
         title="Detection of foreign images against the test split",
         reading=(
-            "A mark per rung, its spread as a bar. AUROC: the probability that a test image has a "
-            "larger confidence than a foreign one (50 % is chance). FPR95: the share of "
-            "foreign images that pass as test images at the confidence that 95 % of the test "
-            "images reach."
+            "AUROC: the probability that a test image has a larger confidence than a foreign one "
+            "(50 % is chance). FPR95: the share of foreign images that pass as test images at the "
+            "confidence that 95 % of the test images reach."
         ),
         draw=draw_ood,
         caption=lambda results: (

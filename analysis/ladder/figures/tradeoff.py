@@ -1,6 +1,8 @@
 """ECE against accuracy on test: every trial, and the mean of each rung."""
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -14,24 +16,22 @@ from analysis.ladder.means import has_spread, mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
-from analysis.text import number_cell
+from analysis.text import Cell, number_cell
 from analysis.tidy import seeds_of, unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import format_count
 
-_METRICS = ("accuracy", "ece")
+_METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
 _KEY_IN = 0.15  # height of a line of the legend
 
 
 def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
     """Return accuracy and ECE on test of every trial that is done."""
-    columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
-    done = sweep.trials[sweep.trials["status"] == "done"]
+    columns = {f"test/{name}": name for name in _METRICS}
     names = ["rung", "network_seed", "head_seed", *columns]
-    points = done.reindex(columns=names).rename(columns=columns)
-    return points.dropna(subset=list(columns.values())).reset_index(drop=True)
+    points = sweep.done.reindex(columns=names).rename(columns=columns)
+    return points.dropna(subset=_METRICS).reset_index(drop=True)
 
 
 def chains(sweep: Sweep) -> list[list[int]]:
@@ -45,9 +45,9 @@ def chains(sweep: Sweep) -> list[list[int]]:
     return found
 
 
-def _is_side_by_side(sweep: Sweep) -> bool:
-    """Return whether no rung builds on another."""
-    return max(map(len, chains(sweep)), default=0) <= 1
+def _has_steps(sweep: Sweep) -> bool:
+    """Return whether some rung builds on another."""
+    return any(len(chain) > 1 for chain in chains(sweep))
 
 
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
@@ -65,15 +65,15 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     for rung in sweep.rungs:
         rows = points[points["rung"] == rung.index]
         if not rows.empty:
-            _rung_point(axis, rows, rung)
+            _draw_rung(axis, rows, rung)
         handles.append(_legend_mark(sweep, rung, rows.empty))
-    means = 100 * points.groupby("rung")[["accuracy", "ece"]].mean()
+    means = 100 * points.groupby("rung")[_METRICS].mean()
     for chain in chains(sweep):
         shown = means.loc[[index for index in chain if index in means.index]]
-        for start, end in pairwise(shown[["accuracy", "ece"]].itertuples(index=False)):
+        for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
-    if _is_side_by_side(sweep):
-        front = unbeaten(means, ["accuracy", "ece"])[::-1]
+    if not _has_steps(sweep):
+        front = unbeaten(means, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look like all there was
@@ -81,50 +81,56 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     return figure
 
 
-def _rung_point(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
+def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
+    """Draw the trials of a rung, if several, and their mean with its spread."""
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
-    spread = (x.std(ddof=1), y.std(ddof=1)) if len(rows) > 1 else (None, None)
-    color, shape = style.color(rung.index), style.marker(rung.index)
+    look: dict[str, Any] = {"color": style.color(rung.index), "marker": style.marker(rung.index)}
+    spread, count = {}, "1 trial"
     if len(rows) > 1:
-        small = axis.scatter(x, y, s=9, color=color, alpha=0.5, marker=shape, linewidths=0)
-        texts = []
-        for row in rows.to_dict("records"):
-            values = (f"{METRICS[m].head}: {METRICS[m].format(row[m])}" for m in _METRICS)
-            texts.append("\n".join([rung.label, seeds_of(row), *values]))
+        spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
+        small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
+        texts = [
+            _describe(rung, seeds_of(row), [number_cell(m, row[m]) for m in _METRICS])
+            for row in rows.to_dict("records")
+        ]
         label_points(small, texts)
     mean = axis.errorbar(
-        x.mean(), y.mean(), xerr=spread[0], yerr=spread[1], color=color, marker=shape,
-        markersize=6, markerfacecolor=_face(rung), linestyle="none", elinewidth=0.8,
+        x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
+        linestyle="none", elinewidth=0.8,
     )  # fmt: skip
-    cells = {m: number_cell(m, rows[m].mean(), rows[m].std(ddof=1)) for m in _METRICS}
-    values = (f"{METRICS[m].head}: {cell.text}" for m, cell in cells.items())
-    count = f"mean over {format_count(len(rows), 'trial')}" if len(rows) > 1 else "1 trial"
-    label_points(mean.lines[0], ["\n".join([rung.label, count, *values])])
+    cells = [number_cell(m, rows[m].mean(), rows[m].std()) for m in _METRICS]
+    label_points(mean.lines[0], [_describe(rung, count, cells)])
+
+
+def _describe(rung: RungRecord, what: str, cells: Sequence[Cell]) -> str:
+    heads = [METRICS[name].head for name in _METRICS]
+    values = [f"{head}: {cell.text}" for head, cell in zip(heads, cells, strict=True)]
+    return "\n".join([rung.label, what, *values])
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
-    """Return filled for a step of the ladder, open for what stands beside it."""
+    """Return a filled mark for a step of the ladder, an open one for any other rung."""
     return style.color(rung.index) if rung.kind in ("base", "step") else "none"
 
 
 def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
-    """Return a mark and a label; a rung without numbers has no mark but says why."""
+    """Return a mark and a label; a rung without numbers has the reason instead of a mark."""
     index = rung.index
-    ended = sweep.failures(index) or "no numbers" if is_empty else sweep.ended(index)
+    failures = sweep.failures(index) or "no numbers"
     return Line2D(
         [], [], linestyle="none", marker="" if is_empty else style.marker(index), markersize=6,
         color=style.color(index), markerfacecolor=_face(rung),
-        label=f"{rung.label}: {ended}" if is_empty else f"{rung.label} ({ended})",
+        label=f"{rung.label}: {failures}" if is_empty else f"{rung.label} ({sweep.ended(index)})",
     )  # fmt: skip
 
 
 def _caption(results: LadderResults) -> str:
     marks = f"Large marks: {mean_over(results.sweep)}"
     if has_spread(results.sweep):
-        marks += "; small ones: single trials"
-    if _is_side_by_side(results.sweep):
-        return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
-    return f"{marks}. Arrows lead from a rung to the next step; open marks are no such step."
+        marks += "; small marks: single trials"
+    if _has_steps(results.sweep):
+        return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
+    return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
 
 
 LADDER_FIGURES.register(

@@ -9,17 +9,15 @@ import pyarrow as pa
 import pytest
 
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder.cost import costs
 from analysis.ladder.figures import bins
 from analysis.ladder.figures.bins import draw_confidence, draw_reliability, pooled_bins
 from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost
 from analysis.ladder.figures.epochs import draw_sparsity
-from analysis.ladder.figures.norm_confidence import draw_norm_confidence
-from analysis.ladder.figures.prototypes import angles, draw_prototypes
+from analysis.ladder.figures.scatter import draw_norm_confidence, draw_prototypes
 from analysis.ladder.figures.shift import corruption_table, draw_corruption, draw_ood
 from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.report import write_report
-from analysis.ladder.results import LadderResults
+from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
 from analysis.reliability import consistency_band
 from analysis.shifts import FAMILIES

@@ -1,0 +1,180 @@
+"""Figures with a dot per sample: feature norm against confidence, and classes in the logits.
+
+As FeDLaS (ECCV 2026), Fig. 1c, and MaC-Cal, Fig. 2, but of logits: the prototype of a class is
+the mean logit vector of its test samples, less the mean of all classes, so that heads of any shape
+compare.
+"""
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+from sklearn.manifold import TSNE
+from threadpoolctl import threadpool_limits
+
+from analysis import style
+from analysis.figure import LADDER_FIGURES, Figure
+from analysis.ladder.results import LadderResults, angles
+from analysis.ladder.samples import correlations
+from analysis.load import Sweep
+from analysis.settings import settings
+from analysis.text import decimal_cell
+from tune_calib.results.tables import read_files, read_table
+
+COLUMNS = 4
+# FeDLaS takes these as they are even where its setting says otherwise.
+_NEVER_NORMALISED = ("constant", "random")
+_SPLIT = (
+    "select"  # after the epoch, by one pair of moments: the indicator is the norm but for units
+)
+_NUMBERED = 20  # up to so many classes have a number in the map
+_RECORD = ["rung", "name", "indicator", "confidence", "correct"]
+
+
+def last_records(sweep: Sweep) -> pd.DataFrame:
+    """Return single samples at the last epoch of the trial of smallest seeds of each rung."""
+    first = sweep.done.drop_duplicates("rung")
+    known = first.assign(name=_indicators(first)).set_index("spec_hash")[["rung", "name"]]
+    parts = [pd.DataFrame(columns=_RECORD)]
+    for table in read_files(sweep.out, "samples"):
+        rows = table.to_pandas()
+        rows = rows[rows["spec_hash"].isin(known.index) & (rows["split"] == _SPLIT)]
+        if "confidence" in rows and len(rows):
+            last = rows[rows["epoch"] == rows["epoch"].max()].dropna(subset="confidence")
+            parts.append(last.astype({"spec_hash": str}).join(known, on="spec_hash")[_RECORD])
+    found: pd.DataFrame = pd.concat(parts[1:] or parts).sort_values("rung", kind="stable")
+    return found.reset_index(drop=True)
+
+
+def _indicators(rows: pd.DataFrame) -> list[str]:
+    """Return the name of the indicator of each trial, normalised or raw."""
+    names = settings(rows).reindex(columns=["network.indicator", "network.normalise"])
+    return [
+        f"{name} ({'raw' if name in _NEVER_NORMALISED or str(is_on) == 'False' else 'normalised'})"
+        for name, is_on in names.itertuples(index=False)
+    ]
+
+
+def draw_norm_confidence(results: LadderResults) -> Drawing | None:
+    """Draw a panel for each rung, a dot for each sample, both correlations above."""
+    records = last_records(results.sweep)
+    rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
+    if not rungs:
+        return None
+    figure, axes = style.panels(len(rungs), COLUMNS, 2.1, sharey=True)
+    colors = {True: style.color(9), False: style.color(3)}
+    for index, (axis, rung) in enumerate(zip(axes, rungs, strict=True)):
+        rows = records[records["rung"] == rung.index]
+        # As pixels: thousands of marks would make the vector files slow.
+        axis.scatter(
+            rows["indicator"], rows["confidence"], s=3, c=rows["correct"].map(colors).tolist(),
+            alpha=0.5, linewidths=0, rasterized=True,
+        )  # fmt: skip
+        found = correlations(rows["indicator"], rows["confidence"])
+        r, rho = (decimal_cell(found[name], 2).text for name in ("pearson", "spearman"))
+        label = style.panel_title(rung.label, COLUMNS)
+        axis.set_title(f"{label}\nr = {r}, rho = {rho}, n = {len(rows)}", fontsize=6.5)
+        axis.set_ylabel("softmax confidence" if index % COLUMNS == 0 else "", fontsize=7)
+        axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
+        axis.tick_params(labelsize=6.5)
+        axis.set_ylim(0, 1.02)
+    handles = [
+        Line2D([], [], linestyle="none", marker="o", markersize=3, color=color, label=label)
+        for label, color in zip(("right", "wrong"), colors.values(), strict=True)
+    ]
+    style.legend_below(figure, handles, 2)
+    return figure
+
+
+def _absent(results: LadderResults) -> str:
+    if results.statistics.empty:
+        return ""  # no method judges single samples: nobody waits for it
+    return "these records of single samples are older than that of their confidence"
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="norm_confidence",
+        title="Feature norm against softmax confidence",
+        reading=(
+            "One dot per sample of select after the last epoch, with Pearson's r and Spearman's "
+            "rho; the indicator is shown as the loss uses it. "
+            "One trial of each rung, that of the smallest seeds."
+        ),
+        draw=draw_norm_confidence,
+        absent=_absent,
+        position=60,
+    )
+)
+
+
+def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+    """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index."""
+    recorded = read_table(sweep.out, "logits").to_pandas()
+    rungs = sweep.trials.set_index("spec_hash")["rung"]
+    rungs = rungs[rungs.index.isin(recorded["spec_hash"])].drop_duplicates()  # the first of each
+    rows = {int(rung): recorded[recorded["spec_hash"] == name] for name, rung in rungs.items()}
+    return {
+        rung: (np.stack(own["logits"].tolist()).astype(float), own["label"].to_numpy(np.int64))
+        for rung, own in rows.items()
+    }
+
+
+def draw_prototypes(results: LadderResults) -> Drawing | None:
+    """Draw for each rung the t-SNE map of its logits, and the spread of the angles."""
+    known = _logits_of(results.sweep)
+    if not known:
+        return None
+    figure, axes = style.panels(len(known), COLUMNS, 2.0)
+    for axis, (rung, (logits, labels)) in zip(axes, known.items(), strict=True):
+        axis.set(xticks=[], yticks=[])
+        _draw_map(axis, logits, labels)
+        found = angles(logits, labels)
+        span = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
+        label = style.panel_title(results.sweep.labels[rung], COLUMNS)
+        axis.set_title(f"{label}\n{span}, {len(labels)} samples", fontsize=6.5)
+    return figure
+
+
+def _draw_map(axis: Axes, logits: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
+    perplexity = min(30.0, (len(logits) - 1) / 3)
+    # On one thread: quick enough for some hundred samples, and the same places everywhere.
+    with threadpool_limits(1):
+        points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(logits)
+    # Not the style's colours, which mean methods.
+    axis.scatter(*points.T, c=labels % 20, cmap="tab20", s=4, linewidths=0, rasterized=True)
+    classes = np.unique(labels)
+    for label in classes if len(classes) <= _NUMBERED else ():
+        middle = np.median(points[labels == label], axis=0)
+        axis.annotate(
+            str(label), middle, fontsize=7, ha="center", va="center", weight="bold",
+            bbox={"boxstyle": "circle,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
+        )  # fmt: skip
+
+
+def _caption(results: LadderResults) -> str:
+    known = _logits_of(results.sweep)
+    if not known:
+        return ""
+    classes = len(np.unique(next(iter(known.values()))[1]))
+    even = np.degrees(np.arccos(-1 / (classes - 1)))
+    return f"Evenly spread classes are {even:.1f}° apart."
+
+
+LADDER_FIGURES.register(
+    Figure(
+        name="prototypes",
+        title="Classes in the logits",
+        reading=(
+            "t-SNE of some hundred test samples, a colour and a number per class (distances "
+            "between groups mean little). Above: the smallest and the largest angle between the "
+            "centred mean logits of two classes, and their sd. "
+            "One trial of each rung, that of the smallest seeds."
+        ),
+        draw=draw_prototypes,
+        caption=_caption,
+        position=90,
+    )
+)
