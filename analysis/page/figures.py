@@ -4,9 +4,9 @@ import base64
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
@@ -36,13 +36,8 @@ _MAX_SVG_BYTES = 1_000_000
 class Picture:
     """A figure of the page.
 
-    Attributes:
-        key: prefix of its ids in the page.
-        title: what it shows.
-        caption: how to read it.
-        image: the element that shows it.
-        width: share of the widest figure's width, so that text is equally large in all.
-        files: path of its files relative to the page, without suffix.
+    ``key`` prefixes its ids; ``width`` is its share of the widest figure's width, so that text is
+    equally large in all; ``files`` is the path of its files from the page, without suffix.
     """
 
     key: str
@@ -73,33 +68,36 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
     gallery = Gallery()
     for number, figure in enumerate(figures):
-        # A figure may be a user's own, and rows may be odd: any error is one of this figure alone.
+        before = set(plt.get_fignums())
         try:
-            with _closing():
-                is_drawn = drawn.get(number)
-                if is_drawn is None:
-                    report_progress("drawing figures", number, len(figures))
-                    is_drawn = _draw(figure, results, folder)
-                if is_drawn:
-                    picture = picture_of(figure, results, folder, "figures", figure.name)
-                    gallery.pictures.append(picture)
-                    gallery.paths += [folder / f"{figure.name}.{kind}" for kind in style.FORMATS]
-                elif why := figure.why_absent(results):
-                    gallery.remarks.append(f"{figure.name}: not drawn, {why}")
+            if number not in drawn:
+                report_progress("drawing figures", number, len(figures))
+                drawn[number] = _draw(figure, results, folder)
+            if drawn[number]:
+                gallery.pictures.append(picture_of(figure, results, folder, "figures", figure.name))
+                gallery.paths += [folder / f"{figure.name}.{kind}" for kind in style.FORMATS]
+            elif why := figure.why_absent(results):
+                gallery.remarks.append(f"{figure.name}: not drawn, {why}")
         except (DamagedFileError, OSError):
             raise  # of the folder and the disk, not of the figure: the user has to mend it
         except Exception as error:
-            gallery.remarks.append(f"{figure.name}: FAILED, {_describe(error)}")
+            # In one line, with its origin unless it was written for users.
+            found = locate_error(error, lambda p: "site-packages" not in p, lambda p: Path(p).name)
+            why = found.said if isinstance(error, UserError) else str(found)
+            gallery.remarks.append(f"{figure.name}: FAILED, {why}")
+        finally:
+            # Unfinished ones too, since pyplot keeps every figure that is open.
+            for opened in set(plt.get_fignums()) - before:
+                plt.close(opened)
     return gallery
 
 
 def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
     """Write the files of a figure, if these results have it."""
-    with _closing():
-        drawing = figure.draw(results)
-        if drawing is not None:
-            style.save(drawing, folder, figure.name)
-        return drawing is not None
+    drawing = figure.draw(results)
+    if drawing is not None:
+        style.save(drawing, folder, figure.name)
+    return drawing is not None
 
 
 def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
@@ -113,9 +111,9 @@ def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     # own thread shows progress, which no copy does.
     threads = {t for t in threading.enumerate() if not t.name.startswith("tune-calib")}
     is_alone = threads == {threading.main_thread()} and not {"torch", "ray"} & sys.modules.keys()
-    found: dict[int, bool] = {}
     if workers < 2 or sys.platform != "linux" or not is_alone:
-        return found
+        return {}
+    found = {}
     with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, (draw,)) as pool:
         numbers = {pool.submit(_draw_in_copy, number): number for number in range(count)}
         for done, future in enumerate(as_completed(numbers)):
@@ -171,22 +169,3 @@ def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
     size = Markup(' width="{}"').format(width) if width else ""
     data = base64.b64encode(content).decode()
     return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)
-
-
-@contextmanager
-def _closing() -> Iterator[None]:
-    """Close what was begun and not finished, since pyplot keeps every figure that is open."""
-    before = set(plt.get_fignums())
-    try:
-        yield
-    finally:
-        for number in set(plt.get_fignums()) - before:
-            plt.close(number)
-
-
-def _describe(error: Exception) -> str:
-    """Describe an error in one line, with its origin unless it was written for users."""
-    found = locate_error(
-        error, lambda path: "site-packages" not in path, lambda path: Path(path).name
-    )
-    return found.said if isinstance(error, UserError) else str(found)

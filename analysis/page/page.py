@@ -1,7 +1,4 @@
-"""The report as one page that opens from disk: nothing in it is fetched from elsewhere.
-
-What the results are of, the page does not know: it is a list of sections.
-"""
+"""The report as one self-contained page: a list of sections, whatever the results."""
 
 import base64
 import hashlib
@@ -11,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 import pandas as pd
@@ -43,16 +40,14 @@ class Section:
     figures: Sequence[Picture] = ()
 
 
-@dataclass(frozen=True)
-class Link:
+class Link(NamedTuple):
     """Another page that belongs to this one; ``href`` is relative to the folder of this one."""
 
     text: str
     href: str
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One step of how to reproduce the results."""
 
     text: str
@@ -88,7 +83,7 @@ def render(
         finalize=_written,
     )
     environment.filters["marked"] = marked
-    environment.filters["href"] = _href
+    environment.filters["href"] = lambda path: quote(path, errors="surrogateescape").lstrip("/")
     script = environment.get_template("report.js").render()
     return environment.get_template("report.html").render(
         title=title,
@@ -109,15 +104,10 @@ def render(
 
 
 def _written(value: Any) -> Any:
-    """Write out the control characters of what stands in the page."""
+    """Write out the control characters of text."""
     if isinstance(value, Markup):
         return Markup(printable(value))
     return printable(value) if isinstance(value, str) else value
-
-
-def _href(path: str) -> str:
-    """Return the URL of a file by its path relative to the page, whatever its name holds."""
-    return quote(path, errors="surrogateescape").lstrip("/")
 
 
 def write_folder(
@@ -127,10 +117,9 @@ def write_folder(
     results: R,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
-    """Write ``tables/``, ``figures/`` and the page of a report.
+    """Write ``tables/``, ``figures/`` and the page of a report; return its files and figures.
 
-    ``make_page`` gets the figures and the paths of all other files. Returns the paths of the files
-    in the folder, and the figures.
+    ``make_page`` gets the figures and the paths of all other files.
     """
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, text.encode())
@@ -154,24 +143,16 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[str]:
     ]
 
 
-_RECORDED = {
-    "device": "device",
-    "threads": "threads a trial",
-    "processor": "processor",
-    "gpu": "gpu",
-    "instruction_set": "instruction set",
-    "git_revision": "git revision",
-}
-"""Columns of ``trials`` and what they are called in the table."""
+_RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_revision")
 
 
 def environment(rows: pd.DataFrame) -> list[Table]:
-    """Return versions, devices and revisions as the trials recorded them, if they did."""
+    """Return a table of versions, devices and revisions as far as the trials recorded them."""
     found: Counter[tuple[str, Any]] = Counter()
-    for name, head in _RECORDED.items():
-        if name in rows:
-            counts = rows[name].value_counts()
-            found.update({(head, value): n for value, n in counts.items()})
+    for name in _RECORDED:
+        head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
+        counts = rows.reindex(columns=[name])[name].value_counts()
+        found.update({(head, value): n for value, n in counts.items()})
     texts = rows.get("versions", pd.Series(dtype=object)).astype(object)
     for text, count in texts.value_counts().items():
         found.update(dict.fromkeys(json.loads(str(text)).items(), count))
@@ -180,7 +161,7 @@ def environment(rows: pd.DataFrame) -> list[Table]:
         {"what": Cell(name), "value": cell(value), "trials": cell(count)}
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
-    note = "As each trial recorded it; + behind a revision: with changes that are not committed."
+    note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return [Table("versions", note, records)] if records else []
 
 
@@ -189,16 +170,19 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step
     revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
     found = []
     if len(revisions):
-        text = "Check the program out as it was and install the versions that it pins."
+        text = "Check out the program and install the pinned versions."
         if len(revisions) > 1:
             text += " The trials ran at several revisions."
         if any(revision.endswith("+") for revision in revisions):
             text += " It had changes that were not committed and so are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
-        install = "pip install -c constraints.txt -e ."
-        found.append(Step(text, "\n".join([*checkout, install])))
-    text = "Run the trials; paths are those of the machine that ran them. What is done stays."
-    found.append(Step(text, command))
+        found.append(Step(text, "\n".join([*checkout, "pip install -c constraints.txt -e ."])))
+    text = (
+        "Run the trials; finished ones are skipped. Paths are those of the machine that ran them."
+    )
     again = shlex.join(["tune-calib", "report", "DIR", *options])
-    found.append(Step("Make this page again from the folder of the results.", again))
-    return found
+    return [
+        *found,
+        Step(text, command),
+        Step("Write this page again from the folder of the results.", again),
+    ]

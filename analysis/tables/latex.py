@@ -1,8 +1,8 @@
-r"""Tables in LaTeX that stand in a two-column paper as they are: floats that fit, ASCII alone.
+r"""Tables in LaTeX as floats that fit a two-column paper, in ASCII.
 
-A table that is too wide for the page is split: blocks of columns under each other, each with the
-names of the rows. Heads are broken into lines, long texts stand in ragged paragraphs, and a
-statement in a column of numbers becomes a note under the table.
+A table that is too wide for the page is split into blocks of columns below each other, each with
+the names of the rows. Heads and long texts are broken into lines, and a statement in a column of
+numbers becomes a note below the table.
 """
 
 import re
@@ -21,7 +21,7 @@ _SEP_PT = 3.0  # on both sides of a column
 _TEXT_PT = 130.0  # a longer text is broken
 _NOTE_FROM = 18  # letters of a statement in a column of numbers
 _HEAD = 14  # letters of a line of a head, where the cells are not wider
-_LINES = 48  # of a float
+_LINES = 48  # lines of a float
 
 _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
 
@@ -69,48 +69,35 @@ def latex(*tables: Table) -> str:
 
 def _rendered(table: Table) -> str:
     """Return a table as one float, or as several where it is too long for a page."""
-    heads = _that_fit(table) if table.is_one_tabular else table.heads
-    columns, notes = _with_notes([_Column.of(table, head) for head in heads])
-    notes += [rf"{escape(note)}\par" for note in table.notes]
-    left_out = [head for head in table.heads if head not in heads]
+    every = [_Column.of(table, head) for head in table.heads]
+    columns = _that_fit(every, table) if table.is_one_tabular else every
+    left_out = ", ".join(h for h, own in zip(table.heads, every, strict=True) if own not in columns)
     if left_out and len({column.group for column in columns} - {""}) == 1:
         columns = [replace(column, group="") for column in columns]  # the other group is left out
-    blocks = _even_blocks(columns)
+    columns, notes = _with_notes(columns)
+    notes += [rf"{escape(note)}\par" for note in table.notes]
+    blocks = _blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     # About so many letters stand in a line of the caption.
-    floats = list(_floats(blocks, table.rules, _LINES - len(table.told) // 100))
+    floats = list(_floats(blocks, table.rules, _LINES - len(table.full_caption) // 100))
     lines = [
-        f"% columns that do not fit: {escape(', '.join(left_out))};",
+        f"% columns that do not fit: {escape(left_out)};",
         "% with fewer metrics they may: tune-calib report OUT --metric NAME",
     ] * bool(left_out)
     for index, bodies in enumerate(floats):
-        caption = escape(table.text) if index == 0 else "Continued."
+        is_first, is_last = index == 0, index == len(floats) - 1
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
         # A float that goes on has the number of its table, and no label: it would be a second one.
-        lines += [r"\addtocounter{table}{-1}"] * (index > 0)
-        lines += [rf"\caption{{{caption}}}"]
-        lines += [rf"\label{{{table.label}}}"] * (index == 0)
-        lines += [r"\smallskip", rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}"]
-        for body in bodies:
-            lines += ["", r"\medskip", *body] if body is not bodies[0] else body
-        if notes and index == len(floats) - 1:
-            lines += ["", r"\medskip", r"\raggedright", *notes]
+        lines += [r"\addtocounter{table}{-1}"] * (not is_first)
+        lines += [rf"\caption{{{escape(table.text) if is_first else 'Continued.'}}}"]
+        lines += [rf"\label{{{table.label}}}"] * is_first
+        lines += [r"\smallskip", rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}", *bodies[0]]
+        for body in bodies[1:]:
+            lines += ["", r"\medskip", *body]
+        lines += ["", r"\medskip", r"\raggedright", *notes] * bool(notes and is_last)
         lines += [rf"\end{{{kind}}}"]
     return "\n".join(lines)
-
-
-def _that_fit(table: Table) -> list[str]:
-    """Return the heads of the columns that fit a page, those of ``first`` preferred."""
-    ranks = {head: rank for rank, head in enumerate([table.heads[0], *table.first])}
-    room = _PAGE_PT
-    chosen: set[str] = set()
-    for head in sorted(table.heads, key=lambda head: ranks.get(head, len(ranks))):
-        width = _Column.of(table, head).width
-        if width <= room or not chosen:
-            chosen.add(head)
-            room -= width
-    return [head for head in table.heads if head in chosen]
 
 
 @dataclass(frozen=True)
@@ -124,15 +111,15 @@ class _Column:
 
     @classmethod
     def of(cls, table: Table, head: str) -> "_Column":
-        found = [record[head] for record in table.records]
-        cells = [replace(cell, text=escape(cell.text)).marked("latex") for cell in found]
-        return cls(*table.groups.get(head, ("", head)), cells, head == table.heads[0])
+        cells = [record[head] for record in table.records]
+        texts = [replace(cell, text=escape(cell.text)).marked("latex") for cell in cells]
+        return cls(*table.groups.get(head, ("", head)), texts, head == table.heads[0])
 
     @cached_property
     def is_number(self) -> bool:
-        told = [cell for cell in self.cells if cell not in ("", "-")]
-        numbers = sum(_NUMBER.match(_bare(cell)) is not None for cell in told)
-        return not self.is_first and 2 * numbers > len(told)
+        known = [cell for cell in self.cells if cell not in ("", "-")]
+        numbers = sum(_NUMBER.match(_bare(cell)) is not None for cell in known)
+        return not self.is_first and 2 * numbers > len(known)
 
     @cached_property
     def head(self) -> list[str]:
@@ -142,13 +129,9 @@ class _Column:
 
     @cached_property
     def is_broken(self) -> bool:
-        return self._widest > _TEXT_PT and not self.is_number
+        return not self.is_number and max(map(_points, self.cells), default=0.0) > _TEXT_PT
 
-    @cached_property
-    def _widest(self) -> float:
-        return max(map(_points, self.cells), default=0.0)
-
-    @cached_property
+    @property
     def align(self) -> str:
         if self.is_broken:
             return rf">{{\raggedright\arraybackslash}}p{{{_TEXT_PT:g}pt}}"
@@ -156,11 +139,26 @@ class _Column:
 
     @cached_property
     def width(self) -> float:
-        widest = _TEXT_PT if self.is_broken else self._widest
-        return max(widest, *map(_points, self.head)) + 2 * _SEP_PT
+        cells = [_TEXT_PT] if self.is_broken else [0.0, *map(_points, self.cells)]
+        return max([*cells, *map(_points, self.head)]) + 2 * _SEP_PT
 
 
-def _with_notes(columns: Sequence[_Column]) -> tuple[list[_Column], list[str]]:
+Block = Sequence[_Column]  # adjacent columns
+
+
+def _that_fit(columns: Block, table: Table) -> Block:
+    """Return the columns that fit a page, those of ``first`` preferred."""
+    ranks = {head: rank for rank, head in enumerate([table.heads[0], *table.first])}
+    pairs = zip(table.heads, columns, strict=True)
+    room, chosen = _PAGE_PT, []
+    for _, column in sorted(pairs, key=lambda pair: ranks.get(pair[0], len(ranks))):
+        if column.width <= room or not chosen:
+            chosen.append(column)
+            room -= column.width
+    return [column for column in columns if column in chosen]
+
+
+def _with_notes(columns: Block) -> tuple[Block, list[str]]:
     """Replace long statements in columns of numbers by marks, explained in notes."""
     marks: dict[str, str] = {}
 
@@ -181,66 +179,52 @@ def _letters(number: int) -> str:
     return (_letters(before - 1) if before else "") + chr(ord("a") + last)
 
 
-Block = Sequence[_Column]  # columns that stand beside each other
+def _blocks(columns: Block) -> list[Block]:
+    """Return as few blocks as the page takes, about equally wide, each with the first column."""
 
+    def split(limit: float) -> list[list[_Column]]:
+        blocks = [[columns[0]]]
+        for column in columns[1:]:
+            if len(blocks[-1]) > 1 and sum(c.width for c in [*blocks[-1], column]) > limit:
+                blocks.append([columns[0]])
+            blocks[-1].append(column)
+        return blocks
 
-def _even_blocks(columns: Block) -> list[Block]:
-    """Return as few blocks as the page takes, about equally wide."""
-    # Blocks as wide as the page could leave a last one of a single column: the limit is lowered
-    # as long as that takes no further block.
-    widths = [column.width for column in columns]
-    found = list(_blocks(widths, _PAGE_PT))
-    for limit in range(int(_PAGE_PT), 0, -10):
-        tried = list(_blocks(widths, limit))
-        if len(tried) > len(found):
-            break
-        found = tried
-    return [[columns[index] for index in block] for block in found]
-
-
-def _blocks(widths: Sequence[float], limit: float) -> Iterator[list[int]]:
-    """Yield the indices of the columns of each block; each has the first column."""
-    block, width = [0], widths[0]
-    for index in range(1, len(widths)):
-        if width + widths[index] > limit and len(block) > 1:
-            yield block
-            block, width = [0], widths[0]
-        block.append(index)
-        width += widths[index]
-    yield block
+    # Blocks as wide as the page could leave a last one of a single column: of the limits that need
+    # as few blocks, the lowest makes them even.
+    splits = [split(limit) for limit in range(int(_PAGE_PT), 0, -10)]
+    return [blocks for blocks in splits if len(blocks) == len(splits[0])][-1]
 
 
 def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterator[list[list[str]]]:
     """Yield the bodies of each float, as many blocks and rows as a page holds."""
     bodies: list[list[str]] = []
     for block in blocks:
-        for start, stop in _parts(block):
+        start, rows = 0, len(block[0].cells)
+        for stop in range(1, rows + 1):
+            if stop < rows and _height(block, start, stop + 1) <= _LINES - 8:
+                continue
             height = _height(block, start, stop)
             if bodies and height > left:
                 yield bodies
                 bodies, left = [], _LINES
             bodies.append(_tabular(block, rules, start, stop))
             left -= height
-    yield bodies
-
-
-def _parts(block: Block) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows, each no higher than a float."""
-    start, rows = 0, len(block[0].cells)
-    for stop in range(1, rows + 1):
-        if stop == rows or _height(block, start, stop + 1) > _LINES - 8:
-            yield start, stop
             start = stop
+    yield bodies
 
 
 def _height(block: Block, start: int, stop: int) -> int:
     """Count the lines of a body with heads, rules and broken texts."""
-    heads = max(len(column.head) for column in block) + 3
     broken = [column.cells for column in block if column.is_broken]
     # Ragged lines end early, so a line holds less than its width.
-    return heads + sum(
-        max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
-        for row in range(start, min(stop, len(block[0].cells)))
+    return (
+        max(len(column.head) for column in block)
+        + 3
+        + sum(
+            max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
+            for row in range(start, stop)
+        )
     )
 
 
@@ -250,11 +234,9 @@ def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list
     # The last lines of the heads are level.
     count = max(len(column.head) for column in block)
     heads = [[""] * (count - len(column.head)) + column.head for column in block]
-    lines += [_row(cells) for cells in zip(*heads, strict=True)]
-    lines.append(r"\midrule")
+    lines += [*map(_row, zip(*heads, strict=True)), r"\midrule"]
     for number in range(start, stop):
-        if number in rules and number > start:
-            lines.append(r"\midrule")
+        lines += [r"\midrule"] * (number in rules and number > start)
         lines.append(_row([column.cells[number] for column in block]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 

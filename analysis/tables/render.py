@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
 from pydantic import TypeAdapter, ValidationError
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from analysis.tables.latex import latex
 from analysis.tables.table import Table
 from analysis.text import MARKS, Cell
-from tune_calib.console import Part, Prose, Text, printable
+from tune_calib.console import Prose, Text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,18 +59,17 @@ def in_files(table: Table, frame: "pd.DataFrame") -> dict[str, str]:
 def html(table: Table) -> str:
     """Return the table as a ``table`` element without style and script."""
     groups = [table.groups.get(head, ("", head)) for head in table.heads]
-    heads = [_row("th", [own for _, own in groups])]
+    heads = _row("th", [own for _, own in groups])
     if table.groups:
         over = [(name, len(list(own))) for name, own in groupby(name for name, _ in groups)]
         cells = (Markup('<th colspan="{}">{}</th>').format(span, name) for name, span in over)
-        heads.insert(0, Markup("<tr>{}</tr>\n").format(Markup().join(cells)))
-    rows = [_row("td", map(marked, row)) for row in table.rows]
-    parts = (table.key, table.told, Markup().join(heads), Markup().join(rows))
+        heads = Markup("<tr>{}</tr>\n").format(Markup().join(cells)) + heads
+    rows = Markup().join(_row("td", map(marked, row)) for row in table.rows)
     return printable(
         Markup(
             '<table class="{}">\n<caption>{}</caption>\n<thead>\n{}</thead>\n'
             "<tbody>\n{}</tbody>\n</table>"
-        ).format(*parts)
+        ).format(table.key, table.full_caption, heads, rows)
     )
 
 
@@ -86,7 +85,7 @@ def _row(tag: str, texts: Iterable[str]) -> Markup:
 
 @dataclass(frozen=True)
 class View:
-    """What a command prints: tables for readers, ``content`` for JSON, ``frame`` for CSV, notes."""
+    """The output of a command: tables, and the same as JSON content and as a frame for CSV."""
 
     tables: Sequence[Table]
     content: Any
@@ -111,27 +110,24 @@ class View:
         if form == "plain":
             return Text([*self.tables[:1], *(p for own in self.tables[1:] for p in ("", own))])
         if form == "latex":
-            return latex(*(_named(table, caption, label) for table in self.tables))
+            named = [
+                replace(table, caption=caption or table.caption, label=label or table.label)
+                if table.is_main
+                else replace(table, label=f"{label}-{table.key}" if label else table.label)
+                for table in self.tables
+            ]
+            return latex(*named)
         return "\n\n".join({"markdown": markdown, "html": html}[form](each) for each in self.tables)
-
-
-def _named(table: Table, caption: str | None, label: str | None) -> Table:
-    """Return a table with the caption and label that a user gave for the main one."""
-    if not table.is_main:
-        return replace(table, label=f"{label}-{table.key}") if label else table
-    return replace(table, caption=caption or table.caption, label=label or table.label)
 
 
 def to_plain(text: Text) -> list[Any]:
     """Return the parts of a text as plain JSON values, to be stored for other screens."""
-    plain: list[Any] = _PARTS.dump_python(list(text.parts), mode="json")
-    return plain
+    return cast("list[Any]", _PARTS.dump_python(list(text.parts), mode="json"))
 
 
 def from_plain(plain: Any) -> Text | None:
-    """Return the text of what ``to_plain`` gave; None where that is foreign."""
+    """Return the text of the values of ``to_plain``; None where they are foreign."""
     try:
-        parts: list[Part] = _PARTS.validate_python(plain)
+        return Text(_PARTS.validate_python(plain))
     except ValidationError:
         return None
-    return Text(parts)

@@ -1,4 +1,4 @@
-"""A table of the program, whatever format it is rendered in, and its layout on a screen."""
+"""A table in any format, and its layout on a screen."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -8,49 +8,32 @@ from analysis.tables.terminal import layout
 from analysis.text import Cell, Record, cell
 from tune_calib.console import WIDE, Prose, Screen
 
-MAX_COLUMNS = 6  # of a table that a page shows unasked, with the names of its rows
+MAX_COLUMNS = 6  # of a table in a page, with the names of its rows; others behind a switch
 MAX_ROWS = 2000  # more would make a page that no browser sorts at once
 BEST = "Best bold, second underlined."
-"""The sentence of a caption that explains the marks; a terminal shows its own one."""
+"""The sentence of a caption that explains the marks; a terminal replaces it."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
+    """A table: its caption, a record per row with cells by head, and its layout.
 
-    Attributes:
-        key: its id in a page and name in files.
-        caption: sentences. At a line break a terminal begins a new line; other formats do not.
-        records: a row each, cells by head; the first column names the row. All rows have the same
-            heads.
-        chosen_by: heads of the columns of which a page offers the values in a list.
-        rules: indices of rows that begin a block, with the name of the block or none.
-        links: page that the name of a row leads to, by its text; relative to the page.
-        first: heads of the columns that matter most where a screen is narrow, the most important
-            one first; the others follow as they stand.
-        groups: head over a column, and its own head below that, by the full head; LaTeX and HTML
-            show both lines.
-        label: words of the key by which LaTeX refers to it.
-        is_main: whether ``--columns`` chooses columns of this table.
-        notes: sentences below the caption, a line each, e.g. what is missing.
-        is_one_tabular: LaTeX leaves columns out where a page is too narrow, those of ``first``
-            last, instead of splitting the table.
-        total: how many rows there are, where ``records`` are the first ``MAX_ROWS`` alone.
+    The first column names the rows, and all rows have the same heads.
     """
 
-    key: str
-    caption: str
+    key: str  # id in a page, and name of its files
+    caption: str  # sentences; a terminal begins a new line at a line break
     records: Sequence[Record]
-    chosen_by: tuple[str, ...] = ()
-    rules: Mapping[int, str] = field(default_factory=dict)
-    links: Mapping[str, str] = field(default_factory=dict)
-    first: Sequence[str] = ()
-    groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    label: str = ""
-    is_main: bool = False
-    notes: Sequence[str] = ()
-    is_one_tabular: bool = False
-    total: int = 0
+    chosen_by: tuple[str, ...] = ()  # columns whose values a page offers in a list
+    rules: Mapping[int, str] = field(default_factory=dict)  # rows that begin a block, and its name
+    links: Mapping[str, str] = field(default_factory=dict)  # page of a row by the text of its name
+    first: Sequence[str] = ()  # columns for a narrow screen, the most important one first
+    groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # two lines of a head
+    label: str = ""  # key by which LaTeX refers to it
+    is_main: bool = False  # whether ``--columns`` chooses its columns
+    notes: Sequence[str] = ()  # sentences below the caption, a line each
+    is_one_tabular: bool = False  # whether LaTeX leaves columns out instead of splitting it
+    total: int = 0  # rows in all, where ``records`` are the first ``MAX_ROWS``
 
     @property
     def heads(self) -> list[str]:
@@ -63,7 +46,7 @@ class Table:
         return self.caption.replace("\n", " ")
 
     @property
-    def told(self) -> str:
+    def full_caption(self) -> str:
         """Return the caption with its notes, and a note if a page leaves rows out."""
         return " ".join(filter(None, [self.text, *self.notes, self.cut]))
 
@@ -71,8 +54,8 @@ class Table:
     def cut(self) -> str:
         """Return a note if a page leaves rows out; else empty."""
         total = max(len(self.records), self.total)
-        is_cut = total > MAX_ROWS
-        return f"The first {MAX_ROWS} of {total}; the Parquet files hold all." if is_cut else ""
+        note = f"The first {MAX_ROWS} of {total}; the Parquet files hold all."
+        return note if total > MAX_ROWS else ""
 
     @property
     def extra(self) -> list[int]:
@@ -123,28 +106,28 @@ class Table:
 
     def on(self, screen: Screen) -> str:
         """Lay the table out for a screen, its caption below."""
-        lines = self.caption.replace(BEST, "* best, ' second.").splitlines()
-        told = [Prose(line).on(screen) for line in [*lines, *self.notes]]
+        sentences = [*self.caption.replace(BEST, "* best, ' second.").splitlines(), *self.notes]
+        caption = [Prose(line).on(screen) for line in sentences]
         if not self.records:
-            return "\n".join(told)
-        columns = [[record[head] for record in self.records] for head in self.heads]
+            return "\n".join(caption)
         body = layout(
             self.heads,
-            [_aligned(column) for column in columns],
-            [self.is_number(index) for index in range(len(columns))],
+            [_aligned([record[head] for record in self.records]) for head in self.heads],
+            [self.is_number(index) for index in range(len(self.heads))],
             self.first,
             self.rules,
             screen if self.is_main else screen.without_choice(),
         )
-        return "\n".join([body, *told])
+        return "\n".join([body, *caption])
 
 
 def _aligned(column: Sequence[Cell]) -> list[str]:
     """Return marked texts of a column, in which digits stand below each other."""
-    room = max((len(each.marked("plain")) - len(each.text) for each in column), default=0)
+    texts = [each.marked("plain") for each in column]
+    room = max((len(text) - len(c.text) for text, c in zip(texts, column, strict=True)), default=0)
     return [
-        each.marked("plain") + " " * (0 if each.rank or each.value is None else room)
-        for each in column
+        text if each.rank or each.value is None else text + " " * room
+        for text, each in zip(texts, column, strict=True)
     ]
 
 

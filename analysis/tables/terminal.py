@@ -1,12 +1,13 @@
-"""The layout of a table on a screen: as wide as that is, of whole words.
+"""The layout of a table on a screen, in lines of whole words.
 
-Of a table that is too wide the columns that matter less are left out, and a note names them. In a
-pipe and in files there is no screen, and all of them stand.
+Columns that do not fit are left out, the least important first, and a note names them. A pipe or a
+file has no width and gets all columns.
 """
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 
 from tune_calib.console import Prose, Screen, wrap
@@ -27,15 +28,20 @@ class _Column:
     head: str
     cells: Sequence[str]
     is_number: bool
-    least: int
-    most: int
 
-    @classmethod
-    def of(cls, head: str, cells: Sequence[str], is_number: bool) -> "_Column":
-        most = max(map(len, cells), default=0)
-        least = max((_narrowest(text, _LINES, _INDENT) for text in cells), default=0)
-        least = max(least if most > _PROSE else most, _narrowest(head, _HEAD_LINES))
-        return cls(head, cells, is_number, least, max(most, len(head)))
+    @cached_property
+    def least(self) -> int:
+        most = max(map(len, self.cells), default=0)
+        if most > _PROSE:
+            most = max(_narrowest(text, _LINES, _INDENT) for text in self.cells)
+        return max(most, _narrowest(self.head, _HEAD_LINES))
+
+    @cached_property
+    def most(self) -> int:
+        return max(map(len, [self.head, *self.cells]))
+
+    def justified(self, text: str, width: int) -> str:
+        return text.rjust(width) if self.is_number else text.ljust(width)
 
 
 def layout(
@@ -50,16 +56,16 @@ def layout(
 
     ``first`` are heads of the columns that matter most, ``rules`` the rows with a line above.
     """
-    every = [_Column.of(*each) for each in zip(heads, columns, are_numbers, strict=True)]
-    if screen.columns:
-        chosen, missing = _asked(heads, screen.columns), []
-    else:
+    every = [_Column(*each) for each in zip(heads, columns, are_numbers, strict=True)]
+    chosen = _requested(heads, screen.columns)
+    missing: list[str] = []
+    if not screen.columns:
         ranks = {head: rank for rank, head in enumerate(first)}
         by_need = sorted(range(len(heads)), key=lambda i: (i > 0, ranks.get(heads[i], len(ranks))))
         chosen = sorted(_that_fit(every, by_need, screen.width))
         missing = [column_key(head) for i, head in enumerate(heads) if i not in chosen]
-    kept = [every[index] for index in chosen]
-    body = "\n".join(_lines(kept, _widths(kept, screen.width), rules))
+    shown = [every[index] for index in chosen]
+    body = "\n".join(_rows(shown, _widths(shown, screen.width), rules))
     note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
     return f"{body}\n{note.on(screen)}" if missing else body
 
@@ -70,8 +76,8 @@ def column_key(head: str) -> str:
     return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
 
 
-def _asked(heads: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return the indices of the requested columns, behind the one that names the rows."""
+def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Return the indices of the requested columns, after the one that names the rows."""
     keys = [column_key(head) for head in heads]
     for name in names:
         if column_key(name) not in keys:
@@ -106,25 +112,21 @@ def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:
     return widths
 
 
-def _lines(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
-    def row(cells: Sequence[Sequence[str]]) -> list[str]:
-        return [
-            (" " * _GAP)
-            .join(
-                text.rjust(width) if column.is_number else text.ljust(width)
-                for text, column, width in zip(line, columns, widths, strict=True)
-            )
-            .rstrip()
-            for line in zip_longest(*cells, fillvalue="")
-        ]
+def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
+    """Return the lines of the heads and rows."""
+    gap, pairs = " " * _GAP, list(zip(columns, widths, strict=True))
 
-    pairs = list(zip(columns, widths, strict=True))
-    rule = (" " * _GAP).join("-" * width for width in widths)
-    lines = [*row([wrap(column.head, width) for column, width in pairs]), rule]
+    def lines(cells: Iterable[Sequence[str]]) -> list[str]:
+        level = zip_longest(*cells, fillvalue="")
+        rows = [[c.justified(t, w) for t, (c, w) in zip(row, pairs, strict=True)] for row in level]
+        return [gap.join(row).rstrip() for row in rows]
+
+    rule = gap.join("-" * width for width in widths)
+    found = [*lines(wrap(column.head, width) for column, width in pairs), rule]
     for number in range(len(columns[0].cells) if columns else 0):
-        lines += [rule] if number in rules else []
-        lines += row([_folded(column.cells[number], width) for column, width in pairs])
-    return lines
+        found += [rule] * (number in rules)
+        found += lines(_folded(column.cells[number], width) for column, width in pairs)
+    return found
 
 
 def _folded(text: str, width: int) -> list[str]:

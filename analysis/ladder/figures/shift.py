@@ -34,27 +34,22 @@ _TITLES = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of e
 _KEY = ["spec_hash", "kind", "severity"]
 
 
-def corruption_table(sweep: Sweep) -> tuple[str, pd.DataFrame]:
-    """Return the family of corruptions, and the metrics of rungs by kind and severity (0: clean).
+def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
+    """Return the family of corruptions, and a row per trial, kind and severity (0: clean).
 
-    Means over the trials, whose hashes are joined by blanks; published corruptions come before
-    generated and ``earlier`` ones.
+    Published corruptions come before generated and ``earlier`` ones.
     """
     family, rows = next(
         ((family, rows) for family in FAMILIES if len(rows := _evaluated(sweep, family))),
         (EARLIER, _earlier(sweep)),
     )
-    if rows.empty:
-        return family, pd.DataFrame(columns=["rung", "kind", "severity", *PANELS, "hashes"])
     trials = sweep.trials.set_index("spec_hash")
-    clean = rows[["spec_hash", "kind"]].drop_duplicates().assign(severity=0)
+    clean = rows.reindex(columns=["spec_hash", "kind"]).drop_duplicates().assign(severity=0)
     for metric in PANELS:
-        clean[metric] = clean["spec_hash"].map(trials[f"test/{metric}"])
-    rows = pd.concat([clean, rows])
-    rows["rung"] = rows["spec_hash"].map(trials["rung"])
-    groups = rows.sort_values(["rung", "kind", "severity"]).groupby(["rung", "kind", "severity"])
-    table = groups[list(PANELS)].mean()
-    return family, table.assign(hashes=groups["spec_hash"].agg(" ".join)).reset_index()
+        clean[metric] = clean["spec_hash"].map(trials.get(f"test/{metric}"))
+    rows = pd.concat([clean, rows]) if len(rows) else clean
+    rows = rows.assign(rung=rows["spec_hash"].map(trials["rung"]))
+    return family, rows.sort_values(["rung", "kind", "severity"], ignore_index=True)
 
 
 def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
@@ -83,13 +78,13 @@ def _earlier(sweep: Sweep) -> pd.DataFrame:
 
 def draw_corruption(results: LadderResults) -> Drawing | None:
     """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each."""
-    _, table = corruption_table(results.sweep)
-    if table.empty:
+    _, rows = corruption_rows(results.sweep)
+    if rows.empty:
         return None
+    table = rows.groupby(["rung", "kind", "severity"])[list(PANELS)].mean().reset_index()
     rungs = [rung for rung in results.sweep.rungs if rung.index in set(table["rung"])]
     found = set(table["kind"])
-    kinds = [kind for kind in CORRUPTION_KINDS if kind in found]
-    kinds += sorted(found - set(kinds))
+    kinds = [k for k in dict.fromkeys([*CORRUPTION_KINDS, *sorted(found)]) if k in found]
     panels = kinds if len(kinds) <= FEW else [""]
     height = (4.2 if panels == kinds else 5.0) + 0.14 * (len(rungs) // 3)
     figure, axes = plt.subplots(
@@ -169,13 +164,12 @@ def _draw_rung_boxes(
 
 
 def _corruption_caption(results: LadderResults) -> str:
-    family, table = corruption_table(results.sweep)
-    if table.empty:
+    family, rows = corruption_rows(results.sweep)
+    if rows.empty:
         return ""
-    hashes = {name for cell in table["hashes"] for name in cell.split()}
-    kinds = table["kind"].nunique()
+    kinds = rows["kind"].nunique()
     over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
-    return f"Shown: {_TITLES[family]}{over}; {trials_behind(results.sweep, hashes)}."
+    return f"Shown: {_TITLES[family]}{over}; {trials_behind(results.sweep, rows['spec_hash'])}."
 
 
 LADDER_FIGURES.register(

@@ -14,7 +14,7 @@ from analysis.ladder.figures.bins import draw_confidence, draw_reliability, pool
 from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost
 from analysis.ladder.figures.epochs import draw_sparsity
 from analysis.ladder.figures.scatter import draw_norm_confidence, draw_prototypes
-from analysis.ladder.figures.shift import corruption_table, draw_corruption, draw_ood
+from analysis.ladder.figures.shift import corruption_rows, draw_corruption, draw_ood
 from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults, angles, costs
@@ -223,7 +223,7 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
         for k in (2, 1)
     ]
     write_table(out, "corruptions", "1-0", pa.Table.from_pylist(rows))
-    family, table = corruption_table(sweep)
+    family, table = corruption_rows(sweep)
     assert family == "earlier"
     clean = fake_results.value(1, 0)
     assert table["ece"].tolist() == pytest.approx([clean, 0.1, 0.2])
@@ -236,7 +236,7 @@ def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
     for kinds, shown in ((FAMILIES["generated"][:2], 4), (FAMILIES["generated"], 2)):
         fake_results.add_shifts(out, [f"generated/{kind}" for kind in kinds])
         sweep = load(out)
-        family, table = corruption_table(sweep)
+        family, table = corruption_rows(sweep)
         assert family == "generated"
         assert set(table["severity"]) == set(range(6))
         assert set(table["kind"]) == set(kinds)
@@ -250,7 +250,7 @@ def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
 
 def test_published_corruptions_are_drawn_before_generated_ones(out):
     fake_results.add_shifts(out, ["generated/fog", "corrupt/fog"])
-    assert corruption_table(load(out))[0] == "corrupt"
+    assert corruption_rows(load(out))[0] == "corrupt"
 
 
 def test_foreign_images_have_a_panel_a_set_and_metric(out):

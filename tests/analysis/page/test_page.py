@@ -250,7 +250,7 @@ def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
     monkeypatch.setattr(table, "MAX_ROWS", 5)
     shown = tables.trials(load(out))
     assert len(shown.rows) == 5
-    assert "The first 5 of 12" in shown.told
+    assert "The first 5 of 12" in shown.full_caption
 
 
 def test_methods_side_by_side_have_tables_of_significance(tmp_path):
