@@ -61,8 +61,12 @@ def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, lis
 
 def load_sweep(out: AnyPath, options: Options) -> Sweep:
     """Load a sweep with the options of its tables."""
-    shown = {"shows_regime": options.regime, "shows_intervals": options.intervals}
-    sweep = replace(load(out), shown=options.metrics, **shown)
+    sweep = replace(
+        load(out),
+        shows_regime=options.regime,
+        shown=options.metrics,
+        shows_intervals=options.intervals,
+    )
     if options.published is not None:
         sweep = compare_with(sweep, options.published)
     if sweep.trials.empty:

@@ -62,10 +62,12 @@ def ladder_table(
                     "change_base": math.nan if is_base else mean - base,
                     "statuses": sweep.statuses(rung.index),
                     "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
-                    **{f"published {data} {arch}": cells.get(rung.label)
-                       for (data, arch), cells in printed.items()},
+                    **{
+                        f"published {key[0]} {key[1]}": printed[key].get(rung.label)
+                        for key in printed.columns
+                    },
                 }
-            )  # fmt: skip
+            )
             # Also without numbers: the next step then has nothing to be compared with.
             before = mean
     return pd.DataFrame(rows)

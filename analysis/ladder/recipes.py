@@ -96,11 +96,11 @@ def _by_rung(sweep: Sweep, slot: str) -> dict[int, Recipe]:
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
     # Trials of a rung differ only by their seeds, so the first has the recipe of all.
     trials = sweep.trials.drop_duplicates("rung").set_index("rung")
-    frame = (
-        settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys]).set_axis(keys, axis=1)
-    )
+    frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys])
+    frame.columns = pd.Index(keys)
+    known: Any = frame[frame["epochs"].notna()].to_dict("index")
     found = {}
-    for rung, row in frame[frame["epochs"].notna()].to_dict("index").items():
+    for rung, row in known.items():
         recipe = {key: _cell(value) for key, value in row.items() if not pd.isna(value)}
         if isinstance(shares := row.get("milestones"), str):
             drops = [round(share * row["epochs"]) for share in json.loads(shares)]

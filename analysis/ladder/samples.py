@@ -107,9 +107,10 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
     """Build the table of ``last_epochs``, shares in percent; none without records."""
     if last.empty:
         return []
+    heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
     records: list[Record] = [
         {"rung": Cell(str(label)), "split": Cell(str(split))}
-        | {QUANTITIES[row.quantity].replace("\n", " "): _cell(row) for row in rows.itertuples()}
+        | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
         for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False)
     ]
     numbers = [n for n in last["n"] if n] or [0]
@@ -123,8 +124,8 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
     return [Table("samples", caption, records, ("split",), label=label)]
 
 
-def _cell(row: Any) -> Cell:
-    scale, digits = (100, 1) if row.quantity in SHARES else (1, 2)
-    shown = decimal_cell(scale * row.mean, digits)
-    spread = "" if math.isnan(row.sd) else f" ± {scale * row.sd:.{digits}f}"
+def _cell(row: "pd.Series[Any]") -> Cell:
+    scale, digits = (100, 1) if row["quantity"] in SHARES else (1, 2)
+    shown = decimal_cell(scale * row["mean"], digits)
+    spread = "" if math.isnan(row["sd"]) else f" ± {scale * row['sd']:.{digits}f}"
     return replace(shown, text=f"{shown.text}{spread}")

@@ -232,9 +232,10 @@ def drawn_intervals(sweep: Sweep) -> list[Table]:
         return []
     table, labels = ladder_table(sweep, table_metrics(sweep)), list(map(sweep.label, sweep.rungs))
     columns = {"rung": [Cell(label) for label in labels]}
-    for metric, rows in table.groupby("metric", sort=False):
-        own = (interval_cell(sweep, r.rung, r.metric, r.mean) for r in rows.itertuples())
-        columns[METRICS[str(metric)].head] = list(own)
+    for metric in dict.fromkeys(table["metric"]):
+        own: Any = table[table["metric"] == metric].itertuples()
+        cells = [interval_cell(sweep, row.rung, metric, row.mean) for row in own]
+        columns[METRICS[metric].head] = cells
     records = [r for r in records_of(columns) if any("[" in c.text for c in list(r.values())[1:])]
     return [Table("drawn-intervals", f"{interval_note(sweep)}.", records)] if records else []
 

@@ -150,7 +150,8 @@ def _that_fit(columns: Block, table: Table) -> Block:
     """Return the columns that fit a page, those of ``first`` preferred."""
     ranks = {head: rank for rank, head in enumerate([table.heads[0], *table.first])}
     pairs = zip(table.heads, columns, strict=True)
-    room, chosen = _PAGE_PT, []
+    room = _PAGE_PT
+    chosen: list[_Column] = []
     for _, column in sorted(pairs, key=lambda pair: ranks.get(pair[0], len(ranks))):
         if column.width <= room or not chosen:
             chosen.append(column)
@@ -179,7 +180,7 @@ def _letters(number: int) -> str:
     return (_letters(before - 1) if before else "") + chr(ord("a") + last)
 
 
-def _blocks(columns: Block) -> list[Block]:
+def _blocks(columns: Block) -> Sequence[Block]:
     """Return as few blocks as the page takes, about equally wide, each with the first column."""
 
     def split(limit: float) -> list[list[_Column]]:

@@ -144,7 +144,9 @@ def _draw_map(axis: Axes, logits: NDArray[np.float64], labels: NDArray[np.int64]
     with threadpool_limits(1):
         points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(logits)
     # Not the style's colours, which mean methods.
-    axis.scatter(*points.T, c=labels % 20, cmap="tab20", s=4, linewidths=0, rasterized=True)
+    axis.scatter(
+        points[:, 0], points[:, 1], c=labels % 20, cmap="tab20", s=4, linewidths=0, rasterized=True
+    )
     classes = np.unique(labels)
     for label in classes if len(classes) <= _NUMBERED else ():
         middle = np.median(points[labels == label], axis=0)

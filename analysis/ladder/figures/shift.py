@@ -4,6 +4,7 @@ As MaC-Cal, Fig. 5 and table 2.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -46,7 +47,8 @@ def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
     trials = sweep.trials.set_index("spec_hash")
     clean = rows.reindex(columns=["spec_hash", "kind"]).drop_duplicates().assign(severity=0)
     for metric in PANELS:
-        clean[metric] = clean["spec_hash"].map(trials.get(f"test/{metric}"))
+        name = f"test/{metric}"
+        clean[metric] = clean["spec_hash"].map(trials.reindex(columns=[name])[name])
     rows = pd.concat([clean, rows]) if len(rows) else clean
     rows = rows.assign(rung=rows["spec_hash"].map(trials["rung"]))
     return family, rows.sort_values(["rung", "kind", "severity"], ignore_index=True)
@@ -58,10 +60,11 @@ def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
     values = sweep.done.set_index("spec_hash").filter(regex=pattern)
     if values.empty:
         return pd.DataFrame()
-    parts = [name.split("/")[1:] for name in values]
+    parts = [tuple(str(name).split("/")[1:]) for name in values]
     values.columns = pd.MultiIndex.from_tuples(parts, names=["kind", "severity", "metric"])
-    rows = values.stack(["kind", "severity"], future_stack=True).reindex(columns=list(PANELS))
-    return rows.dropna().reset_index().astype({"severity": int})
+    rows: Any = values.stack(["kind", "severity"], future_stack=True)
+    found: pd.DataFrame = rows.reindex(columns=list(PANELS)).dropna().reset_index()
+    return found.astype({"severity": int})
 
 
 def _earlier(sweep: Sweep) -> pd.DataFrame:

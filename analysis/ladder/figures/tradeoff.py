@@ -85,7 +85,8 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     """Draw the trials of a rung, if several, and their mean with its spread."""
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
     look: dict[str, Any] = {"color": style.color(rung.index), "marker": style.marker(rung.index)}
-    spread, count = {}, "1 trial"
+    spread: dict[str, Any] = {}
+    count = "1 trial"
     if len(rows) > 1:
         spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
         small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
