@@ -9,7 +9,7 @@ from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 # q moves by tau0 at most, so that 0 holds it at q0.
 _FIXED = {"method": "mac_cal", "tau0": 0.0}
 
-LADDERS.register(
+MAC_CAL = LADDERS.register(
     Ladder(
         name="mac_cal",
         title="MaC-Cal: masked classifier retraining, one ingredient at a time",

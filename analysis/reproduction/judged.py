@@ -81,7 +81,8 @@ def _describe_comparison(verdict: Verdict) -> str:
     other = verdict.than or number_cell(metric, comparison.number).text
     factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
     rank = "rank by " if comparison.kind == "rank" else ""
-    return f"{rank}{metric.title}: {comparison.rung} - {factor}{other}"
+    less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""
+    return f"{rank}{metric.title}: {comparison.rung} - {factor}{other}{less}"
 
 
 def _reasons(verdict: Verdict) -> list[str]:

@@ -214,11 +214,13 @@ def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> Tr
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
-    """Train the network longer; its learning rate drops at the epochs where it did before."""
+    """Train the network longer; what happens after some epochs happens where it did before."""
     slots = spec.model_dump()
     network, whole = slots["network"], spec.network.epochs + epochs
     milestones = [share * spec.network.epochs / whole for share in spec.network.milestones]
     slots["network"] = {**network, "epochs": whole, "milestones": milestones}
+    if spec.network.augment_until < 1:
+        slots["network"]["augment_until"] = spec.network.augment_until * spec.network.epochs / whole
     return TrialSpec.build(**slots)
 
 

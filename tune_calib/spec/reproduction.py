@@ -14,13 +14,14 @@ from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
 
-Scale = Literal["smoke", "cpu", "gpu", "paper"]
+Scale = Literal["smoke", "cpu", "day", "gpu", "paper"]
 SCALES: dict[Scale, str] = dict(
     zip(
         get_args(Scale),
         (
-            "seconds: that it runs at all",
+            "about a minute for a table of heads, on over-confident networks for digits",
             "about an hour on two cores",
+            "hours to days on two cores, with recipe fast: resume it by the same command",
             "about half an hour on one GPU",
             "as the paper has it",
         ),
@@ -55,6 +56,10 @@ class Comparison:
     number: float = 0.0
     """Number that the value of ``rung`` is compared with."""
 
+    less: tuple[str, str] | None = None
+    """Two rungs whose difference, the first minus the second, is subtracted from that of ``rung``
+    and each of ``than``: the difference of two differences."""
+
     @property
     def others(self) -> tuple[str, ...]:
         """Return what ``rung`` is compared with in turn; an empty label stands for ``number``."""
@@ -69,7 +74,8 @@ class Comparison:
             return {rung: place / squares for rung, place in zip(rungs, places, strict=True)}
         if not than:
             return {self.rung: 1.0}
-        return {self.rung: 1.0, than: -self.least if self.kind == "ratio" else -1.0}
+        less = dict(zip(self.less or (), (-1.0, 1.0), strict=False))
+        return {self.rung: 1.0, than: -self.least if self.kind == "ratio" else -1.0, **less}
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))

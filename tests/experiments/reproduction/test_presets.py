@@ -139,7 +139,12 @@ def test_every_row_and_metric_that_a_table_names_is_printed(name):
 
 @each("name", list(REPRODUCTIONS))
 def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
-    assert {"smoke", "paper"} <= set(REPRODUCTIONS[name].scales) <= set(SCALES)
+    scales = REPRODUCTIONS[name].scales
+    assert {"smoke", "paper"} <= set(scales) <= set(SCALES)
+    # The one is the over-confident network of the demo, the other the papers' kind of network.
+    assert not scales["smoke"][0].set.network
+    assert ("day" in scales) == ("cpu" in scales)
+    assert all(own.recipe == "fast" for own in scales.get("day", ()))
 
 
 @each(("name", "scale"), AT)
