@@ -74,8 +74,10 @@ class Comparison:
             return {rung: place / squares for rung, place in zip(rungs, places, strict=True)}
         if not than:
             return {self.rung: 1.0}
-        less = dict(zip(self.less or (), (-1.0, 1.0), strict=False))
-        return {self.rung: 1.0, than: -self.least if self.kind == "ratio" else -1.0, **less}
+        weights = {self.rung: 1.0, than: -self.least if self.kind == "ratio" else -1.0}
+        for label, weight in zip(self.less or (), (-1.0, 1.0), strict=False):
+            weights[label] = weights.get(label, 0.0) + weight
+        return weights
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))

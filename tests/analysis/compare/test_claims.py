@@ -87,6 +87,10 @@ CLAIMS = {
     "too small a ratio": (claimed("+ two", ("vanilla",), kind="ratio", least=0.2), "not held"),
     "trend": (claimed("vanilla", ("+ one", "+ two"), kind="trend"), "held"),
     "wrong trend": (claimed("vanilla", ("+ one", "+ two"), kind="trend", is_rise=True), "not held"),
+    "difference of differences": (
+        claimed("+ two", ("+ one",), kind="close", least=0.01, less=("+ one", "vanilla")),
+        "held",
+    ),
     "rank": (claimed("+ two", ("+ one", "vanilla"), kind="rank"), "held"),
     "wrong rank": (claimed("vanilla", ("+ one",), kind="rank"), "not held"),
     "several metrics at once": (

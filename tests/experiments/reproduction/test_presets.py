@@ -109,7 +109,7 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
     for claim in table.claims:
         for name in [claim.run] if claim.run else labels:
             for one in claim.comparisons:
-                assert {one.rung, *one.than} <= labels[name]
+                assert {one.rung, *one.than, *(one.less or ())} <= labels[name]
         for one in claim.comparisons:
             assert one.rung not in one.than
             metric, _ = parted(one.metric)
