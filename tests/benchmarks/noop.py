@@ -12,10 +12,10 @@ from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.tuning.ray import ray_executor
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.trainables import PlanTrainable
+from tune_calib.tuning.ray.training import NetworkTrainable
 from tune_calib.tuning.ray.worker import KINDS
 from tune_calib.tuning.run import execute_run
 

@@ -24,8 +24,7 @@ from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
 from tune_calib.paths import RemotePath
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
 
 def never():

@@ -17,8 +17,8 @@ from tune_calib.engine.population import PopulationTrainer, in_parts
 from tune_calib.engine.store import write_folder
 from tune_calib.engine.views import Views
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.training import HeadTrainable
 
 CLASSES = 10
 MIB = 2**20

@@ -18,9 +18,8 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import lacking, make_plan
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.resolve import resolve_files
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}

@@ -8,8 +8,7 @@ from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
 from tests.support import small_spec
 from tune_calib.engine.store import Store
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
 
 @pytest.fixture(scope="session")

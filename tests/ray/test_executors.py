@@ -8,9 +8,8 @@ import tune_calib
 from tests.support import QUICK, drive, here, job_in, keep_ray, on_ray, rows, run_of
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.run import execute_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]

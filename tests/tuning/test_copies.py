@@ -17,9 +17,9 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.training import NetworkTrainable
 from tune_calib.tuning.reuse import Copies, copy_rows
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}

@@ -23,8 +23,7 @@ from tune_calib.metrics.summary import evaluate
 from tune_calib.results.manifests import RungRecord, SearchOutcome, SweepManifest
 from tune_calib.results.tables import write_results
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
 # Trained until it is better than chance.
 HEAD = partial(spec_of, "retrain", epochs=30, lr=0.5)

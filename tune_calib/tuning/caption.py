@@ -38,17 +38,9 @@ _FIELD_TEXTS: dict[str, Callable[[Any], str]] = {
 
 _DATA_FIELDS = ("split", "labels", "test_norm", "resize", "crop", "grey")
 
-_NO_RECIPE = {
-    "plugin",
-    "seed",
-    "method",
-    "params",
-    "backbone",
-    "init",
-    "views",
-    "bn_mode",
-    "batch_order",
-}
+# The fields that are not part of a recipe.
+_NO_RECIPE = {"plugin", "seed", "method", "params", "backbone", "init"}
+_NO_RECIPE |= {"views", "bn_mode", "batch_order"}
 
 
 def describe_setting(
@@ -61,15 +53,14 @@ def describe_setting(
         describe_data(planned[0].spec.data),
         describe_networks(planned),
         *_list_left_out(ladder, resolved),
+        f"heads {describe_heads(planned, ladder.head_recipe)}" if heads else "",
     ]
-    parts = [*filter(None, parts)]
-    if heads:
-        parts.append(f"heads {describe_heads(planned, ladder.head_recipe)}")
-    if not is_trained(planned):
-        return "; ".join([*parts, "nothing is trained"])
-    if resolved.recipe_caption:
-        parts.append(resolved.recipe_caption)
-    return "; ".join([*parts, _whose(networks, heads, resolved.own_recipes)])
+    if is_trained(planned):
+        whose = _describe_recipes(networks, heads, resolved.own_recipes)
+        parts += [resolved.recipe_caption or "", whose]
+    else:
+        parts.append("nothing is trained")
+    return "; ".join(filter(None, parts))
 
 
 def describe_data(data: DataSlot) -> str:
@@ -86,15 +77,20 @@ def describe_data(data: DataSlot) -> str:
         for key in _DATA_FIELDS
         if (value := getattr(data, key)) != type(data).model_fields[key].default
     ]
-    return "; ".join([*parts, *_describe_images(data)])
+    if data.holdout == "test":
+        select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
+        parts.append(f"of the published test part: select {select}, calib {calib}, test {test}")
+    if data.norm is not None:
+        norm = data.norm if isinstance(data.norm, str) else format_setting(data.norm)
+        parts.append(f"norm {norm.replace('_', ' ')}")
+    return "; ".join(parts)
 
 
 def describe_networks(planned: Sequence[PlannedTrial]) -> str:
     """Describe the backbone, a shared method, epochs and optimiser; empty for imported data."""
-    spec = planned[0].spec
     networks = [trial.spec.network for trial in planned]
-    network = spec.network
-    if spec.data.import_record is not None:
+    network = networks[0]
+    if planned[0].spec.data.import_record is not None:
         return ""
     if network.is_frozen:
         return f"{network.backbone} as given (weights {network.weights})"
@@ -110,18 +106,6 @@ def describe_heads(planned: Sequence[PlannedTrial], head_recipe: str | None) -> 
         return ""
     whose = f", recipe of {head_recipe}" if head_recipe else ""
     return f"{format_count(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
-
-
-def _describe_images(data: DataSlot) -> list[str]:
-    """Describe the held-out images and their normalisation where they differ from the defaults."""
-    texts = []
-    if data.holdout == "test":
-        select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
-        texts.append(f"of the published test part: select {select}, calib {calib}, test {test}")
-    if data.norm is not None:
-        norm = data.norm if isinstance(data.norm, str) else format_setting(data.norm)
-        texts.append(f"norm {norm.replace('_', ' ')}")
-    return texts
 
 
 def _describe_import(record: ImportedData) -> str:
@@ -190,19 +174,20 @@ def _recipe(slots: Sequence[OptimisedSlot]) -> str:
     return f": {shared}" if shared else ""
 
 
-def _whose(networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool) -> str:
+def _describe_recipes(
+    networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool
+) -> str:
+    def recipe(slot: OptimisedSlot) -> str:
+        """Format a recipe, with milestones as epochs, to compare it."""
+        plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
+        epochs = plain.pop("epochs")
+        plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
+        return str(plain)
+
     if own_recipes:
         return "each method by its authors' recipe"
-    if any(len({_optimiser(slot) for slot in slots}) > 1 for slots in (networks, heads)):
+    if any(len({recipe(slot) for slot in slots}) > 1 for slots in (networks, heads)):
         return "recipes differ"
     if len({slot.optimizer for slot in (*networks, *heads)}) > 1:
         return "one recipe for all networks, one by another optimiser for all heads"
     return "one recipe for all"
-
-
-def _optimiser(slot: OptimisedSlot) -> str:
-    """Format a recipe, with milestones as epochs, to compare it."""
-    plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
-    epochs = plain.pop("epochs")
-    plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
-    return str(plain)

@@ -132,10 +132,7 @@ def refuse_foreign(out: AnyPath, *own: str) -> None:
 
 
 def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
-    """Explain why a folder holds another run, where the recipe is the reason; else nothing.
-
-    Another version of the program may have another quick setting.
-    """
+    """Explain why a folder holds another run, where the recipe is the reason; else nothing."""
     before, now = old.recipe, new.recipe
     if before is not None and now is not None and before.name != now.name:
         return f": by recipe {before.name}, not {now.name}"

@@ -28,10 +28,7 @@ _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same 
 def take_pictures(
     out: AnyPath, store: AnyPath, data_root: Path | None, device: str = "cpu"
 ) -> list[str]:
-    """Write ``logits`` of one finished trial of each rung, that of the smallest seeds.
-
-    What is on disk already stays. Return a line for each trial.
-    """
+    """Write missing ``logits`` of a finished trial of each rung; return a line for each."""
     trials = read_table(out, "trials").to_pylist()
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
     if not rows:

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from tune_calib.console import echo
 from tune_calib.engine import weights
 from tune_calib.engine.frozen import refuse_seen
@@ -27,10 +25,7 @@ from tune_calib.spec.trial import TrialSpec
 def resolve_files(
     resolved: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
 ) -> ResolvedRequest:
-    """Replace paths and names by the content of the files: data set, imported data, weights.
-
-    The file of ``network.weights`` is copied to the store, unless the run is dry.
-    """
+    """Replace paths and names by contents: data set, imported data, weights (copied to store)."""
     store = Store(at)
     data: Mapping[str, Any] = resolved.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
@@ -50,7 +45,14 @@ def resolve_files(
     resolved = replace(resolved, overrides={**resolved.overrides, "network": network})
     if resolved.is_frozen:
         resolved = _normalised(resolved, made)
-        _refuse_other_logits(file, tensors, made)
+        own: Any = METHODS[made.network.method].implementation if made else None
+        # A network of this program may have a method that makes the logits, and not its head.
+        has_own_logits = own is None or own.forward is not NetworkMethod.forward
+        if has_own_logits and any(name.startswith("method.") for name in tensors):
+            raise UserError(
+                f"network.weights: in {file} the training method makes the logits, and not the "
+                "last layer of the network; name a network whose logits are those of its last layer"
+            )
     spec = resolved.spec()
     if made is not None:
         refuse_seen(made, spec.data)
@@ -63,18 +65,6 @@ def resolve_files(
     if not is_dry:
         weights.store_weights(file, store)
     return resolved
-
-
-def _refuse_other_logits(file: Path, tensors: Mapping[str, Tensor], made: TrialSpec | None) -> None:
-    """Refuse a network of this program whose method, and not its head, makes the logits."""
-    if not any(name.startswith("method.") for name in tensors):
-        return
-    own: type[NetworkMethod] | None = METHODS[made.network.method].implementation if made else None
-    if own is None or own.forward is not NetworkMethod.forward:
-        raise UserError(
-            f"network.weights: in {file} the training method makes the logits, and not the last "
-            "layer of the network; name a network whose logits are those of its last layer"
-        )
 
 
 def _normalised(resolved: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:

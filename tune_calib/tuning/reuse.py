@@ -47,12 +47,9 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies that a run reads, by the canonical JSON of their data slots.
+    """The copies of the data that a run reads."""
 
-    Imported data have none, since their digest is part of the spec. The manifests of networks in
-    the store identify the copy behind rows of earlier versions.
-    """
-
+    # By the canonical JSON of data slots, without imports, whose digest is part of the spec.
     known: Mapping[str, Copy]
     data_root: Path | None
     store: Store
@@ -105,16 +102,12 @@ class Copies:
             )
 
     def is_same(self, row: Mapping[str, Any], out: AnyPath) -> bool | None:
-        """Return whether a row is of the copy that is read now; None where nobody can know.
-
-        Rows of earlier versions hold no digest. The network behind them does, if the store still
-        has it.
-        """
+        """Return whether a row is of the copy that is read now; None if that is unknown."""
         copy = self.known.get(row["data"])
         if copy is None:
             return True
         before, now = row["data_digest"], copy.digest
-        if before is None:
+        if before is None:  # of an earlier version: its network may tell, if it is still there
             before, now = self._fingerprint(row["network_id"]), copy.fingerprint
         if before is None:
             return True if copy.is_bundled else None
@@ -142,9 +135,8 @@ def find_rows(
 ) -> dict[str, AnyPath]:
     """Find the run folders ``AMONG/*/*`` with finished rows of trials that a folder lacks.
 
-    Rows of another plug-in, of a version of the program with other numbers, or of data that
-    nobody can identify any more are not used. A forecast reads no copies of the data. Returns the
-    folders by spec hash.
+    Rows of another plug-in, of a version of the program with other numbers, or of data that cannot
+    be identified are not used. Return the folders by spec hash.
     """
     if among is None:
         return {}
@@ -180,10 +172,7 @@ def copy_rows(
     sets: Collection[str],
     copies: Copies,
 ) -> bool:
-    """Copy rows that other folders hold, with the extra evaluations that are requested here.
-
-    The folder is locked. Returns whether anything was copied.
-    """
+    """Copy rows of other folders, with the requested extra evaluations; return whether any were."""
     trials = {trial.spec.hash: trial for trial in planned}
     folders: dict[AnyPath, list[str]] = {}
     for spec_hash, folder in find_rows(planned, out, among, copies).items():

@@ -16,9 +16,8 @@ from tests.support import drive, each, small_spec
 from tune_calib.api.calls import open_results
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import FLAGS, HEAD_BELOW
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
 RIVALS = ("base", "variant", "variant", "variant")
 

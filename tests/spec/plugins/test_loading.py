@@ -21,8 +21,8 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.training import NetworkTrainable
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 GOOD = """

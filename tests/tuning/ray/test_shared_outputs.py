@@ -12,9 +12,8 @@ from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
 HEAD = {"method": "retrain", "epochs": 1, "augment": "none"}
 

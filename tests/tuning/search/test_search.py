@@ -19,10 +19,9 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.definition import SearchDefinition

@@ -39,16 +39,13 @@ _followers: list["Follower"] = []
 
 
 class Sent(dict[str, str]):
-    """A record of what one logger was sent; without the file, all is sent again.
-
-    It has the status of each trial, and of the report a digest of its figures.
-    """
+    """The status of each trial, and the digest of the figures, that one logger was sent."""
 
     def __init__(self, out: AnyPath, name: str) -> None:
         self._path = out / FOLDER / f"{name}.json"
         try:
             content = json.loads(self._path.read_text())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError):  # all is sent again
             content = None
         super().__init__(content if isinstance(content, dict) else {})
 
@@ -199,10 +196,7 @@ def followed(out: AnyPath, sweep: str) -> Iterator[None]:
 
 
 def send_figures(names: Sequence[str], out: AnyPath) -> None:
-    """Send the figures in a folder to the loggers that do not have them yet.
-
-    A logger that fails is reported and does no other harm.
-    """
+    """Send the figures in a folder to the loggers that do not have them yet."""
     paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
     if not names or not paths:
         return
@@ -217,13 +211,10 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
             continue
         try:
             kind(group).write_figures(paths)
+            sent.add("report", content)
         except Exception as error:
-            reason = _first_line(error)
-            echo(
-                f"sending figures to {name} failed ({reason}); they are in {out}/figures", err=True
-            )
-            continue
-        sent.add("report", content)
+            reason = f"{_first_line(error)}); they are in {out}/figures"
+            echo(f"sending figures to {name} failed ({reason}", err=True)
 
 
 def _first_line(error: Exception) -> str:

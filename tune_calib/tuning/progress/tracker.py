@@ -19,11 +19,11 @@ TRIALS = "trials"
 
 @dataclass
 class Running:
-    """A running Ray trial: its title, kind, weight among its kind, start and latest event."""
+    """A running Ray trial."""
 
-    told: str
+    told: str  # its title
     kind: str
-    weight: int
+    weight: int  # among its kind
     began: float
     activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting a worker"))
 

@@ -19,7 +19,6 @@ from tune_calib.tuning.ray.executor import (
     Executor,
     Resources,
     configuration,
-    last_line,
     show_phase,
 )
 from tune_calib.tuning.ray.plan import Plan, RayTrial
@@ -94,8 +93,7 @@ def execute(
         kinds[f"{trial.kind}s"] += trial.weight
     total = sum(len(trial.trials) for trial in plan.trials)
     with show_phase(title, total, TRIALS, kinds, executor, provenance.channel):
-        errors = executor.run(PlanSource(plan, provenance), len(plan.trials), provenance, gpus)
-    return [last_line(error) for error in errors]
+        return executor.run(PlanSource(plan, provenance), len(plan.trials), provenance, gpus)
 
 
 def list_here() -> list[dict[str, str | None]]:

@@ -112,8 +112,8 @@ class Executor(Protocol):
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
-    ) -> list[Exception]:
-        """Execute at most ``total`` trials of a source; return what trials died of.
+    ) -> list[str]:
+        """Execute at most ``total`` trials of a source; return a line for each that crashed.
 
         As many run side by side as there is room for, or ``at_once``. What one trial refuses for
         all is raised as RefusedError, as is a folder that was moved.
@@ -134,11 +134,7 @@ def refuse_here(
     needs: Sequence[Resources],
     everywhere: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuse what this machine cannot give or reach, before anything starts.
-
-    That are too few cores, no GPU or one without fast arithmetic of a precision, a cluster that
-    does not answer, and a process without the variables that all trials need.
-    """
+    """Refuse what this machine cannot give or reach, before anything starts."""
     if address == IN_PROCESS:
         for need in needs:
             if need.gpus not in (0, 1):
@@ -187,16 +183,12 @@ def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, 
     return {"run": provenance.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
 
 
-def write_tracebacks(errors: Sequence[BaseException], out: str) -> None:
-    """Write what trials died of to ``CRASHES``; write nothing if none did."""
+def report_crashes(errors: Sequence[BaseException], out: str) -> list[str]:
+    """Write what trials died of to ``CRASHES``; return the last line of each, the error itself."""
     if errors:
         with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
             atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
-
-
-def last_line(error: BaseException) -> str:
-    """Return the last line of a worker's traceback, which names the error."""
-    return str(error).strip().splitlines()[-1]
+    return [str(error).strip().splitlines()[-1] for error in errors]
 
 
 @contextlib.contextmanager

@@ -26,11 +26,10 @@ from tune_calib.tuning.ray.executor import (
     Resources,
     TrialSource,
     configuration,
-    last_line,
+    report_crashes,
     show_begin,
     show_crash,
     show_result,
-    write_tracebacks,
 )
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
@@ -57,7 +56,7 @@ class InProcess:
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
-    ) -> list[Exception]:
+    ) -> list[str]:
         """Execute trials; ``gpus`` and ``at_once`` have no meaning for one at a time."""
         assert halving is None, "only Ray stops networks"
         errors: list[Exception] = []
@@ -69,8 +68,7 @@ class InProcess:
             result, error = self.execute(config)
             source.on_trial_complete(number, result, error is not None)
             errors += [error] if error is not None else []
-        write_tracebacks(errors, provenance.out)
-        return errors
+        return report_crashes(errors, provenance.out)
 
     def pool(self, size: int, resources: Resources, provenance: Provenance) -> "InProcessPool":
         """Return a pool of one worker, whatever its size."""
@@ -145,8 +143,7 @@ class InProcessPool:
         if error is None:
             return trial, None
         self._errors.append(error)
-        write_tracebacks(self._errors, self._provenance.out)
-        return trial, last_line(error)
+        return trial, report_crashes(self._errors, self._provenance.out)[-1]
 
 
 @contextlib.contextmanager

@@ -175,10 +175,7 @@ def _range(first: int, last: int) -> str:
 
 
 def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
-    """List the artifacts that a plan will write into a store, e.g. ``networks/<id>``.
-
-    Banks of a search need no test split.
-    """
+    """List the artifacts that a plan will write into a store, e.g. ``networks/<id>``."""
     networks = {each.network_id: each.first.spec for each in plan.networks}
     absent = [
         f"networks/{i}" for i, spec in sorted(networks.items()) if not has_network(spec, store)
@@ -192,12 +189,10 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
             continue
         try:
             about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_bytes())
-            has_train = bool(about["train_views"])
-        except (OSError, ValueError, KeyError, TypeError):  # damaged: it is made again
-            absent.append(f"banks/{bank}")
-            continue
-        if not has_train:
-            absent.append(f"train of banks/{bank}")
-        if not (is_search or about.get("has_test", True)):
-            absent.append(f"test of banks/{bank}")
+            if not about["train_views"]:
+                absent.append(f"train of banks/{bank}")
+            if not (is_search or about.get("has_test", True)):  # a search needs no test split
+                absent.append(f"test of banks/{bank}")
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            absent.append(f"banks/{bank}")  # damaged: it is made again
     return absent

@@ -26,12 +26,11 @@ from tune_calib.tuning.ray.executor import (
     Resources,
     TrialSource,
     configuration,
-    last_line,
+    report_crashes,
     show_begin,
     show_crash,
     show_end,
     show_result,
-    write_tracebacks,
 )
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
@@ -57,7 +56,7 @@ class RayExecutor:
         gpus: float,
         at_once: int | None = None,
         halving: Halving | None = None,
-    ) -> list[Exception]:
+    ) -> list[str]:
         """Execute trials side by side by Ray Tune."""
         report_progress("starting workers")
         kind = tune.with_resources(
@@ -95,9 +94,7 @@ def placement(resources: Resources) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
 
 
-def fit(
-    total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: Any
-) -> list[Exception]:
+def fit(total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: Any) -> list[str]:
     """Run at most ``total`` trials of a Trainable; ``tuning`` are settings of ``TuneConfig``."""
     errors: list[Exception] = []
     search_alg = _SourceSearcher(source)
@@ -130,8 +127,7 @@ def fit(
             break
     for error in errors:
         raise_refused(error)
-    write_tracebacks(errors, run.out)
-    return errors
+    return report_crashes(errors, run.out)
 
 
 class _SourceSearcher(Searcher):
@@ -219,10 +215,7 @@ class Job:
 
 
 class Pool:
-    """At most ``size`` actors; one that dies is replaced, and its trial begins again.
-
-    They end with the Ray session.
-    """
+    """At most ``size`` actors of a Ray session; those that die are replaced, their trials rerun."""
 
     def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
@@ -246,10 +239,7 @@ class Pool:
             self._running[actor.execute.remote(config)] = (actor, job)
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end; also return what it crashed of.
-
-        What a trial refuses for all is raised, as is a folder that was moved.
-        """
+        """Wait for the next trial to end; also return what it crashed of."""
         while True:
             over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
             if not over:
@@ -276,8 +266,7 @@ class Pool:
             self._start()
             if not is_again:
                 self._errors.append(error)
-                write_tracebacks(self._errors, self._run.out)
-                return job.trial, last_line(error)
+                return job.trial, report_crashes(self._errors, self._run.out)[-1]
 
 
 def slots(resources: Resources) -> int:

@@ -93,6 +93,10 @@ def trial_row(
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
+    # Bytes on macOS, and KiB elsewhere.
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    is_cuda = provenance.device == "cuda"
     return {
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
@@ -116,7 +120,7 @@ def trial_row(
         "message": result.message,
         "flags": result.flags,
         "epoch": result.epoch,
-        "peak_memory_bytes": _peak_memory(provenance.device),
+        "peak_memory_bytes": torch.cuda.max_memory_allocated() if is_cuda else peak,
         "device": provenance.device,
         "threads": torch.get_num_threads(),
         **machine(),
@@ -165,10 +169,3 @@ def plugins_of(spec: TrialSpec) -> str | None:
     """Return the contents of the plug-ins behind a trial by name, as JSON; None without any."""
     used = {plugin.name: plugin.content for plugin in plugins.used(spec.plugins)}
     return json.dumps(used, sort_keys=True) if used else None
-
-
-def _peak_memory(device: str) -> int:
-    if device == "cuda":
-        return torch.cuda.max_memory_allocated()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # bytes there, KiB elsewhere

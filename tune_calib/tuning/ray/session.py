@@ -161,8 +161,7 @@ def _protected() -> Iterator[None]:
 def _watched_node() -> Iterator[None]:
     """Raise UserError when the Ray node of this process dies: Ray would wait for ever.
 
-    Other nodes of a cluster may come and go. In a thread that is not the main one, which no signal
-    reaches, the loss is only reported.
+    In a thread that is not the main one, which no signal reaches, the loss is only reported.
     """
     own = ray.get_runtime_context().get_node_id()
     main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()

@@ -18,7 +18,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.machine import require_environment
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
@@ -39,10 +39,7 @@ DONE = "done"
 
 
 class SpecTrainable:
-    """Executes a Ray trial with the methods of Ray's Trainable, but without Ray.
-
-    Its configuration has ``work`` (``plan.RayTrial.config``) and ``run`` (``rows.Provenance``).
-    """
+    """Executes a Ray trial (``plan.RayTrial.config`` as ``work``) of a ``Provenance`` (``run``)."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.resets = 0
@@ -68,7 +65,9 @@ class SpecTrainable:
         require_environment(self.spec)
         # In each trial anew: the process may have served one that asked for other switches.
         take_up(self.spec.network, self.device)
-        torch.set_num_threads(self._threads())
+        # On their number the last digits depend.
+        is_head = work["kind"] == "head"
+        torch.set_num_threads(HEAD_THREADS if is_head else self.spec.network.threads)
 
     def reset(self, config: dict[str, Any]) -> None:
         """Begin another trial, as a fresh instance would."""
@@ -88,10 +87,6 @@ class SpecTrainable:
 
     def cleanup(self) -> None:
         """Free what the trial holds."""
-
-    def _threads(self) -> int:
-        """Return the torch threads, on which the last digits depend."""
-        return self.spec.network.threads
 
     @property
     def spec(self) -> TrialSpec:
@@ -180,12 +175,9 @@ def evaluate_trial(
 
 
 def summarize(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
-    """Return what a scheduler or searcher may see at the end: ``select`` alone, never ``test``.
-
-    ``statuses`` counts how the trials ended, for the screen.
-    """
+    """Return what a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
     result = results[0][1]
     metrics = result.evaluation.metrics if result.evaluation else {}
     select = {name: value for name, value in metrics.items() if name.startswith("select/")}
-    statuses = dict(Counter(result.status for _, result in results))
+    statuses = dict(Counter(result.status for _, result in results))  # for the screen
     return {"status": result.status, "flags": result.flags or "", "statuses": statuses, **select}

@@ -10,9 +10,8 @@ from tune_calib.paths import parse_path
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
-from tune_calib.tuning.ray.head_trainable import HeadTrainable
-from tune_calib.tuning.ray.network_trainable import NetworkTrainable
 from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable
+from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
 
 class ExtraTrainable(SpecTrainable):

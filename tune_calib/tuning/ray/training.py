@@ -1,0 +1,272 @@
+"""The Trainables of a network, with its post-hoc trials, and of a population of heads."""
+
+import itertools
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network
+from tune_calib.engine.bank import DevelopmentBank, bank_key
+from tune_calib.engine.evaluate import (
+    SplitLogits,
+    bank_logits,
+    network_logits,
+    population_logits,
+    regime_of_bank,
+    regime_of_base,
+    regime_of_images,
+    regime_of_train,
+)
+from tune_calib.engine.frozen import refuse_better
+from tune_calib.engine.imports import read_manifest
+from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
+from tune_calib.engine.samples import read_epochs
+from tune_calib.engine.steps import Stopwatch
+from tune_calib.engine.store import artifact_manifest
+from tune_calib.errors import DivergedError
+from tune_calib.paths import parse_path
+from tune_calib.progress import report_progress
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.names import WATCHED
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import canonical_json
+from tune_calib.tuning.profile import write_profile
+from tune_calib.tuning.ray.rows import TrialResult
+from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluate_trial, summarize
+
+CHECKPOINT = "population.safetensors"
+HISTORY = "history.json"
+
+
+class NetworkTrainable(SpecTrainable):
+    """Trains one network, an epoch a step, from its own last checkpoint, and evaluates it."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Wait for the network's lock, then read its artifact or last checkpoint."""
+        super().setup(config)
+        if self.spec.data.imported is not None:
+            return
+        self.splits = self.development().to(self.device)
+        self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
+
+    def step(self) -> dict[str, Any]:
+        """Train one epoch; the step behind the last one evaluates and writes the rows."""
+        if self.spec.data.imported is not None:
+            return self._end()
+        try:
+            report = self._epoch()
+        except DivergedError as error:
+            return self._end_diverged(str(error))
+        if report is not None:
+            return {"epoch": len(self.network_run.history), **report}
+        return self._end()
+
+    def _epoch(self) -> dict[str, float] | None:
+        run = self.network_run
+        # The second epoch is profiled, since the first one warms up.
+        profiled = min(1, self.spec.network.epochs - 1)
+        if not self.provenance.profile or len(run.history) != profiled:
+            return run.step()
+        watch = Stopwatch()
+        report = run.step(watch)
+        if report is not None:
+            out = parse_path(self.provenance.out)
+            write_profile(out, self.spec, len(self.splits.train), watch.seconds)
+        return report
+
+    def _end_diverged(self, message: str) -> dict[str, Any]:
+        history = self.network_run.history
+        epoch = len(history) + 1
+        trials = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
+        result = TrialResult("diverged", epoch, history, message=f"network: {message}")
+        self.write([(trial, result) for trial in trials.values()])
+        # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
+        worst = {column("select", name): METRICS[name].worst for name in WATCHED}
+        ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
+        return {"epoch": epoch, **worst, **ended}
+
+    def _end(self) -> dict[str, Any]:
+        if self.spec.data.imported is None:
+            about = artifact_manifest(self.network_run.artifact)
+        else:
+            about = read_manifest(self.spec.data.imported, self.store)
+        if not self.trials:
+            return {"epoch": about["epoch"], "status": "done", DONE: True}
+        started = time.monotonic()
+        logits, on_train = self._outputs(about)
+        refuse_better(self.spec, self.store, logits)
+        base = regime_of_base(logits, on_train)
+        predict_s = time.monotonic() - started
+        results = []
+        for trial in self.trials:
+            started = time.monotonic()
+            known = base if trial.spec.posthoc is not None else on_train
+            result = evaluate_trial(logits, trial, about["epoch"], about["history"], known)
+            own_s: float | None = time.monotonic() - started
+            if trial.spec.posthoc is None:  # else the network is that of another trial
+                trained_s = about.get("train_s")
+                own_s = None if trained_s is None else trained_s + predict_s
+            self.save_classifier(trial, result, None, 0)
+            results.append((trial, replace(result, own_s=own_s)))
+        # Where it was trained, which may have been elsewhere and earlier.
+        trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
+        # Records of single samples, for the first of the network's own trials: all share them.
+        first, epochs = self.trials[0].spec, len(about["history"])
+        samples = read_epochs(self.store, first.network_id, epochs, first.hash)
+        self.write(results, samples, trained_on)
+        return {"epoch": about["epoch"], **summarize(results), DONE: True}
+
+    def _outputs(self, about: Mapping[str, Any]) -> tuple[dict[str, SplitLogits], dict[str, float]]:
+        """Return the logits of the network's own head, and its regime on train."""
+        # On other threads than a bank's, last digits would depend on who made it.
+        is_alike = self.spec.network.threads == HEAD_THREADS
+        needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
+        # Where nothing can be kept, each makes its own pass.
+        is_kept = is_alike and about.get("regime") and self.store.is_writable
+        if self.spec.data.imported is not None or (needs_bank and is_kept):
+            # The clean bank has the numbers of a pass of its own.
+            key = bank_key(self.spec, None)
+            # Those of heads wait for this Ray trial, and would make the bank again.
+            keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
+            bank = self.open_bank(key, lambda: self.splits, key in keys)
+            return bank_logits(bank, self.device), regime_of_train(about)
+        trained = load_network(self.spec, self.store, self.device)
+        info = self.spec.data.info
+        test = None if self.provenance.is_search else self.test_split().to(self.device)
+        logits = network_logits(trained, info, self.splits, test)
+        return logits, regime_of_train(about) or regime_of_images(trained, info, self.splits)
+
+    def cleanup(self) -> None:
+        """Release the lock of the network."""
+        if hasattr(self, "network_run"):
+            self.network_run.close()
+
+
+class HeadTrainable(SpecTrainable):
+    """Trains a population of heads on the feature bank of their network."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Open the bank; train the network and build the bank if they are absent."""
+        super().setup(config)
+        # Post-hoc methods behind one head share it.
+        groups: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
+        for trial in self.trials:
+            assert trial.spec.head is not None
+            slot = trial.spec.head
+            groups.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
+        self.heads = list(groups.values())
+        self.bank = self._find_bank()
+        # Watched is the first part; the others are trained at the end.
+        first, *self.others = in_parts([slot for slot, _ in self.heads], self.bank)
+        self._begin(first)
+        # One at a time for a scheduler, whose reports are worth their cost.
+        self.epochs_per_step: int = config.get("epochs_per_step", 1)
+        self.trained_s: float | None = 0.0
+
+    def _begin(self, slots: list[HeadSlot]) -> None:
+        """Begin a part of the population; the one before is freed first."""
+        vars(self).pop("trainer", None)
+        seed = self.spec.network.seed
+        self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
+        self.history: list[dict[str, list[float]]] = []
+
+    def _find_bank(self) -> DevelopmentBank:
+        key = bank_key(self.spec, self.spec.head)
+        wanted = (self.provenance.store, self.provenance.is_search, key)
+        if getattr(self, "opened", None) == wanted:
+            return self.bank  # its checksums were read once
+        if not has_network(self.spec, self.store):
+            run = NetworkTraining(self.spec, self.store, self.development(), self.device)
+            torch.set_num_threads(self.spec.network.threads)
+            try:
+                while run.step() is not None:
+                    pass
+            finally:
+                run.close()
+                torch.set_num_threads(HEAD_THREADS)
+        bank = self.open_bank(key, self.development)
+        if self.spec.network.is_frozen:
+            refuse_better(self.spec, self.store, bank_logits(bank, self.device))
+        self.opened = wanted
+        self.base = regime_of_bank(bank, key)
+        return bank
+
+    def step(self) -> dict[str, Any]:
+        """Train some epochs; the last step evaluates and writes the rows."""
+        started = time.monotonic()
+        self._train(self.epochs_per_step)
+        if self.trained_s is not None:
+            self.trained_s += time.monotonic() - started
+        if self.trainer.epoch < self.trainer.slot.epochs:
+            # Of the first head: this is what a scheduler of single heads watches.
+            last = self.history[-1].items()
+            select = {name: values[0] for name, values in last if name.startswith("select/")}
+            return {"epoch": self.trainer.epoch, **select}
+        return self._end()
+
+    def _train(self, epochs: int) -> None:
+        for report in itertools.islice(self.trainer, epochs):
+            values = {name: values.tolist() for name, values in report.items()}
+            self.history.append(values)
+            epochs = self.trainer.slot.epochs
+            report_progress("epoch", self.trainer.epoch, epochs, _means(values))
+
+    def _end(self) -> dict[str, Any]:
+        started = time.monotonic()
+        results, trained = self._evaluate_part(0), len(self.trainer.slots)
+        for slots in self.others:
+            self._begin(slots)
+            self._train(slots[0].epochs)
+            results += self._evaluate_part(trained)
+            trained += len(slots)
+        if self.trained_s is not None:
+            share = (self.trained_s + time.monotonic() - started) / len(results)
+            results = [(trial, replace(result, own_s=share)) for trial, result in results]
+        # The seconds of whoever made the bank, perhaps elsewhere; older versions did not note them.
+        measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
+        self.write(results, measured_otherwise=measured)
+        return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
+
+    def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
+        """Evaluate the part in training, whose first head has this number among all heads."""
+        trainer, results = self.trainer, []
+        logits = population_logits(trainer, self.bank)
+        for k, (_, trials) in enumerate(self.heads[first : first + len(trainer.slots)]):
+            curves = [{name: v[k] for name, v in report.items()} for report in self.history]
+            diverged, best = int(trainer.diverged_epoch[k]), int(trainer.best_epoch[k])
+            own = {name: split.one(k) for name, split in logits.items()}
+            for trial in trials:
+                if diverged >= 0:
+                    message = f"the head's loss of epoch {diverged + 1} is not finite"
+                    result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
+                else:
+                    result = evaluate_trial(own, trial, best + 1, curves, self.base)
+                self.save_classifier(trial, result, trainer, k)
+                results.append((trial, result))
+        return results
+
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Save the population: safetensors, and its curves as JSON."""
+        tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
+        save_file(tensors, Path(checkpoint_dir) / CHECKPOINT)
+        (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Load a saved population."""
+        self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
+        self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
+        self.trained_s = None  # what was trained before the interruption was not timed here
+
+
+def _means(report: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Average over the heads that did not diverge: a sign of life, not a result."""
+    finite = {name: [v for v in values if math.isfinite(v)] for name, values in report.items()}
+    return {name: sum(values) / len(values) for name, values in finite.items() if values}
