@@ -7,9 +7,11 @@ from typing import Any
 from tune_calib.console import echo
 from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import RecipeRecord
+from tune_calib.results.plugin_folders import to_records
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import Ladder, PlannedTrial, find_left_out
+from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.data import DataSlot, ImportedData
@@ -139,19 +141,19 @@ def is_trained(planned: Sequence[PlannedTrial]) -> bool:
     return any(trial.spec.head or not trial.spec.network.is_frozen for trial in planned)
 
 
-def recipe_record(resolved: ResolvedRequest) -> RecipeRecord | None:
-    """Build the record of a recipe for a manifest."""
-    recipe = resolved.recipe
-    if recipe is None:
-        return None
-    return RecipeRecord(
-        name=recipe.name,
-        title=recipe.title,
-        source=recipe.source,
-        # Through JSON: the file has lists where Python has tuples, and must equal what is read.
-        settings=json.loads(json.dumps(recipe.settings)),
-        told=resolved.recipe_label or "",
-    )
+def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:
+    """Build the records of a recipe and of plug-ins for a manifest, as far as there are any."""
+    records: dict[str, Any] = {"plugins": to_records(used)} if used else {}
+    if recipe := resolved.recipe:
+        records["recipe"] = RecipeRecord(
+            name=recipe.name,
+            title=recipe.title,
+            source=recipe.source,
+            # Through JSON: the file has lists where Python has tuples, and must equal what is read.
+            settings=json.loads(json.dumps(recipe.settings)),
+            told=resolved.recipe_label or "",
+        )
+    return records
 
 
 def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -16,7 +15,7 @@ from tune_calib.results.manifests import (
     RungRecord,
     SweepManifest,
 )
-from tune_calib.results.plugin_folders import merge_records, to_records
+from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
 from tune_calib.spec.plugins import Plugin
@@ -25,8 +24,8 @@ from tune_calib.spec.request import AblateRequest, CompareRequest
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.caption import (
     describe_setting,
+    origin_records,
     print_left_out,
-    recipe_record,
     titles,
 )
 from tune_calib.tuning.extra import ExtraEvaluations, ExtraTrial, find_extra_trials
@@ -100,22 +99,25 @@ class LadderRun(Run[Left, list[str]]):
     def new_manifest(self) -> SweepManifest:
         """Build the manifest of a new folder."""
         planned, ladder, seeds = self.known_trials, self.ladder, self.resolved.seeds
-        request: dict[str, Any] = {
-            "ladder": ladder.name,
-            **self.resolved.identity(),
-            "is_paired": seeds.is_paired,
-        }
+        identity = self.resolved.identity()
+        request = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are rungs of the ladder, and none of this run.
         used = sorted({trial.rung for trial in planned})
         own = ("label", "ingredient", "published", "kind")
-        manifest = SweepManifest(
+        further = origin_records(self.resolved, self.plugins)
+        data, network = planned[0].spec.data, planned[0].spec.network
+        # Where files beside the command decide what is planned, the program does not tell it.
+        is_of_files = data.imported is not None or data.found is not None or network.weights
+        if not is_of_files and (program := digests.digest_program()):
+            further["program"] = program
+        return SweepManifest(
             version=VERSION,
             sweep=hash_request(request),
             ladder=ladder.name,
             title=ladder.title,
             command=self.location.command,
-            dataset=planned[0].spec.data.dataset,
+            dataset=data.dataset,
             setting=describe_setting(planned, ladder, self.resolved),
             published=ladder.published,
             rungs=[
@@ -135,18 +137,8 @@ class LadderRun(Run[Left, list[str]]):
                 for trial in planned
             ],
             titles=titles(planned),
+            **further,
         )
-        further: dict[str, Any] = {}
-        if recipe := recipe_record(self.resolved):
-            further["recipe"] = recipe
-        if self.plugins:
-            further["plugins"] = to_records(self.plugins)
-        data, network = planned[0].spec.data, planned[0].spec.network
-        # Where files beside the command decide what is planned, the program does not tell it.
-        is_of_files = data.imported is not None or data.found is not None or network.weights
-        if not is_of_files and (program := digests.digest_program()):
-            further["program"] = program
-        return manifest.model_copy(update=further)
 
     def find_left(self) -> Left:
         """Compute planned - done, and the extra evaluations that finished trials lack."""

@@ -30,7 +30,7 @@ from tune_calib.tuning.reuse import Copies
 
 @dataclass(frozen=True)
 class Left:
-    """What is left to do of a run, as far as its folder tells before it is opened."""
+    """The remaining work of a run, as far as its folder tells before it is opened."""
 
     plan: Plan  # planned - done; of a search, its baseline and the defaults of its method
     needs: Sequence[Resources]  # of the kinds of Ray trials
@@ -46,7 +46,7 @@ class Left:
 
 
 class RunState(Protocol):
-    """What is left to do of a run whose folder is open."""
+    """The remaining work of a run whose folder is open."""
 
     @property
     def is_over(self) -> bool:
@@ -120,7 +120,7 @@ class Run(ABC, Generic[State, Result]):
 
     @abstractmethod
     def finish(self, state: State) -> Result:
-        """Return what came of it."""
+        """Return the result."""
 
 
 def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None) -> Result:

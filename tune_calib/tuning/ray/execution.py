@@ -17,6 +17,7 @@ from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import (
     OVER,
     Executor,
+    Halving,
     Resources,
     configuration,
     show_phase,
@@ -50,7 +51,11 @@ def open_executor(
 class PlanSource:
     """Hands out Ray trials that are ready, and those that wait for one of their networks."""
 
+    at_once: int | None = None
+    halving: Halving | None = None
+
     def __init__(self, plan: Plan, provenance: Provenance) -> None:
+        self.total = len(plan.trials)
         self.provenance = provenance
         self.store = Store(parse_path(provenance.store))
         self.ready = deque(plan.networks)
@@ -93,7 +98,7 @@ def execute(
         kinds[f"{trial.kind}s"] += trial.weight
     total = sum(len(trial.trials) for trial in plan.trials)
     with show_phase(title, total, TRIALS, kinds, executor, provenance.channel):
-        return executor.run(PlanSource(plan, provenance), len(plan.trials), provenance, gpus)
+        return executor.run(PlanSource(plan, provenance), provenance, gpus)
 
 
 def list_here() -> list[dict[str, str | None]]:

@@ -28,22 +28,16 @@ from tune_calib.tuning.progress.screen import current_tracker, screen
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 
-OVER = "FINISHED"
-"""What a source of trials returns at its end, as Ray's searchers do."""
-
+OVER = "FINISHED"  # the end of a source of trials, as Ray's searchers name it
+# Ray trials of one ``Tuner``: it keeps all that it ran, about 0.1 MiB each, until it ends.
 PART = 500
-"""Ray trials of one ``Tuner``: it keeps all that it ran, about 0.1 MiB each, until it ends."""
-
-ALL_EPOCHS = 10**9
-"""``epochs_per_step`` of heads that nobody watches."""
-
-REACH_S = 5.0
-"""Within which a cluster must answer."""
+ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
+REACH_S = 5.0  # in which a cluster must answer
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What one trial may use: CPU cores, also its torch threads; and 0, 1 or 1/k GPUs."""
+    """The CPU cores of one trial, also its torch threads, and its GPUs: 0, 1 or 1/k."""
 
     cpus: int
     gpus: float = 0.0
@@ -72,7 +66,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Halving:
-    """When Ray stops networks: a column of their reports is compared at the same epoch."""
+    """The rule by which Ray stops networks: a column of their reports at the same epoch."""
 
     column: str
     mode: str | None
@@ -81,6 +75,10 @@ class Halving:
 
 class TrialSource(Protocol):
     """Hands out trials; what it needs to continue is on disk or in a study."""
+
+    total: int  # it has no more trials
+    at_once: int | None  # trials that run side by side; None: as many as there is room for
+    halving: Halving | None
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next trial, None while it waits for others, or OVER."""
@@ -104,19 +102,10 @@ class Pool(Protocol):
 class Executor(Protocol):
     """Executes trials: a driver owns one while it works."""
 
-    def run(
-        self,
-        source: TrialSource,
-        total: int,
-        provenance: Provenance,
-        gpus: float,
-        at_once: int | None = None,
-        halving: Halving | None = None,
-    ) -> list[str]:
-        """Execute at most ``total`` trials of a source; return a line for each that crashed.
+    def run(self, source: TrialSource, provenance: Provenance, gpus: float) -> list[str]:
+        """Execute the trials of a source; return a line for each that crashed.
 
-        As many run side by side as there is room for, or ``at_once``. What one trial refuses for
-        all is raised as RefusedError, as is a folder that was moved.
+        What one trial refuses for all is raised as RefusedError, as is a folder that was moved.
         """
 
     def pool(self, size: int, resources: Resources, provenance: Provenance) -> Pool:

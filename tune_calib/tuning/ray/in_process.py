@@ -22,7 +22,6 @@ from tune_calib.results.folders import refuse_moved
 from tune_calib.spec import plugins
 from tune_calib.tuning.loggers.follow import report_network
 from tune_calib.tuning.ray.executor import (
-    Halving,
     Resources,
     TrialSource,
     configuration,
@@ -48,19 +47,11 @@ class InProcess:
         self._worker = Worker()
         self._events: dict[str, ProgressEvent] = {}
 
-    def run(
-        self,
-        source: TrialSource,
-        total: int,
-        provenance: Provenance,
-        gpus: float,
-        at_once: int | None = None,
-        halving: Halving | None = None,
-    ) -> list[str]:
-        """Execute trials; ``gpus`` and ``at_once`` have no meaning for one at a time."""
-        assert halving is None, "only Ray stops networks"
+    def run(self, source: TrialSource, provenance: Provenance, gpus: float) -> list[str]:
+        """Execute trials one by one, whatever ``gpus`` and ``source.at_once`` say."""
+        assert source.halving is None, "only Ray stops networks"
         errors: list[Exception] = []
-        for number in map(str, range(total)):
+        for number in map(str, range(source.total)):
             config = source.suggest(number)
             # Nothing runs that another could wait for: whoever hands nothing out is at the end.
             if not isinstance(config, dict):

@@ -22,7 +22,6 @@ from tune_calib.tuning.loggers.follow import report_network
 from tune_calib.tuning.ray.channel import clear_events, read_events, send_events
 from tune_calib.tuning.ray.executor import (
     PART,
-    Halving,
     Resources,
     TrialSource,
     configuration,
@@ -48,20 +47,13 @@ WAIT_S = 0.2  # ray.wait is left this often, so that a signal is handled at once
 class RayExecutor:
     """Executes trials on the Ray that this process is connected to; see ``Executor``."""
 
-    def run(
-        self,
-        source: TrialSource,
-        total: int,
-        provenance: Provenance,
-        gpus: float,
-        at_once: int | None = None,
-        halving: Halving | None = None,
-    ) -> list[str]:
+    def run(self, source: TrialSource, provenance: Provenance, gpus: float) -> list[str]:
         """Execute trials side by side by Ray Tune."""
         report_progress("starting workers")
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
         )
+        halving, at_once = source.halving, source.at_once
         scheduler = halving and ASHAScheduler(
             time_attr="epoch",
             metric=halving.column,
@@ -71,9 +63,8 @@ class RayExecutor:
             grace_period=1,
             reduction_factor=3,
         )
-        return fit(
-            total, kind, provenance, source, scheduler=scheduler, max_concurrent_trials=at_once
-        )
+        further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
+        return fit(source.total, kind, provenance, source, **further)
 
     def pool(self, size: int, resources: Resources, provenance: Provenance) -> "Pool":
         """Start warm actors."""

@@ -43,7 +43,7 @@ def git_revision() -> str | None:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where and how the trials of a run are executed; only ``device`` changes numbers."""
+    """The provenance of the trials of a run; of all this only ``device`` changes numbers."""
 
     out: str
     store: str
@@ -68,7 +68,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """How one trial ended."""
+    """The result of one trial."""
 
     status: str  # one of ``names.STATUSES``
     epoch: int  # whose weights were evaluated, or at which it diverged; 1-based

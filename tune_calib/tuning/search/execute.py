@@ -63,8 +63,7 @@ def execute_networks(
     if state.definition.scheduler == "asha":
         epochs = first[0].spec.network.epochs
         halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
-    feed = StudyFeed(state, provenance)
-    executor.run(feed, feed.planned * len(first), provenance, gpus, at_once, halving)
+    executor.run(StudyFeed(state, provenance, at_once, halving), provenance, gpus)
 
 
 class StudyFeed:
@@ -73,9 +72,16 @@ class StudyFeed:
     A new feed on the same folder goes on where another was killed.
     """
 
-    def __init__(self, state: SearchState, provenance: Provenance) -> None:
-        self.state = state
+    def __init__(
+        self,
+        state: SearchState,
+        provenance: Provenance,
+        at_once: int | None = None,
+        halving: Halving | None = None,
+    ) -> None:
+        self.state, self.at_once, self.halving = state, at_once, halving
         self.planned = state.planned
+        self.total = state.planned * len(state.candidates.trials({}, 0))
         self.provenance = provenance
         self.suggested = 0
         self.queue: deque[RayTrial] = deque()

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import Any
 
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -13,7 +12,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import foreign_search, read_identity, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest, SearchOutcome
-from tune_calib.results.plugin_folders import require_loaded, to_records
+from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
@@ -21,7 +20,7 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
-from tune_calib.tuning.caption import recipe_record, titles
+from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources, show_phase
@@ -165,7 +164,7 @@ class SearchRun(Run[SearchState, SearchResult]):
         """Build the manifest of a new folder."""
         definition, location = self.definition, self.location
         is_default = location.store == location.out / "store"
-        manifest = SearchManifest(
+        return SearchManifest(
             version=VERSION,
             search=definition.identity,
             question=definition.record,
@@ -181,13 +180,8 @@ class SearchRun(Run[SearchState, SearchResult]):
             at_once=self.at_once,
             study_storage=self.study_storage and mask_url(self.study_storage),
             titles=titles(definition.candidates.baseline()),
+            **origin_records(self.resolved, self.plugins),
         )
-        further: dict[str, Any] = {}
-        if needs := self.plugins:
-            further["plugins"] = to_records(needs)
-        if recipe := recipe_record(self.resolved):
-            further["recipe"] = recipe
-        return manifest.model_copy(update=further)
 
     def find_left(self) -> Left:
         """Compute what its study need not tell: the baseline and the defaults without a row."""
