@@ -2,6 +2,7 @@
 
 import ast
 import pkgutil
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,9 @@ OVERRIDDEN = {"ray.tune.Trainable._setup_logdir"}
 
 INHERITED = {"ray.tune.Trainable.__init__": "_storage"}
 """Private attributes of a base class, by the method that sets them."""
+
+NAMED = {"ray._private.authentication"}
+"""Private modules that a text names: that of a logger."""
 
 PUBLIC = {"_asdict", "_replace"}
 """Of named tuples."""
@@ -119,7 +123,15 @@ def test_a_base_class_still_sets_it(name):
     assert INHERITED[name] in method.__code__.co_names, f"{name} does not set {INHERITED[name]}"
 
 
-@each("name", sorted(NAMES | OVERRIDDEN))
+def test_every_private_module_that_a_text_names_is_listed():
+    texts = [path.read_text() for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    named = {
+        each for text in texts for each in re.findall(r"[\"'](\w+\._\w+(?:\.\w+)*)[\"']", text)
+    }
+    assert named == NAMED
+
+
+@each("name", sorted(NAMES | OVERRIDDEN | NAMED))
 def test_it_is_still_there(name):
     try:
         pkgutil.resolve_name(name)

@@ -65,7 +65,7 @@ def _run(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     crashed = run_stoppable(location.command, lambda: execute_run(run, print_settings))
     print_report(str(location.out))
     if location.profile:
-        from tune_calib.tuning.profile import format_profiles  # imports pandas
+        from tune_calib.tuning.profile import format_profiles
 
         echo(shown(format_profiles(location.out)))
     exit_if_crashed(crashed, location.command, location.out)

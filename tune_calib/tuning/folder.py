@@ -22,6 +22,7 @@ from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest
 from tune_calib.spec.resolve import default_folder
 
 LOCK = ".driver.lock"
+PROFILES = "profiles"  # a file for each network, of where the time of an epoch went
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,8 @@ def ray_session(
     logging.getLogger("ray").setLevel(logging.ERROR)
     # What a trial died of is one line at the end; its traceback goes to a file.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    # Whether a cluster is protected is for the user to know.
+    # Whether a cluster is protected is for the user to know. No public logger has it alone (Ray
+    # 2.59 and 2.60).
     logging.getLogger("ray._private.authentication").setLevel(logging.WARNING)
     if ray.is_initialized():
         changes = [f"`address` {address}"] if address is not None else []

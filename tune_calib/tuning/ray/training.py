@@ -33,12 +33,13 @@ from tune_calib.engine.store import artifact_manifest
 from tune_calib.errors import DivergedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import report_progress
+from tune_calib.results.tables import atomic_write
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
-from tune_calib.tuning.profile import write_profile
+from tune_calib.tuning.folder import PROFILES
 from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluate_trial, summarize
 
@@ -78,8 +79,19 @@ class NetworkTrainable(SpecTrainable):
         watch = Stopwatch()
         report = run.step(watch)
         if report is not None:
-            out = parse_path(self.provenance.out)
-            write_profile(out, self.spec, len(self.splits.train), watch.seconds)
+            spec = self.spec
+            about = {
+                "network": spec.network_id,
+                "method": spec.network.method,
+                "backbone": spec.network.backbone,
+                "dataset": spec.data.dataset,
+                "precision": spec.network.precision,
+                "seed": spec.network.seed,
+                "images": len(self.splits.train),
+                "seconds": watch.seconds,
+            }
+            path = parse_path(self.provenance.out) / PROFILES / f"{spec.network_id}.json"
+            atomic_write(path, json.dumps(about, indent=2).encode())
         return report
 
     def _end_diverged(self, message: str) -> dict[str, Any]:
