@@ -133,16 +133,21 @@ class Follower:
                 continue
             try:
                 trials = read_table(self._out, "trials", each).to_pylist()
-                curves = _curves(self._out, each)
+                points = read_table(self._out, "curves", each).to_pylist()
             except (UserError, OSError):
                 continue  # readers that need the file report it
             self._read.add(each)
+            curves: dict[str, dict[int, dict[str, float]]] = {}  # by spec hash and epoch
+            for row in points:
+                if value := _finite({row["name"]: row["value"]}):
+                    epochs = curves.setdefault(row["spec_hash"], {})
+                    epochs.setdefault(row["epoch"], {}).update(value)
             for row in trials:
                 slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
                 label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
                 run = Run(row["spec_hash"], label, flatten_settings(slots))
-                own = curves.get(run.key, {})
-                self._each(partial(_Target.end, run=run, row=row, curves=own))
+                end = partial(_Target.end, run=run, row=row, curves=curves.get(run.key, {}))
+                self._each(end)
 
     def _each(self, action: Callable[[_Target], None]) -> None:
         """Drop a logger that fails: no result may depend on it."""
@@ -227,16 +232,6 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
         for name, value in values.items()
         if isinstance(value, int | float) and math.isfinite(value)
     }
-
-
-def _curves(out: AnyPath, name: str) -> dict[str, dict[int, dict[str, float]]]:
-    """Return the finite values of a file of curves by spec hash, epoch and name."""
-    curves: dict[str, dict[int, dict[str, float]]] = {}
-    for row in read_table(out, "curves", name).to_pylist():
-        if row["value"] is not None and math.isfinite(row["value"]):
-            epochs = curves.setdefault(row["spec_hash"], {})
-            epochs.setdefault(row["epoch"], {})[row["name"]] = row["value"]
-    return curves
 
 
 def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:

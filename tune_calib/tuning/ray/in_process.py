@@ -79,17 +79,24 @@ class InProcess:
 
     def execute(self, config: dict[str, Any]) -> tuple[dict[str, Any] | None, Exception | None]:
         """Execute a trial to its end; return its last report, or what it died of."""
-        work = config["work"]
+        work, run = config["work"], config["run"]
         # The plug-ins of the driver, which needs all of them.
-        used = [plugin.plain() for plugin in plugins.in_use()]
-        show_begin(work)
+        run = {**run, "plugins": [plugin.plain() for plugin in plugins.in_use()]}
+        checked, result = -math.inf, dict[str, Any]()
 
         def receive(event: ProgressEvent) -> None:
             self._events = {work["name"]: event}
 
+        show_begin(work)
         try:
             with listening(receive):
-                result = self._run_steps({**config, "run": {**config["run"], "plugins": used}})
+                self._worker.begin({**config, "run": run})
+                while not result.get(DONE):
+                    if time.monotonic() - checked >= 1:
+                        refuse_moved(parse_path(run["out"]), run["sweep"])
+                        checked = time.monotonic()
+                    result = self._worker.step()
+                    report_network(work, result)
         except RefusedError:
             raise
         except Exception:
@@ -101,18 +108,6 @@ class InProcess:
             return None, error
         show_result(work, result)
         return result, None
-
-    def _run_steps(self, config: dict[str, Any]) -> dict[str, Any]:
-        out, sweep = parse_path(config["run"]["out"]), config["run"]["sweep"]
-        checked, result = -math.inf, dict[str, Any]()
-        self._worker.begin(config)
-        while not result.get(DONE):
-            if time.monotonic() - checked >= 1:
-                refuse_moved(out, sweep)
-                checked = time.monotonic()
-            result = self._worker.step()
-            report_network(config["work"], result)
-        return result
 
 
 class InProcessPool:

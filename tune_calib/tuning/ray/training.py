@@ -31,9 +31,8 @@ from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest
 from tune_calib.errors import DivergedError
-from tune_calib.paths import parse_path
+from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import report_progress
-from tune_calib.results.tables import atomic_write
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
