@@ -10,8 +10,8 @@ from tune_calib.tuning.folder import PROFILES
 
 def format_profiles(out: AnyPath) -> str:
     """Format the profiles as a table: a row per phase, as a share of the epoch."""
-    paths = sorted((out / PROFILES).glob("*.json"), key=str)
-    profiles = [json.loads(path.read_bytes()) for path in paths]
+    texts = {str(path): path.read_bytes() for path in (out / PROFILES).glob("*.json")}
+    profiles = [json.loads(texts[name]) for name in sorted(texts)]
     if not profiles:
         return "no network was trained, so that nothing was profiled"
     whole = [sum(each["seconds"].values()) for each in profiles]
