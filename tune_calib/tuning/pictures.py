@@ -9,7 +9,6 @@ import pyarrow as pa
 import torch
 
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.finished import FinishedTrial, spread_out
 from tune_calib.engine.machine import require_environment
 from tune_calib.engine.precision import take_up
@@ -54,7 +53,15 @@ def _picture(
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
     trial = FinishedTrial(spec, store, development, torch.device(device))
     logits = trial.logits(test)
-    _refuse_other(row, trial.judge(logits))
+    evaluation = trial.judge(logits)
+    for metric in ("accuracy", "ece"):
+        before = row[f"test/{metric}"]
+        now = evaluation.metrics[f"test/{metric}"] if evaluation else math.nan
+        if not math.isclose(now, before, abs_tol=_CLOSE):
+            raise UserError(
+                f"{row['rung_label']}: test {metric} is {now:.6f} now and was {before:.6f} in its "
+                "trial; name the `store` and `data_root` of the sweep, on the machine that ran it"
+            )
     positions = spread_out(len(test), SAMPLES)
     columns = {
         "spec_hash": [name] * len(positions),
@@ -63,15 +70,3 @@ def _picture(
     }
     write_table(out, "logits", name, pa.table(columns))
     return f"{row['rung_label']}: logits of {len(positions)} samples"
-
-
-def _refuse_other(row: dict[str, Any], evaluation: Evaluation | None) -> None:
-    """Refuse a classifier that is not that of the trial."""
-    for name in ("accuracy", "ece"):
-        before = row[f"test/{name}"]
-        now = evaluation.metrics[f"test/{name}"] if evaluation else math.nan
-        if not math.isclose(now, before, abs_tol=_CLOSE):
-            raise UserError(
-                f"{row['rung_label']}: test {name} is {now:.6f} now and was {before:.6f} in its "
-                "trial; name the `store` and `data_root` of the sweep, on the machine that ran it"
-            )

@@ -1,7 +1,7 @@
-"""The interface of an executor, which runs the trials of a plan: Ray's, or that of this process.
+"""The interface of an executor, which runs the trials of a plan on Ray or in this process.
 
-A driver hands trials to an executor and reads the rows that they leave on disk; it does not know
-which executor it has, and does not import Ray.
+A driver passes trials to an executor and reads the rows that they leave on disk; it neither knows
+which executor it has nor imports Ray.
 """
 
 import contextlib
@@ -100,7 +100,7 @@ class Pool(Protocol):
 
 
 class Executor(Protocol):
-    """Executes trials: a driver owns one while it works."""
+    """Executes trials."""
 
     def run(self, source: TrialSource, provenance: Provenance, gpus: float) -> list[str]:
         """Execute the trials of a source; return a line for each that crashed.
@@ -199,19 +199,14 @@ def show_begin(work: Mapping[str, Any]) -> None:
         tracker.start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
 
 
-def show_end(work: Mapping[str, Any], statuses: Mapping[str, int]) -> None:
-    """Show how the trials of a Ray trial ended, and send their rows to the loggers."""
+def show_end(work: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
+    """Show how a Ray trial ended, by its last report or None for a crash; log its rows."""
     report_rows(work["name"])
-    if (tracker := current_tracker()) is not None:
-        tracker.end(work["name"], statuses)
-
-
-def show_result(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Show how a Ray trial ended, by its last report; without a status a scheduler stopped it."""
-    own = {result.get("status", "stopped"): len(work["trials"])}
-    show_end(work, result.get("statuses", own))
-
-
-def show_crash(work: Mapping[str, Any]) -> None:
-    """Show that a Ray trial crashed: what needs its network will never run."""
-    show_end(work, {"crashed": max(len(work["trials"]), len(work.get("dependents", ())))})
+    if (tracker := current_tracker()) is None:
+        return
+    count = len(work["trials"])
+    if result is None:  # its dependents will never run
+        statuses = {"crashed": max(count, len(work.get("dependents", ())))}
+    else:  # without a status a scheduler stopped it
+        statuses = result.get("statuses", {result.get("status", "stopped"): count})
+    tracker.end(work["name"], statuses)

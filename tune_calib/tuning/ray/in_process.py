@@ -27,8 +27,7 @@ from tune_calib.tuning.ray.executor import (
     configuration,
     report_crashes,
     show_begin,
-    show_crash,
-    show_result,
+    show_end,
 )
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
@@ -104,9 +103,9 @@ class InProcess:
             error = CrashedError(traceback.format_exc())
             # It may have left anything behind.
             self._worker.close()
-            show_crash(work)
+            show_end(work, None)
             return None, error
-        show_result(work, result)
+        show_end(work, result)
         return result, None
 
 

@@ -27,9 +27,7 @@ from tune_calib.tuning.ray.executor import (
     configuration,
     report_crashes,
     show_begin,
-    show_crash,
     show_end,
-    show_result,
 )
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
@@ -170,10 +168,10 @@ class _Watcher(tune.Callback):
         report_network(trial.config["work"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        show_result(trial.config["work"], trial.last_result)  # by itself or by a scheduler
+        show_end(trial.config["work"], trial.last_result)  # by itself or by a scheduler
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        show_crash(trial.config["work"])
+        show_end(trial.config["work"], None)
 
 
 class _Worker:
@@ -243,7 +241,7 @@ class Pool:
             except Exception as raised:
                 raise_refused(raised)
                 error = raised
-            show_end(job.trial.config(), {})
+            show_end({"name": job.trial.name, "trials": ()}, {})
             if error is None:
                 self._idle.append(actor)
                 self._start()
