@@ -174,17 +174,14 @@ class _Watcher(tune.Callback):
         show_end(trial.config["work"], None)
 
 
-class _Worker:
+class _Worker(Worker):
     """An actor that executes trials, each to its end."""
-
-    def __init__(self) -> None:
-        self.worker = Worker()
 
     def execute(self, config: dict[str, Any]) -> None:
         """Train, and leave the result rows on disk."""
         send_events(config["run"]["channel"], config["work"]["name"])
-        self.worker.begin(config)
-        while not self.worker.step().get(DONE):
+        self.begin(config)
+        while not self.step().get(DONE):
             pass
 
 
