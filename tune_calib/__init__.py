@@ -11,7 +11,7 @@ from typing import Any
 
 _LIBRARY = {
     "calibration_report": "tune_calib.library.report",
-    "CalibratedClassifier": "tune_calib.library.frozen",
+    "CalibratedClassifier": "tune_calib.library.estimators",
     "RetrainedHead": "tune_calib.library.retrained",
     "load_calibrated": "tune_calib.library.calibrated",
     **dict.fromkeys(

@@ -14,8 +14,8 @@ from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, build_bank
+from tune_calib.engine.extra import ensure_shifted
 from tune_calib.engine.network import EVALUATION_BATCH, build
-from tune_calib.engine.shifts import ensure_shifted
 from tune_calib.engine.store import Store
 from tune_calib.spec.trial import TrialSpec
 

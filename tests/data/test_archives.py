@@ -13,7 +13,7 @@ from tests.data.loaded import parts, slot_of
 from tests.support import each
 from tune_calib.data import cache as cache_module
 from tune_calib.data.augment import normalise
-from tune_calib.data.images import LazyImages
+from tune_calib.data.base import LazyImages
 from tune_calib.data.splits import cut_parts, load_development, load_test
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.slots.data import DataSlot

@@ -21,7 +21,6 @@ from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.cache import MappedRows, load_source
-from tune_calib.data.datasets import cifar10
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import lazy_images
 from tune_calib.data.splits import (
@@ -164,7 +163,7 @@ def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: st
         name = f"train-{shard:05d}-of-00002.parquet"
         write_parquet(folder / name, pixels[rows], labels_of(20), "image")
     write_parquet(folder / "test-00000-of-00001.parquet", pixels[:10], labels_of(10), "image")
-    source = cifar10.FILES.load(tmp_path)
+    source = DATASETS["cifar10"].load(tmp_path)
     assert torch.equal(source.train.images[:], torch.from_numpy(pixels).permute(0, 3, 1, 2))
     assert source.train.indices.tolist() == list(range(40))
 
@@ -314,7 +313,7 @@ def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
         return SimpleNamespace(data=pictures(20, int(train)), targets=labels_of(20))
 
     monkeypatch.setattr("torchvision.datasets.CIFAR10", stub)
-    source = cifar10.FILES.load(tmp_path)
+    source = DATASETS["cifar10"].load(tmp_path)
     assert seen == [(str(tmp_path), True, False), (str(tmp_path), False, False)]
     assert torch.equal(
         source.train.images[3], torch.from_numpy(pictures(20, 1)[3]).permute(2, 0, 1)

@@ -105,7 +105,7 @@ WRONG = {
         "expected uint8",
     ),
     "floats": (lambda f: np.save(f / "fog.npy", np.zeros((50, 32, 32, 3))), "expected uint8"),
-    "range": (lambda f: np.save(f / "labels.npy", np.full(50, 10)), "not of the 10 classes"),
+    "range": (lambda f: np.save(f / "labels.npy", np.full(50, 10)), "not have the 10 classes"),
 }
 
 
@@ -121,7 +121,7 @@ def test_wrong_published_files_are_one_line(what, tmp_path):
 
 def test_files_of_another_data_set_are_refused(tmp_path):
     folder = shift_set(tmp_path / "C")
-    with pytest.raises(UserError, match="not of the 100 classes"):
+    with pytest.raises(UserError, match="not have the 100 classes"):
         Published.open(folder, DataSlot(dataset="cifar100").info)
 
 
@@ -155,7 +155,7 @@ def test_a_word_that_asks_for_nothing_sensible_is_one_line(word):
 
 
 def test_tiny_images_are_not_enlarged_to_tell_by_their_blur():
-    with pytest.raises(UserError, match="told by their blur alone"):
+    with pytest.raises(UserError, match="blur alone would reveal them"):
         find_sets(["digits"], DataSlot(dataset="cifar10"), None)
 
 

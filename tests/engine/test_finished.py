@@ -8,7 +8,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.evaluate import evaluate_one, population_logits
-from tune_calib.engine.finished import FinishedTrial, spread_out
+from tune_calib.engine.extra import FinishedTrial, spread_out
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results

@@ -11,8 +11,7 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits
 from tune_calib.engine.frozen import refuse_better, refuse_seen
-from tune_calib.engine.store import Store
-from tune_calib.engine.tensors import TENSORS
+from tune_calib.engine.store import TENSORS, Store
 from tune_calib.engine.weights import match_weights, store_weights, trained_by, trained_spec
 from tune_calib.errors import UserError
 from tune_calib.models.network import Network

@@ -6,8 +6,8 @@ from torch import nn
 
 from tests.support import CPU, each, here
 from tune_calib.data.splits import load_development
+from tune_calib.engine.machine import refuse_slow, set_switches
 from tune_calib.engine.network import NetworkTrainer, predict
-from tune_calib.engine.precision import refuse_slow, take_up
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
@@ -84,7 +84,7 @@ def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
 @each("compiled", [False, True])
 def test_on_a_processor_an_operation_that_may_vary_warns_compiled_or_not(compiled):
     torch.use_deterministic_algorithms(False)
-    take_up(TrialSpec.build(network={"compile": compiled}).network, CPU)
+    set_switches(TrialSpec.build(network={"compile": compiled}).network, CPU)
     assert torch.are_deterministic_algorithms_enabled()
     assert torch.is_deterministic_algorithms_warn_only_enabled()
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support import each
-from tune_calib.engine.schedule import learning_rate
+from tune_calib.engine.steps import learning_rate
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec

@@ -5,13 +5,12 @@ import torch
 
 from tests.support import CPU, each, small_spec
 from tune_calib.data.shift import open_set
-from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
+from tune_calib.data.shift.foreign import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.finished import network_behind
+from tune_calib.engine.extra import ensure_shifted, network_behind, shifted_bank_key
 from tune_calib.engine.network import outputs_of
-from tune_calib.engine.shifts import ensure_shifted, shifted_bank_key
 from tune_calib.engine.store import Store
 
 

@@ -22,8 +22,9 @@ from tune_calib.engine.store import (
     Store,
     artifact_manifest,
     read_or_remove,
+    read_tensors,
+    write_tensors,
 )
-from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 
 

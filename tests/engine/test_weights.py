@@ -13,7 +13,7 @@ from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import FILE, KIND, store_weights
 from tune_calib.errors import UserError
-from tune_calib.models.build import build_network
+from tune_calib.models.base import build_network
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
@@ -68,7 +68,7 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
     source = network_of(classes=1000)
     file = saved(tmp_path / "w.safetensors", source)
     spec = spec_from(file, tmp_path / "store")
-    assert "its last layer is of other classes" in capsys.readouterr().err
+    assert "its last layer has other classes" in capsys.readouterr().err
     store = Store(tmp_path / "store")
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
     assert run.trainer is not None

@@ -8,10 +8,16 @@ import torch
 
 from tests.support import CPU, drive, each, here, small_spec
 from tune_calib.conformance import suite
-from tune_calib.conformance.bench import Bench, toy_batch, toy_method, toy_network
-from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
-from tune_calib.conformance.records import record
-from tune_calib.conformance.suite import checks_of, results
+from tune_calib.conformance.bench import (
+    Bench,
+    Check,
+    FailedCheckError,
+    NotApplicableError,
+    toy_batch,
+    toy_method,
+    toy_network,
+)
+from tune_calib.conformance.suite import checks_of, record, results
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import bank_key
@@ -142,7 +148,7 @@ BROKEN = {
     "a temperature for all": (
         POSTHOC,
         "def fit(self, *a): super().fit(*a); self.temperature[:] = self.temperature.mean()",
-        "independent", "depend on the classifiers beside it",
+        "independent", "depend on the classifiers fitted with it",
     ),
     "a state of nothing": (POSTHOC, "def state(self): return {}", "kept", "KeyError"),
     "a number of its own": (

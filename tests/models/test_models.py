@@ -9,8 +9,8 @@ from torch import nn
 
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.models.backbones.narrow_resnet import DEPTHS
-from tune_calib.models.build import build_network
+from tune_calib.models.backbones.he import DEPTHS
+from tune_calib.models.base import build_network
 from tune_calib.models.network import Network, Output
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.slots.network import NetworkSlot

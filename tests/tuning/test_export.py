@@ -149,7 +149,7 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
     scores = evaluate(probs.log()[None], test.labels)
     assert float(scores["accuracy"]) == row["test/accuracy"]
     assert abs(float(scores["ece"]) - row["test/ece"]) < 1e-12
-    with pytest.raises(UserError, match=f"no network takes images here: .* call from_{takes}"):
+    with pytest.raises(UserError, match=f"no network that takes images: .* call from_{takes}"):
         network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
     session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
     found = torch.from_numpy(

@@ -13,8 +13,7 @@ from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.extra import ExtraEvaluation
-from tune_calib.engine.finished import FinishedTrial
+from tune_calib.engine.extra import ExtraEvaluation, FinishedTrial
 from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError

@@ -1,5 +1,7 @@
-"""What methods are tried on: a toy network and its batch, and a small real network on digits."""
+"""Records of checks, and what they use: a toy network, and a small real network on digits."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -20,10 +22,25 @@ CPU = torch.device("cpu")
 SAMPLES, WIDTH = 12, 128  # of the toy
 NETWORK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
 HEAD = {"epochs": 3, "augment": "none"}
+FEW = {"train_fraction": 0.3}
+
+
+class FailedCheckError(AssertionError):
+    """A method fails a check."""
+
+
+class NotApplicableError(Exception):
+    """A check does not apply to a method."""
+
+
+def require(condition: object, complaint: str) -> None:
+    """Raise ``FailedCheckError`` with a complaint unless a condition holds."""
+    if not condition:
+        raise FailedCheckError(complaint)
 
 
 class Bench:
-    """Small real data and a network on them in a store, made once for all tried methods."""
+    """Small real data and a network on them in a store, made once for all checked methods."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -47,7 +64,30 @@ class Bench:
         return ensure_bank(spec, bank_key(spec, spec.head), self.store, splits, CPU)
 
 
-FEW = {"train_fraction": 0.3}
+Run = Callable[[MethodInfo, Bench], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A rule that every method of a kind must follow, as a word and as a sentence.
+
+    ``run`` raises ``FailedCheckError`` if a method breaks the rule and ``NotApplicableError`` if
+    the rule does not apply; any other exception is an error of the method.
+    """
+
+    name: str
+    rule: str
+    run: Run
+
+
+def check(checks: list[Check], name: str, rule: str) -> Callable[[Run], Run]:
+    """Add a function to a list of checks."""
+
+    def add(run: Run) -> Run:
+        checks.append(Check(name, rule, run))
+        return run
+
+    return add
 
 
 def toy_network(classes: int) -> Network:

@@ -1,4 +1,4 @@
-"""What every head method must do."""
+"""Checks of head methods."""
 
 import itertools
 import math
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench
-from tune_calib.conformance.check import Check, require
+from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench, Check, check, require
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.spec.methods import MethodInfo
@@ -17,30 +16,30 @@ from tune_calib.spec.settings import own_recipe
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
 
+CHECKS: list[Check] = []
+
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
-    """Heads of different seeds and rates."""
-    given = [{"seed": k, "lr": 0.01 * (k + 1), **head} for k in range(count)]
-    return [slot(info, **each) for each in given]
-
-
-def slot(info: MethodInfo, **head: Any) -> HeadSlot:
-    """A head on the network of the bench."""
-    found = TrialSpec.build(network=NETWORK, head={"method": info.name, **HEAD, **head}).head
-    assert found is not None
-    return found
+    """Return heads of different seeds and learning rates on the network of the bench."""
+    heads = []
+    for k in range(count):
+        settings = {"method": info.name, **HEAD, "seed": k, "lr": 0.01 * (k + 1), **head}
+        found = TrialSpec.build(network=NETWORK, head=settings).head
+        assert found is not None
+        heads.append(found)
+    return heads
 
 
 def trained(
     heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
 ) -> tuple[PopulationTrainer, list[dict[str, Tensor]]]:
-    """Train a population for some epochs, all of them unless given, and return its reports."""
+    """Train heads for some epochs, all of them unless given, and return the reports."""
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
     return trainer, list(itertools.islice(trainer, epochs))
 
 
-def finite(info: MethodInfo, bench: Bench) -> None:
-    """Shapes and numbers of two heads."""
+@check(CHECKS, "finite", "losses and logits are finite, a number a head")
+def _finite(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
     train, classes = bench.bank.train(0), trainer.method.context.classes
@@ -61,8 +60,8 @@ def finite(info: MethodInfo, bench: Bench) -> None:
     require(trainer.predict(bench.bank.select()).isfinite().all(), "a logit is not finite")
 
 
-def independent(info: MethodInfo, bench: Bench) -> None:
-    """The fourth of five heads, and the same one alone; with shared batches and its own."""
+@check(CHECKS, "independent", "a head's digits do not depend on its population")
+def _independent(info: MethodInfo, bench: Bench) -> None:
     select = bench.bank.select()
     for order in ("shared", "own"):
         # Clipped, since a norm over the gradients of all heads is the easiest way to couple them.
@@ -77,16 +76,16 @@ def independent(info: MethodInfo, bench: Bench) -> None:
         require(is_same, f"with {order} batches its logits depend on the other heads")
 
 
-def learns(info: MethodInfo, bench: Bench) -> None:
-    """Five epochs by the recipe of its authors, slower."""
+@check(CHECKS, "learns", "the loss falls")
+def _learns(info: MethodInfo, bench: Bench) -> None:
     recipe = {**own_recipe(info, ""), "epochs": 5, "lr": 0.003}
-    _, reports = trained([slot(info, **recipe)], bench)
+    _, reports = trained(slots(info, 1, **recipe), bench)
     first, last = (float(report["train/loss"]) for report in (reports[0], reports[-1]))
     require(last < first, f"the loss goes from {first:.4g} to {last:.4g}")
 
 
-def resumable(info: MethodInfo, bench: Bench) -> None:
-    """Killed after every epoch and taken up by a fresh process, by three optimisers."""
+@check(CHECKS, "resumable", "resumed after any epoch it gives the digits of an uninterrupted run")
+def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam", "adamw"):
         heads = slots(info, 2, lr=0.01, optimizer=optimizer)
         whole, _ = trained(heads, bench)
@@ -102,8 +101,8 @@ def resumable(info: MethodInfo, bench: Bench) -> None:
         require(is_same, f"by {optimizer}, resumed after every epoch, its logits differ")
 
 
-def repeats(info: MethodInfo, bench: Bench) -> None:
-    """The same seed under another state of torch's global generator."""
+@check(CHECKS, "repeats", "its seed alone decides its digits")
+def _repeats(info: MethodInfo, bench: Bench) -> None:
     logits = []
     for state in (1, 2):
         torch.manual_seed(state)
@@ -111,8 +110,8 @@ def repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*logits), "trained twice from one seed, its logits differ")
 
 
-def restored(info: MethodInfo, bench: Bench) -> None:
-    """The second of two heads, made again of what the store keeps of it."""
+@check(CHECKS, "kept", "its parameters and its state are all that it predicts by")
+def _restored(info: MethodInfo, bench: Bench) -> None:
     for rule in ("last", "min_val_nll"):
         heads = slots(info, 2, select=rule)
         trainer, _ = trained(heads, bench)
@@ -121,36 +120,21 @@ def restored(info: MethodInfo, bench: Bench) -> None:
         is_same = torch.equal(again.uncalibrated(test)[0], trainer.predict(test)[1])
         require(
             is_same,
-            f"made again of its parameters and its state, with select={rule}, its logits differ: "
-            "state() must give all that predict() reads",
+            f"rebuilt from its parameters and its state, with select={rule}, its logits differ: "
+            "state() must return all that predict() reads",
         )
 
 
-def diverges(info: MethodInfo, bench: Bench) -> None:
-    """The weights of one of two heads become no numbers after the first epoch."""
+@check(CHECKS, "nan", "a head that becomes NaN is reported, and leaves the others alone")
+def _diverges(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
     together, _ = trained(heads, bench, epochs=1)
     for tensor in together.method.parameters.values():
         tensor.data[1] = math.nan
     list(together)
     alone, _ = trained(heads[:1], bench)
-    require(together.diverged_epoch[1] >= 0, "a head of NaN is not told to have diverged")
+    require(together.diverged_epoch[1] >= 0, "a head of NaN is not reported as diverged")
     require(together.diverged_epoch[0] < 0, "a head diverges because another one did")
     test = bench.bank.test()
     is_same = torch.equal(together.predict(test)[0], alone.predict(test)[0])
     require(is_same, "the logits of a head change when another one diverges")
-
-
-CHECKS = (
-    Check("finite", "losses and logits are finite, a number a head", finite),
-    Check("independent", "a head's digits do not depend on its population", independent),
-    Check("learns", "the loss falls", learns),
-    Check(
-        "resumable",
-        "resumed after any epoch it gives the digits of an uninterrupted run",
-        resumable,
-    ),
-    Check("repeats", "its seed alone decides its digits", repeats),
-    Check("kept", "its parameters and its state are all that it predicts by", restored),
-    Check("nan", "a head that becomes NaN is told, and leaves the others alone", diverges),
-)

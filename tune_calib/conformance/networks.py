@@ -1,4 +1,4 @@
-"""What every network method must do."""
+"""Checks of network methods."""
 
 import copy
 import math
@@ -12,11 +12,14 @@ from tune_calib.conformance.bench import (
     FEW,
     SAMPLES,
     Bench,
+    Check,
+    NotApplicableError,
+    check,
+    require,
     toy_batch,
     toy_method,
     toy_network,
 )
-from tune_calib.conformance.check import Check, NotApplicableError, require
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkMethod
@@ -24,82 +27,81 @@ from tune_calib.models.network import Network
 from tune_calib.spec.methods import MethodInfo, Params
 from tune_calib.spec.trial import TrialSpec
 
+CHECKS: list[Check] = []
 
-def trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:
-    """The method on a third of the digits, for three epochs."""
+
+def _trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:
+    """Return the method on a third of the digits, for three epochs."""
     slot = {"method": info.name, "epochs": 3, "batch_size": 64, "lr": 0.01, **network}
     return NetworkTrainer(TrialSpec.build(data=FEW, network=slot), bench.few, CPU)
 
 
-def finite(info: MethodInfo, bench: Bench) -> None:
-    """A step for few and for many classes, and the end of an epoch."""
+@check(CHECKS, "finite", "loss and gradient are finite for 2, 5 and 100 classes")
+def _finite(info: MethodInfo, bench: Bench) -> None:
     for classes in (2, 5, 100):
         step_is_finite(info, classes, info.params())
 
 
 def step_is_finite(info: MethodInfo, classes: int, params: Params) -> None:
-    """A step of the toy network under some hyper-parameters, and the end of its epoch."""
+    """Check a step of the toy network under some hyper-parameters, and the end of its epoch."""
     network, batch = toy_network(classes), toy_batch(classes)
     method = toy_method(info, network, classes, params=params)
     step = method.step(network, batch)
-    told = f"with {classes} classes"
-    require(step.loss.ndim == 0, f"{told} the loss has shape {tuple(step.loss.shape)}, not ()")
+    case = f"with {classes} classes"
+    require(step.loss.ndim == 0, f"{case} the loss has shape {tuple(step.loss.shape)}, not ()")
     shape = tuple(step.logits.shape)
-    require(shape == (SAMPLES, classes), f"{told} the logits of a step have shape {shape}")
-    require(step.loss.isfinite(), f"{told} the loss is {float(step.loss.detach())}")
+    require(shape == (SAMPLES, classes), f"{case} the logits of a step have shape {shape}")
+    require(step.loss.isfinite(), f"{case} the loss is {float(step.loss.detach())}")
     step.loss.backward()
     gradients = [p.grad for p in network.parameters() if p.grad is not None]
-    require(gradients, f"{told} no weight has a gradient")
-    require(all(g.isfinite().all() for g in gradients), f"{told} the gradient is not finite")
+    require(gradients, f"{case} no weight has a gradient")
+    require(all(g.isfinite().all() for g in gradients), f"{case} the gradient is not finite")
     method.after_step(step.logits.detach(), batch.labels, batch.indices)
     report = method.end_epoch(0, EpochFeedback(step.logits.detach(), batch.labels))
     for name, value in report.items():
-        require(math.isfinite(value), f"{told} end_epoch reports {name} = {value}")
+        require(math.isfinite(value), f"{case} end_epoch reports {name} = {value}")
     output = method.eval()(network.eval(), batch.images)
     shape = tuple(output.logits.shape)
-    require(shape == (SAMPLES, classes), f"{told} forward gives logits of shape {shape}")
+    require(shape == (SAMPLES, classes), f"{case} forward gives logits of shape {shape}")
 
 
-def gradient(info: MethodInfo, bench: Bench) -> None:
-    """Against finite differences in the bias of the classifier, in double precision."""
-    found = _bias_gradient(info)
-    network = toy_network(3)
-    method = toy_method(info, network, 3, torch.float64)
-    start = last_bias(network, method).detach().clone()
+@check(CHECKS, "gradient", "the gradient is that of the loss")
+def _gradient(info: MethodInfo, bench: Bench) -> None:
+    # Against finite differences, in double precision: in single precision a step so small would
+    # drown in rounding.
+    loss, bias = _loss_and_bias(info)
+    loss.backward()
+    found = bias.grad
+    require(found is not None, "the bias of the classifier has no gradient")
+    assert found is not None
+    start = bias.detach().clone()
     for k in range(3):
         shift = torch.zeros(3, dtype=torch.float64)
-        # In single precision a step so small would drown in rounding.
         shift[k] = 1e-6
-        slope = (_loss_at(info, start + shift) - _loss_at(info, start - shift)) / 2e-6
+        ends = [float(_loss_and_bias(info, start + s * shift)[0].detach()) for s in (1, -1)]
+        slope = (ends[0] - ends[1]) / 2e-6
         is_close = math.isclose(float(found[k]), slope, rel_tol=1e-4, abs_tol=1e-8)
         require(is_close, f"at bias {k} it is {float(found[k]):.6g}, and the slope is {slope:.6g}")
 
 
-def last_bias(network: Network, method: NetworkMethod) -> Tensor:
-    """Bias of the classifier: the network's own, or that of a method that brings one."""
-    return [p for p in (*network.parameters(), *method.parameters()) if p.shape == (3,)][-1]
-
-
-def _bias_gradient(info: MethodInfo) -> Tensor:
-    network = toy_network(3)
-    method = toy_method(info, network, 3, torch.float64)
-    method.step(network, toy_batch(3, torch.float64)).loss.backward()
-    found = last_bias(network, method).grad
-    require(found is not None, "the bias of the classifier has no gradient")
-    assert found is not None
-    return found
-
-
-def _loss_at(info: MethodInfo, bias: Tensor) -> float:
+def _loss_and_bias(info: MethodInfo, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the loss of a step and the bias of the classifier, which may be set before."""
     # Made anew for each loss, since a step may change the state of the method.
     network = toy_network(3)
     method = toy_method(info, network, 3, torch.float64)
-    last_bias(network, method).data.copy_(bias)
-    return float(method.step(network, toy_batch(3, torch.float64)).loss.detach())
+    bias = _last_bias(network, method)
+    if start is not None:
+        bias.data.copy_(start)
+    return method.step(network, toy_batch(3, torch.float64)).loss, bias
 
 
-def order(info: MethodInfo, bench: Bench) -> None:
-    """The loss of a batch and of the same one shuffled."""
+def _last_bias(network: Network, method: NetworkMethod) -> Tensor:
+    """Return the bias of the classifier: the network's own, or that of a method that has one."""
+    return [p for p in (*network.parameters(), *method.parameters()) if p.shape == (3,)][-1]
+
+
+@check(CHECKS, "order", "the order of a batch does not matter")
+def _order(info: MethodInfo, bench: Bench) -> None:
     if info.pairs_by_order:
         raise NotApplicableError("it pairs the samples of a batch by their order")
     shuffled = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(3))
@@ -113,8 +115,8 @@ def order(info: MethodInfo, bench: Bench) -> None:
     require(is_close, f"the loss is {losses[0]:.9g}, and {losses[1]:.9g} of the shuffled batch")
 
 
-def learns(info: MethodInfo, bench: Bench) -> None:
-    """Eighty steps on a problem that can be learned by heart."""
+@check(CHECKS, "learns", "the loss falls on a problem that can be learned")
+def _learns(info: MethodInfo, bench: Bench) -> None:
     epochs = 80
     network = toy_network(3)
     method = toy_method(info, network, 3, epochs=epochs)
@@ -137,15 +139,15 @@ def learns(info: MethodInfo, bench: Bench) -> None:
     require(losses[1] < losses[0], f"the loss goes from {losses[0]:.4g} to {losses[1]:.4g}")
 
 
-def resumable(info: MethodInfo, bench: Bench) -> None:
-    """Killed after every epoch and taken up by a fresh process, by two optimisers."""
+@check(CHECKS, "resumable", "resumed after any epoch it gives the digits of an uninterrupted run")
+def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam"):
         slot = {"optimizer": optimizer, "select": "min_val_nll"}
-        whole = trainer(info, bench, **slot)
+        whole = _trainer(info, bench, **slot)
         list(whole)
         saved = None
         for _ in range(whole.slot.epochs):
-            resumed = trainer(info, bench, **slot)
+            resumed = _trainer(info, bench, **slot)
             if saved is not None:
                 resumed.load_state(*saved)
             next(resumed)
@@ -154,24 +156,24 @@ def resumable(info: MethodInfo, bench: Bench) -> None:
         _require_same(whole, resumed, f"by {optimizer}, resumed after every epoch")
 
 
-def repeats(info: MethodInfo, bench: Bench) -> None:
-    """The same seed under another state of torch's global generator."""
-    runs = [trainer(info, bench, epochs=2) for _ in range(2)]
+@check(CHECKS, "repeats", "its seed alone decides its digits")
+def _repeats(info: MethodInfo, bench: Bench) -> None:
+    runs = [_trainer(info, bench, epochs=2) for _ in range(2)]
     for state, run in enumerate(runs):
         torch.manual_seed(state)
         list(run)
     _require_same(runs[0], runs[1], "trained twice from one seed")
 
 
-def _require_same(first: NetworkTrainer, second: NetworkTrainer, told: str) -> None:
+def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> None:
     weights, others = first.selected(), second.selected()
     for name, tensor in weights.items():
-        require(torch.equal(tensor, others[name]), f"{told}, {name} differs")
+        require(torch.equal(tensor, others[name]), f"{case}, {name} differs")
 
 
-def diverges(info: MethodInfo, bench: Bench) -> None:
-    """A weight that is no number, after the first epoch."""
-    run = trainer(info, bench)
+@check(CHECKS, "nan", "a NaN ends its trial as diverged")
+def _diverges(info: MethodInfo, bench: Bench) -> None:
+    run = _trainer(info, bench)
     next(run)
     next(run.network.parameters()).data.fill_(math.nan)
     try:
@@ -179,18 +181,3 @@ def diverges(info: MethodInfo, bench: Bench) -> None:
     except DivergedError:
         return
     require(False, "training goes on over a network of NaN, as if its loss were a number")
-
-
-CHECKS = (
-    Check("finite", "loss and gradient are finite for 2, 5 and 100 classes", finite),
-    Check("gradient", "the gradient is that of the loss", gradient),
-    Check("order", "the order of a batch does not matter", order),
-    Check("learns", "the loss falls on a problem that can be learned", learns),
-    Check(
-        "resumable",
-        "resumed after any epoch it gives the digits of an uninterrupted run",
-        resumable,
-    ),
-    Check("repeats", "its seed alone decides its digits", repeats),
-    Check("nan", "a NaN ends its trial as diverged", diverges),
-)

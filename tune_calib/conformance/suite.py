@@ -1,14 +1,111 @@
-"""The checks of a method, all of them, and how it did."""
+"""Checks of records and search spaces, and the results of all checks of a method."""
 
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from tune_calib.conformance import heads, networks, posthoc, records
-from tune_calib.conformance.bench import Bench
-from tune_calib.conformance.check import Check, FailedCheckError, NotApplicableError
-from tune_calib.errors import locate_error
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.conformance import heads, networks, posthoc
+from tune_calib.conformance.bench import (
+    Bench,
+    Check,
+    FailedCheckError,
+    NotApplicableError,
+    check,
+    require,
+)
+from tune_calib.errors import DivergedError, UserError, locate_error
+from tune_calib.methods._base import HeadMethod, NetworkMethod, PostHocMethod
+from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
+from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.settings import own_recipe, resolve_spec
+from tune_calib.spec.space import SPACES, Point
+from tune_calib.spec.trial import SLOTS, TrialSpec
+
+_CLASSES = {"network": NetworkMethod, "head": HeadMethod, "posthoc": PostHocMethod}
+LARGEST_GRID = 300
+CHECKS: list[Check] = []
+
+
+@check(CHECKS, "record", "its record is whole")
+def record(info: MethodInfo, bench: Bench) -> None:
+    """Check that names in the record are names of settings."""
+    fields, slot = set(info.params.model_fields), set(SLOTS[info.kind].model_fields)
+    expected = _CLASSES[info.kind]
+    is_one = issubclass(info.implementation, expected)
+    require(is_one, f"its implementation is no {expected.__name__}, as kind={info.kind!r} says")
+    both = fields & slot
+    require(not both, f"its setting {' and '.join(sorted(both))} is one of every {info.kind} slot")
+    require(info.needs <= set(NEEDS), f"needs must be of {', '.join(NEEDS)}")
+    require(info.per_head <= fields, f"per_head names {sorted(info.per_head - fields)}")
+    named = info.recipe is None or info.recipe in RECIPES
+    require(named, f"its recipe {info.recipe!r} is not registered; known: {', '.join(RECIPES)}")
+    is_told = (info.keeps_accuracy is not None) == (info.kind == "posthoc")
+    require(is_told, "keeps_accuracy is True or False of a post-hoc method, None of others")
+    foreign = set(own_recipe(info, "")) - (fields | slot)
+    require(not foreign, f"its recipe sets {sorted(foreign)}, which are no settings of it")
+    info.params()
+    for values in (info.dataset_defaults or {}).values():
+        info.params(**values)
+
+
+@check(CHECKS, "space", "its search space holds settings of it, and each point is a trial")
+def _space(info: MethodInfo, bench: Bench) -> None:
+    if info.name not in SPACES:
+        raise NotApplicableError("it has no search space, so that it cannot be searched")
+    own = SPACES[info.name]
+    require(own.settings, "its space is empty")
+    known = {*info.params.model_fields, *SLOTS[info.kind].model_fields} - {*NOT_SETTINGS, "epochs"}
+    for key in own.settings:
+        slot, _, field = key.partition(".")
+        is_one = slot == info.kind and field in known
+        require(is_one, f"its space searches {key}, which is no setting of a {info.kind} method")
+    before: dict[str, Any] = {}
+    for key, setting in own.settings.items():
+        for other, values in setting.only_if.items():
+            # A sampler draws settings in this order: what one depends on has to be drawn before it.
+            can = other in before and all(before[other].holds(value) for value in values)
+            require(can, f"{key} depends on {other}, which must stand before it and take {values}")
+        before[key] = setting
+    for point in own.first:
+        require(own.holds(point), f"{dict(point)} is tried first and does not lie in the space")
+    points = list(itertools.islice(own.grid(), LARGEST_GRID))
+    hashes = {_spec(info, point).hash for point in points}
+    require(len(hashes) == len(points), "two points of its space are one trial")
+
+
+def _spec(info: MethodInfo, point: Point) -> TrialSpec:
+    settings = {key.partition(".")[2]: value for key, value in point.items()}
+    return resolve_spec({info.kind: {"method": info.name, **settings}})
+
+
+@check(CHECKS, "ends", "it works at the ends of its search space")
+def _ends(info: MethodInfo, bench: Bench) -> None:
+    if info.name not in SPACES:
+        raise NotApplicableError("it has no search space, so that it cannot be searched")
+    for key, setting in SPACES[info.name].settings.items():
+        under = {other: values[0] for other, values in setting.only_if.items()}
+        for point in ({**under, key: level} for level in setting.levels()):
+            try:
+                _try(info, bench, _spec(info, point))
+            except DivergedError:  # which an epoch may do at the ends
+                continue
+            except (AssertionError, UserError) as error:
+                require(False, f"at {point}: {error}")
+
+
+def _try(info: MethodInfo, bench: Bench, spec: TrialSpec) -> None:
+    if info.kind == "network":
+        networks.step_is_finite(info, 5, spec.network.params)
+    elif spec.head is not None:
+        # One epoch, since each end of each setting is trained.
+        small = spec.head.model_copy(update={"epochs": 1, "augment": "none"})
+        heads.trained([small], bench)
+    elif spec.posthoc is not None:
+        posthoc.is_finite(info, bench, spec.posthoc.params)
+
 
 _OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc.CHECKS}
 
@@ -29,22 +126,22 @@ class Result:
 
 
 def checks_of(info: MethodInfo) -> tuple[Check, ...]:
-    """The checks of a method's kind."""
-    return (*records.CHECKS, *_OF_KIND[info.kind])
+    """Return the checks of a method."""
+    return (*CHECKS, *_OF_KIND[info.kind])
 
 
 def results(name: str, bench: Bench) -> Iterator[Result]:
-    """Try a method, one check after the other; one that fails does not stop the others."""
+    """Run all checks of a method, also after a failure."""
     info = METHODS[name]
-    for check in checks_of(info):
+    for each in checks_of(info):
         try:
-            check.run(info, bench)
+            each.run(info, bench)
         except FailedCheckError as error:
-            yield Result(check, "failed", str(error))
+            yield Result(each, "failed", str(error))
         except NotApplicableError as error:
-            yield Result(check, "skipped", str(error))
-        except Exception as error:  # whatever the code of a lab may raise
+            yield Result(each, "skipped", str(error))
+        except Exception as error:  # the code of a plug-in may raise anything
             own = {getattr(sys.modules.get(info.implementation.__module__), "__file__", None)}
-            yield Result(check, "failed", str(locate_error(error, own.__contains__)))
+            yield Result(each, "failed", str(locate_error(error, own.__contains__)))
         else:
-            yield Result(check, "passed")
+            yield Result(each, "passed")

@@ -48,7 +48,7 @@ _FIX = "write it with numpy.savez(FILE, logits=..., labels=...)"
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file, whose size and time of modification are its ``stamp``."""
+    """An array of a file; ``stamp`` is the file's size and time of modification."""
 
     path: Path
     name: str
@@ -56,11 +56,11 @@ class Array:
     stamp: tuple[int, int]
 
     def __str__(self) -> str:
-        """Return its name for messages, e.g. ``test.npz:logits``."""
-        return f"{self.path}:{self.name}" if self.name else str(self.path)
+        """Return the name for messages, e.g. ``test.npz:logits``."""
+        return str(self.path) if self.path.suffix.lower() == ".npy" else f"{self.path}:{self.name}"
 
     def read(self) -> Rows:
-        """Return all of it; npy and safetensors files are memory-mapped."""
+        """Return the whole array; npy and safetensors files are memory-mapped."""
         with _in_one_line(str(self)):
             return self.load()
 
@@ -77,10 +77,7 @@ def arrays_in(path: Path) -> dict[str, Array]:
     stamp = stamp_of(path)
     with _in_one_line(str(path)):
         loaders = _FORMATS[suffix](path)
-    has_names = suffix != ".npy"
-    return {
-        name: Array(path, name if has_names else "", load, stamp) for name, load in loaders.items()
-    }
+    return {name: Array(path, name, load, stamp) for name, load in loaders.items()}
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
@@ -92,14 +89,13 @@ def stamp_of(path: Path) -> tuple[int, int]:
 def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:
     """Return the arrays of some files by role; ``setting`` is for messages."""
     arrays: dict[str, Array] = {}
-    for text in files:
-        for role, array in _with_roles(setting, text, roles):
-            if role in arrays:
-                raise UserError(
-                    f"{setting}: {arrays[role]} and {array} are both {role}; name one, e.g. "
-                    f"{role}=FILE:KEY"
-                )
-            arrays[role] = array
+    for role, array in (pair for text in files for pair in _with_roles(setting, text, roles)):
+        if role in arrays:
+            raise UserError(
+                f"{setting}: {arrays[role]} and {array} are both {role}; name one, e.g. "
+                f"{role}=FILE:KEY"
+            )
+        arrays[role] = array
     return arrays
 
 

@@ -1,12 +1,96 @@
-"""Splits of uint8 images, and the published parts that a loader returns."""
+"""Images of data sets, which may lie on disk, and the splits and parts that they make."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.data.images import Images, LazyImages
 from tune_calib.spec.datasets import DatasetInfo  # noqa: F401  plug-ins import it from here
+
+Places = NDArray[np.int64]
+
+# Images of a cache that is written, or of a split that is read into memory, at a time.
+CHUNK = 64
+
+
+class Rows(Protocol):
+    """A source of images: a memory map, or files to decode."""
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, C, H, W)."""
+
+    def read(self, rows: Places) -> Tensor:
+        """Read some images on the CPU, (M, C, H, W) uint8, in the order of ``rows``."""
+
+
+@dataclass(frozen=True, eq=False)
+class LazyImages:
+    """Images of one split, (N, C, H, W) uint8, that are read when they are indexed.
+
+    An index by a tensor (M,) or a slice, and each part of ``split``, is a tensor on the device.
+
+    Attributes:
+        rows: source of the images.
+        positions: rows of the images, (N,) int64, on the CPU.
+        device: device of the tensors.
+    """
+
+    rows: Rows
+    positions: Tensor
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+
+    @classmethod
+    def all_of(cls, rows: Rows) -> "LazyImages":
+        """Return all images of a source."""
+        return cls(rows, torch.arange(rows.shape[0]))
+
+    @property
+    def shape(self) -> torch.Size:
+        """(N, C, H, W)."""
+        return torch.Size((len(self), *self.rows.shape[1:]))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of raw pixels."""
+        return torch.uint8
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.positions)
+
+    def __getitem__(self, index: Tensor | slice) -> Tensor:
+        """Return some images, on the device."""
+        places = index.cpu() if isinstance(index, Tensor) else index
+        return self.rows.read(self.positions[places].numpy()).to(self.device)
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Yield all images in their order, ``size`` at a time."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def take(self, places: Tensor) -> "LazyImages":
+        """Return the images at some positions of this split, (M,) int64, without reading any."""
+        return replace(self, positions=self.positions[places.cpu()])
+
+    def to(self, device: torch.device | str) -> "LazyImages":
+        """Return the same images for another device, without reading any."""
+        return replace(self, device=torch.device(device))
+
+    def resident(self) -> Tensor:
+        """Return all images as one tensor."""
+        # Filled in place: parts joined at the end would take twice the memory.
+        images = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        for start, part in zip(range(0, len(self), CHUNK), self.split(CHUNK), strict=True):
+            images[start : start + CHUNK] = part
+        return images
+
+
+Images = Tensor | LazyImages
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,10 +98,10 @@ class Split:
     """Images of one split.
 
     Attributes:
-        images: (N, C, H, W), uint8, raw pixels in [0, 255]; of a large set they are gathered when
-            they are asked for.
+        images: (N, C, H, W), uint8, raw pixels in [0, 255]; those of a large data set are read when
+            they are indexed.
         labels: (N,), int64, in [0, classes).
-        indices: (N,), int64, position of each image in the set as it is stored.
+        indices: (N,), int64, position of each image in the stored data set.
     """
 
     images: Images
@@ -25,7 +109,7 @@ class Split:
     indices: Tensor
 
     def __len__(self) -> int:
-        """Return number of images."""
+        """Return the number of images."""
         return len(self.labels)
 
     def to(self, device: torch.device | str) -> "Split":
@@ -47,7 +131,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The published training and test parts, untouched."""
+    """The published training and test parts, unchanged."""
 
     train: Split
     test: Split

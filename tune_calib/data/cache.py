@@ -1,8 +1,7 @@
 """Decoded images on disk: one uncompressed safetensors file, memory-mapped by every process.
 
-It is written image by image and has a checksum of each. Those of a small data set are all read and
-checked at once; those of a large one when they are first gathered, so that it need not fit into
-memory.
+The file has a checksum of each image. Images of a small data set are all read and checked at once;
+those of a large one when they are first used, so that the data set need not fit into memory.
 """
 
 import hashlib
@@ -10,11 +9,11 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 import torch
@@ -22,9 +21,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.data.base import Source, Split
-from tune_calib.data.images import CHUNK, LazyImages, Places
-from tune_calib.data.tally import Summary, Tally
+from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import content_digest
 from tune_calib.progress import report_progress
@@ -40,19 +37,80 @@ LARGE = 2**30
 _MANY = 10_000
 
 _PARTS = ("train", "test")
-# Numbers of a part, (N,) int64: of labels, of positions, and the CRC-32 of each image.
+# Numbers of a part, (N,) int64: labels, positions, and the CRC-32 of each image.
 _COLUMNS = ("labels", "indices", "checks")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Digest and moments of all images and labels of a data set."""
+
+    digest: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def written(self) -> str:
+        """Return a text, which is as long for all data sets of as many channels."""
+        return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Read the text of ``written``; raise ValueError for anything else."""
+        digest, *values = text.split()
+        numbers = tuple(map(float, values))
+        channels = len(numbers) // 2
+        return cls(digest, numbers[:channels], numbers[channels:])
+
+
+@dataclass
+class Tally:
+    """Running sums and checksums of images, those of the training part first."""
+
+    checks: list[list[int]] = field(default_factory=list)
+    _sums: list[NDArray[np.int64]] = field(default_factory=list)
+    _pixels: int = 0
+
+    def begin(self) -> list[int]:
+        """Begin a part, and return a list that receives the CRC-32 of each of its images."""
+        self.checks.append([])
+        return self.checks[-1]
+
+    def add(self, images: NDArray[np.uint8]) -> None:
+        """Count some images of the part, (N, C, H, W)."""
+        images = np.ascontiguousarray(images)
+        self.checks[-1] += [zlib.crc32(image.data) for image in images]
+        if len(self.checks) == 1:
+            # In integers, whose sums are the same in any order.
+            flat = images.transpose(1, 0, 2, 3).reshape(images.shape[1], -1)
+            counts = [np.bincount(channel, minlength=256) for channel in flat]
+            values = np.arange(256)
+            sums = [[int(count @ values), int(count @ values**2)] for count in counts]
+            self._sums.append(np.array(sums, np.int64))
+            self._pixels += flat.shape[1]
+
+    def summary(self, labels: Iterable[Tensor]) -> Summary:
+        """Return digest and moments, given the labels of both parts."""
+        digest = hashlib.sha256()
+        for own, checks in zip(labels, self.checks, strict=True):
+            digest.update(own.contiguous().numpy().tobytes())
+            digest.update(np.array(checks, np.int64).tobytes())
+        first, second = np.sum(self._sums, 0).T / self._pixels
+        std = np.sqrt(np.maximum(second - first**2, 0))
+        mean, deviation = (
+            tuple(round(float(value) / 255, 4) for value in each) for each in (first, std)
+        )
+        return Summary(digest.hexdigest()[:16], mean, deviation)
 
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A data set, and what its cache file says of its images; None without one."""
+    """A data set, and the summary in its cache file; None without one."""
 
     source: Source
     known: Summary | None = None
 
     def summary(self) -> Summary:
-        """Return digest and moments of the images; without a cache they are all read for it."""
+        """Return digest and moments of the images, all of which are read if there is no cache."""
         if self.known is not None:
             return self.known
         tally = Tally()
@@ -64,26 +122,21 @@ class Opened:
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
-    """Load a data set, from the cache if it holds it; a damaged cache file is rebuilt.
+    """Load a data set, from the cache if it is there; a damaged cache file is rebuilt.
 
-    Images of the cache, and those of a large data set, are read when they are used: see
+    Images from the cache, and those of a large data set, are read when they are used: see
     ``settled``. Without a cache folder the files are read every time.
-
-    Raises:
-        DataNotFoundError: the root does not hold the data set.
-        DamagedFileError: a file of the data set is damaged.
-        UserError: the cache cannot be written, or the images are not those that were planned with.
     """
     return load_opened(info, root, cache).source
 
 
 def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """Load a data set as ``load_source``, with what is known of its images."""
+    """Load a data set as ``load_source`` does, with the summary of its images."""
     opened = open_source(info, root, cache)
     if info.digest is not None and opened.summary().digest != info.digest:
         raise UserError(
             f"{info.name}: `data_root` {root} holds other images than those that this was planned "
-            "with; name the folder as it was, or another `out`"
+            "with; name the original folder, or another `out`"
         )
     source = opened.source
     if cache is None:  # all are decoded, so that a damaged one is found whichever are used
@@ -93,15 +146,19 @@ def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
 
 
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """Load a data set as ``load_source`` does, whatever the digest of its images."""
+    """Load a data set as ``load_source`` does, without a check of its digest."""
     files = info.locate(root)
     report_progress(f"reading {info.title}")
     if cache is None or not files:
         return Opened(info.load(root))
-    path = cache / f"{info.name}-{_key(files, info)}.safetensors"
+    # Another version of a plug-in may make other images of the same files.
+    plugin = DATASETS.origin(info.name)
+    key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
+    identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    path = cache / f"{info.name}-{identity}.safetensors"
     if (found := _whole(path)) is not None:
         return found
-    # Whoever comes meanwhile waits and reads what the first one wrote.
+    # Other processes wait, and read the file of the first one.
     with _only_writer(path, info.title):
         if (found := _whole(path)) is not None:
             return found
@@ -111,7 +168,7 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
 
 
 def _whole(path: Path) -> Opened | None:
-    """Open a cache file; None if there is none, or if it is damaged and must be made again."""
+    """Open a cache file; return None if it is absent or damaged and must be made."""
     if path.exists():
         with suppress(DamagedFileError):
             source, known = _read(path)
@@ -139,7 +196,7 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Whoever waits finds what was written, so that nobody needs the file of the lock any more.
+        # Waiting processes find the written file, so that none needs the lock file any more.
         with suppress(OSError):
             Path(lock.lock_file).unlink()
         lock.release()
@@ -155,16 +212,8 @@ def is_large(source: Source) -> bool:
 
 
 def settled(split: Split, source: Source) -> Split:
-    """Read a split of a small data set into memory; that of a large one stays on disk."""
+    """Read a split of a small data set into memory; leave that of a large one on disk."""
     return split if is_large(source) else split.resident()
-
-
-def _key(files: Sequence[Path], info: DatasetInfo) -> str:
-    """Return digest of name and content of every source file, and of how it is read."""
-    # Another version of a plug-in may make other images of the same files.
-    plugin = DATASETS.origin(info.name)
-    content = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
 class MappedRows:
@@ -185,7 +234,7 @@ class MappedRows:
         return torch.from_numpy(found)
 
     def check(self) -> None:
-        """Check all images, and keep none in memory."""
+        """Check all images without copying them."""
         for row, image in enumerate(self._pixels.view(np.ndarray)):
             self._check(row, image)
 
@@ -203,7 +252,7 @@ def _read(path: Path) -> tuple[Source, Summary]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > path.stat().st_size:
-                raise ValueError("its header is longer than itself")
+                raise ValueError("its header is longer than the file")
             header = json.loads(file.read(length))
             parts = [_part(path, file, header, part, 8 + length) for part in _PARTS]
             known = Summary.read(header["__metadata__"]["summary"])
@@ -248,60 +297,49 @@ def _write(path: Path, source: Source, doing: str) -> None:
 
 
 def _fill(file: BinaryIO, source: Source, doing: str) -> None:
+    """Write a safetensors file: the header, the numbers of both parts, then their images."""
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
-    count, total = 0, sum(map(len, splits.values()))
-    report_progress(doing, count, total, at_once=total > _MANY)
-    # The head holds checksums of what is behind it, and is as long before they are known.
-    file.write(_head(splits, {}, None))
-    start = file.tell()
-    file.seek(sum(8 * len(split) * len(_COLUMNS) for split in splits.values()), os.SEEK_CUR)
-    tally = Tally()
-    numbers = {}
+    blank = (0.0,) * splits["train"].images.shape[1]
+    # The header holds checksums of the content behind it, and is as long before they are known.
+    sums = {"summary": Summary("0" * 16, blank, blank).written()}
+    sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
+    header: dict[str, Any] = {"__metadata__": sums}
+    end = 0
     for part, split in splits.items():
-        checks = tally.begin()
+        for name in _COLUMNS:
+            start, end = end, end + 8 * len(split)
+            about = {"dtype": "I64", "shape": [len(split)], "data_offsets": [start, end]}
+            header[f"{part}.{name}"] = about
+    columns = end
+    for part, split in splits.items():
+        start, end = end, end + split.images.shape.numel()
+        about = {"dtype": "U8", "shape": list(split.images.shape), "data_offsets": [start, end]}
+        header[f"{part}.images"] = about
+    first = file.write(_encoded(header))
+    file.seek(first + columns)
+    tally, count, total = Tally(), 0, sum(map(len, splits.values()))
+    report_progress(doing, count, total, at_once=total > _MANY)
+    for split in splits.values():
+        tally.begin()
         for images in split.images.split(CHUNK):
             content = images.contiguous().numpy()
             tally.add(content)
             file.write(content.data)
             count += len(content)
             report_progress(doing, count, total)
-        numbers[part] = {
-            "labels": split.labels.numpy(),
-            "indices": split.indices.numpy(),
-            "checks": np.array(checks, np.int64),
-        }
-    file.seek(start)
-    for part in _PARTS:
-        for name in _COLUMNS:
-            file.write(numbers[part][name].tobytes())
+    file.seek(first)
+    for (part, split), checks in zip(splits.items(), tally.checks, strict=True):
+        numbers = (split.labels.numpy(), split.indices.numpy(), np.array(checks, np.int64))
+        for name, values in zip(_COLUMNS, numbers, strict=True):
+            sums[f"{part}.{name}"] = f"{zlib.crc32(values.tobytes()):08x}"
+            file.write(values.tobytes())
+    sums["summary"] = tally.summary(split.labels for split in splits.values()).written()
     file.seek(0)
-    file.write(_head(splits, numbers, tally.summary([split.labels for split in splits.values()])))
+    file.write(_encoded(header))
 
 
-def _head(
-    splits: dict[str, Split], numbers: dict[str, dict[str, Places]], known: Summary | None
-) -> bytes:
-    """Return length and header of a safetensors file: first numbers, then images."""
-    channels = splits["train"].images.shape[1]
-    told = (known or Summary.blank(channels)).written()
-    sums: dict[str, str] = {"summary": told}
-    header: dict[str, Any] = {"__metadata__": sums}
-    offset = 0
-    for part, split in splits.items():
-        for name in _COLUMNS:
-            values = numbers[part][name].tobytes() if numbers else b""
-            sums[f"{part}.{name}"] = f"{zlib.crc32(values):08x}"
-            end = offset + 8 * len(split)
-            header[f"{part}.{name}"] = _entry("I64", [len(split)], offset, end)
-            offset = end
-    for part, split in splits.items():
-        end = offset + split.images.shape.numel()
-        header[f"{part}.images"] = _entry("U8", list(split.images.shape), offset, end)
-        offset = end
+def _encoded(header: dict[str, Any]) -> bytes:
+    """Return the length and the text of a header of safetensors."""
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
-
-
-def _entry(dtype: str, shape: list[int], start: int, end: int) -> dict[str, Any]:
-    return {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}

@@ -1,4 +1,4 @@
-"""Encoded images to pixels, by Pillow: what is damaged or does not fit is refused."""
+"""Decoding of images by Pillow, which refuses damaged ones and those of another form."""
 
 import io
 from collections.abc import Sequence
@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from tune_calib.data.base import Split
-from tune_calib.data.images import LazyImages, Places
+from tune_calib.data.base import LazyImages, Places, Split
 from tune_calib.errors import DamagedFileError
 
-# Pillow hands these to programs of the system, which must not see what a user was handed.
+# Pillow hands these to programs of the system, which must not see files of unknown origin.
 _RUN_PROGRAMS = frozenset({"EPS", "WMF"})
 
 # Formats of data sets, each known by its first bytes; to try all others before takes most of the
@@ -25,6 +24,9 @@ _FIRST = ("PNG", "JPEG", "WEBP")
 
 # Modes of Pillow without colour.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
+
+# Pillow's readers have no error in common; some raise SyntaxError on broken files.
+_NO_IMAGE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 @dataclass(frozen=True)
@@ -45,20 +47,13 @@ class Format:
     convert_grey: bool = False
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
-        """Return the pixels (size, size, channels) of one image, which ``where`` names in messages.
-
-        Raises:
-            DamagedFileError: it is damaged, grey in a colour set, or of another size.
-        """
+        """Return the pixels (size, size, channels) of an image, named ``where`` in messages."""
         try:
             with opened(content) as image:
                 self._refuse(image, where)
                 pixels = image.convert("L" if self.channels == 1 else "RGB")
-        # Pillow's readers have no error in common; some raise SyntaxError on broken files.
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-            raise DamagedFileError(
-                f"{where} is no image that Pillow reads; download it again"
-            ) from None
+        except _NO_IMAGE:
+            raise _damaged(where) from None
         side = (self.size, self.size)
         if pixels.size != side:
             pixels = pixels.resize(side, Image.Resampling.BILINEAR)
@@ -75,13 +70,19 @@ class Format:
                 f"{where} is grey, and the data set is of colour images; is it another data set?"
             )
 
+    def stack(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
+        """Return decoded images as one tensor (N, C, H, W)."""
+        if not pixels:
+            return torch.empty((0, self.channels, self.size, self.size), dtype=torch.uint8)
+        return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))
+
+
+def _damaged(where: str) -> DamagedFileError:
+    return DamagedFileError(f"{where} is no image that Pillow reads; download it again")
+
 
 def opened(content: bytes | Path) -> Image.Image:
-    """Open an encoded image without reading its pixels.
-
-    Raises:
-        OSError: it is none, or that of a format that runs a program.
-    """
+    """Open an encoded image, by no format that runs a program, without reading its pixels."""
     source = io.BytesIO(content) if isinstance(content, bytes) else content
     return Image.open(source, "r", _formats())
 
@@ -96,32 +97,26 @@ def _formats() -> list[str]:
 
 
 def is_grey(content: bytes | Path) -> bool:
-    """Return whether an image has no colours; one that cannot be read has none."""
+    """Return whether an image has no colours; False for one that cannot be read."""
     try:
         with opened(content) as image:
             return image.mode in _GREY
-    except (OSError, SyntaxError, ValueError):
+    except _NO_IMAGE:
         return False
 
 
 def side_of(content: bytes | Path, where: str) -> int | None:
-    """Return height and width of an image where they are equal.
-
-    Raises:
-        DamagedFileError: it cannot be read.
-    """
+    """Return height and width of an image if they are equal, else None."""
     try:
         with opened(content) as image:
             return image.width if image.width == image.height else None
-    except (OSError, SyntaxError, ValueError):
-        raise DamagedFileError(
-            f"{where} is no image that Pillow reads; download it again"
-        ) from None
+    except _NO_IMAGE:
+        raise _damaged(where) from None
 
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Images that are a file each."""
+    """Images in one file each."""
 
     files: Sequence[Path]
     format: Format
@@ -132,19 +127,12 @@ class FileRows:
         return (len(self.files), self.format.channels, self.format.size, self.format.size)
 
     def read(self, rows: Places) -> Tensor:
-        """Decode some of them."""
-        decoded = [self.format.decode(self.files[row], str(self.files[row])) for row in rows]
-        return stacked(decoded, self.format)
+        """Decode some images."""
+        files = [self.files[row] for row in rows]
+        return self.format.stack([self.format.decode(file, str(file)) for file in files])
 
 
 def split_of_files(files: Sequence[Path], labels: Sequence[int], format_: Format) -> Split:
-    """Return the split of images that are a file each, none of which is decoded yet."""
+    """Return a split of images in one file each, which are decoded when they are used."""
     images = LazyImages.all_of(FileRows(files, format_))
     return Split(images, torch.tensor(labels), torch.arange(len(files)))
-
-
-def stacked(pixels: Sequence[NDArray[np.uint8]], format_: Format) -> Tensor:
-    """Return images (H, W, C) as one tensor (N, C, H, W)."""
-    if not pixels:
-        return torch.empty((0, format_.channels, format_.size, format_.size), dtype=torch.uint8)
-    return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))

@@ -1,8 +1,8 @@
-"""Data sets of which only their files say what they are: folders of images, Parquet files.
+"""Data sets that are described by their files alone: folders of images, Parquet files.
 
-What decides numbers (classes, channels, sizes, moments, a digest of all pixels and labels) is found
+What decides numbers (classes, channels, sizes, moments, a digest of all pixels and labels) is read
 once, when a run is planned, and is part of the spec: two such data sets share no network, and
-whoever trains need not read them again.
+training processes need not read them again.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from tune_calib.spec.slots.data import DataSlot
 
 SMALL = 96
-"""Images of one size up to this are kept as they are; larger ones are resized."""
+"""Images of one size up to this are stored as they are; larger ones are resized."""
 
 STORED, SIZE = 256, 224
-"""What larger images are resized to, and the window that a network sees, unless asked otherwise."""
+"""Default size to which larger images are resized, and of the window that a network sees."""
 
 CARVED = "carved"
 """Rule of ``data.split`` that takes a fifth of the training part as the test part."""
@@ -40,7 +40,7 @@ class Scan:
 
     Attributes:
         where: the root, for messages.
-        train: gives the training part in a format.
+        train: returns the training part in a format.
         test: likewise; None if there is no test part.
         classes: number of classes.
         is_grey: the first image of each class has no colours.
@@ -63,7 +63,7 @@ class General:
     scan: "Callable[[Path | None, DataSlot], Scan]"
 
     def effective(self, slot: "DataSlot") -> dict[str, Any]:
-        """Return fields of the record, from what a slot holds in ``found``; none of one without."""
+        """Return fields of the record from the ``found`` of a slot; none without it."""
         found = slot.found
         if found is None:
             return {}
@@ -75,21 +75,22 @@ class General:
         }
 
     def describe(self, slot: "DataSlot", root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """Read all images and return the fields of ``spec.ScannedData``.
-
-        Raises:
-            UserError: the root does not hold such a data set, or a file of it is damaged.
-        """
+        """Read all images and return the fields of ``spec.ScannedData``."""
         scan = self.scan(root, slot)
         channels = 1 if scan.is_grey else 3
-        stored, size = _sizes(scan, slot)
+        if slot.resize is None and scan.side is not None and scan.side <= SMALL:
+            stored, size = scan.side, slot.crop or scan.side
+        else:
+            stored = slot.resize or STORED
+            size = slot.crop or min(SIZE, stored)
+        refuse_crop(stored, size)
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
         known = open_source(info, root, cache).summary()
         if min(known.std) == 0:
             raise UserError(
-                f"{scan.where}: a channel has one value in all training images, so that nothing "
-                "can be told by it; look at the images"
+                f"{scan.where}: a channel has one value in all training images, so that it carries "
+                "no information; look at the images"
             )
         return {
             "classes": scan.classes,
@@ -102,27 +103,26 @@ class General:
         }
 
     def _reading(self, slot: "DataSlot", channels: int, stored: int) -> dict[str, Any]:
-        """Return how the images are read, and what the name of a cache file says of it."""
+        """Return the loader of the images, and the text that names it in cache files."""
 
         def load(root: Path | None) -> Source:
             scan = self.scan(root, slot)
             keep = slot.resize is None and scan.side == stored
             convert = slot.grey == "convert"
-            format_ = Format(channels, stored, resize=not keep, convert_grey=convert)
-            return _parts(scan, format_, slot)
+            return _parts(scan, Format(channels, stored, not keep, convert), slot)
 
         columns = (slot.image_column, slot.label_column)
         return {"load": load, "reading": repr((channels, stored, slot.grey, slot.split, columns))}
 
 
-def record(
+def general_record(
     name: str,
     title: str,
     hint: str,
     locate: Callable[[Path | None], tuple[Path, ...]],
     scan: "Callable[[Path | None, DataSlot], Scan]",
 ) -> DatasetInfo:
-    """Return the record of a kind of files; what they say takes the place of its numbers."""
+    """Return the record of a kind of files, whose numbers are replaced by those of the files."""
 
     def load(root: Path | None) -> Source:
         del root
@@ -150,19 +150,6 @@ def record(
     )
 
 
-def _sizes(scan: Scan, slot: "DataSlot") -> tuple[int, int]:
-    """Return height and width of images as they are kept, and as a network sees them."""
-    is_small = scan.side is not None and scan.side <= SMALL
-    if slot.resize is None and is_small:
-        assert scan.side is not None
-        stored, size = scan.side, slot.crop or scan.side
-    else:
-        stored = slot.resize or STORED
-        size = slot.crop or min(SIZE, stored)
-    refuse_crop(stored, size)
-    return stored, size
-
-
 def _parts(scan: Scan, format_: Format, slot: "DataSlot") -> Source:
     train = scan.train(format_)
     if slot.split == CARVED:
@@ -179,11 +166,6 @@ def _parts(scan: Scan, format_: Format, slot: "DataSlot") -> Source:
         )
     else:
         test = scan.test(format_)
-    _require_classes(scan, train, test)
-    return Source(train, test)
-
-
-def _require_classes(scan: Scan, train: Split, test: Split) -> None:
     counts = torch.bincount(train.labels, minlength=scan.classes)
     if int(counts.min()) == 0:
         raise DamagedFileError(
@@ -192,6 +174,7 @@ def _require_classes(scan: Scan, train: Split, test: Split) -> None:
         )
     if int(test.labels.max()) >= scan.classes:
         raise DamagedFileError(
-            f"{scan.where} has test images of class {int(test.labels.max())}, and training ones of "
-            f"0..{scan.classes - 1} alone"
+            f"{scan.where} has test images of class {int(test.labels.max())}, but training images "
+            f"of 0..{scan.classes - 1} only"
         )
+    return Source(train, test)

@@ -9,16 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from tune_calib.data.base import Split
-from tune_calib.data.decode import Format, stacked
-from tune_calib.data.images import CHUNK, LazyImages, Places
+from tune_calib.data.base import CHUNK, LazyImages, Places, Split
+from tune_calib.data.decode import Format
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 
 IMAGE_COLUMNS = ("img", "image")
@@ -43,11 +42,7 @@ class Columns:
     guess: bool = False
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
-        """Return the names of the two columns of a file.
-
-        Raises:
-            DamagedFileError: it lacks one, or it is of another type.
-        """
+        """Return the names of the two columns of a file, which must be of the right types."""
         image = self._one(self.image, IMAGE_COLUMNS, schema, _is_image)
         label = self._one(self.label, LABEL_COLUMNS, schema, pa.types.is_integer)
         if image is None or label is None:
@@ -70,25 +65,28 @@ class Columns:
         there = next((name for name in names if name in schema.names), None)
         if there is not None:
             return there if there in fitting else None
-        # A column that somebody named is not another one.
+        # No other column may take the place of one that the user named.
         guesses = self.guess and set(usual) <= set(names)
         return fitting[0] if guesses and len(fitting) == 1 else None
 
 
+def _is_image(kind: pa.DataType) -> bool:
+    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
+        return False
+    content = kind.field("bytes").type
+    return bool(pa.types.is_binary(content) or pa.types.is_large_binary(content))
+
+
 def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the files of the first part of some names below a root; none if there are none."""
-    places = [(root / below, name) for below in _FOLDERS for name in names]
-    return next((found for place in places if (found := find_shards(*place))), ())
+    parts = [(root / below, name) for below in _FOLDERS for name in names]
+    return next((found for part in parts if (found := find_shards(*part))), ())
 
 
 def find_parts(
     name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
 ) -> tuple[tuple[Path, ...], ...]:
-    """Find the files of the training and test part of a data set, or nothing.
-
-    Raises:
-        DataNotFoundError: they are there in part only.
-    """
+    """Return the files of the training and test part of a data set; refuse one without other."""
     for folder in (parent / below for parent in (root, root / name) for below in _FOLDERS):
         found = tuple(find_shards(folder, part) for part in parts)
         if all(found):
@@ -100,11 +98,7 @@ def find_parts(
 
 
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
-    """Find ``<part>.parquet``, or the shards ``<part>-00000-of-0000n.parquet`` in order.
-
-    Raises:
-        DataNotFoundError: some shards are there and others are not.
-    """
+    """Return ``<part>.parquet``, or all shards ``<part>-00000-of-0000n.parquet`` in order."""
     whole = folder / f"{part}.parquet"
     if whole.is_file():
         return (whole,)
@@ -123,12 +117,9 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
 def lazy_images(
     files: Sequence[Path], format_: Format, classes: int | None, columns: Columns | None = None
 ) -> Split:
-    """Return the images (N, C, H, W) of some files, of which none is decoded yet.
+    """Return the images (N, C, H, W) of some files, which are decoded when they are used.
 
     ``indices`` are the row numbers; labels must be in [0, classes), unless that is None.
-
-    Raises:
-        DamagedFileError: a file is truncated or foreign, or a label is out of range.
     """
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
@@ -137,8 +128,19 @@ def lazy_images(
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
-    """Return labels of some files, (N,) int64; as ``lazy_images``."""
-    return torch.cat([_labels(file, columns, classes) for file in files])
+    """Return the labels of some files, (N,) int64, in [0, classes) unless that is None."""
+    labels = []
+    for file in files:
+        with _in_one_line(file), pq.ParquetFile(file) as parquet:
+            _, label = columns.of(parquet.schema_arrow, file)
+            column = parquet.read(columns=[label])[label]
+        if column.null_count:
+            raise _incomplete(file)
+        if len(column) == 0:
+            raise DamagedFileError(f"{file} holds no rows; download it again")
+        labels.append(torch.from_numpy(column.to_numpy().astype("int64")))
+        require_range(file, labels[-1], classes)
+    return torch.cat(labels)
 
 
 def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
@@ -147,16 +149,25 @@ def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
     return [content.as_py() for content in rows.batch_at(0).encoded]
 
 
+class _Batch(NamedTuple):
+    """Encoded images, the first of them and of their file counted over all files."""
+
+    file: Path
+    start: int
+    first: int
+    encoded: pa.Array
+
+
 @dataclass(eq=False)
 class ParquetRows:
-    """Images in the rows of Parquet files; to read them in their order is fast."""
+    """Images in the rows of Parquet files, which are read fastest in their order."""
 
     files: tuple[Path, ...]
     columns: Columns
     format: Format
     count: int
-    _batches: "Iterator[_Batch] | None" = field(default=None, init=False)
-    _batch: "_Batch | None" = field(default=None, init=False)
+    _batches: Iterator[_Batch] | None = field(default=None, init=False)
+    _batch: _Batch | None = field(default=None, init=False)
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -164,16 +175,16 @@ class ParquetRows:
         return (self.count, self.format.channels, self.format.size, self.format.size)
 
     def read(self, rows: Places) -> Tensor:
-        """Decode some of them."""
+        """Decode some images."""
         decoded: dict[int, Any] = {}
         for row in sorted(set(rows.tolist())):
             batch = self.batch_at(row)
             content = batch.encoded[row - batch.first].as_py()
             where = f"{batch.file}: row {row - batch.start}"
             decoded[row] = self.format.decode(content, where)
-        return stacked([decoded[row] for row in rows.tolist()], self.format)
+        return self.format.stack([decoded[row] for row in rows.tolist()])
 
-    def batch_at(self, row: int) -> "_Batch":
+    def batch_at(self, row: int) -> _Batch:
         """Return the batch that holds a row: the current or a later one, else from the start."""
         if self._batch is None or self._batches is None or row < self._batch.first:
             self._batches = self._read()
@@ -182,32 +193,23 @@ class ParquetRows:
             self._batch = next(self._batches)
         return self._batch
 
-    def _read(self) -> "Iterator[_Batch]":
+    def _read(self) -> Iterator[_Batch]:
         first = 0
         for file in self.files:
             start = first
-            with _whole(file), pq.ParquetFile(file, pre_buffer=False, buffer_size=2**20) as parquet:
+            options = {"pre_buffer": False, "buffer_size": 2**20}
+            with _in_one_line(file), pq.ParquetFile(file, **options) as parquet:
                 image, _ = self.columns.of(parquet.schema_arrow, file)
                 for part in parquet.iter_batches(CHUNK, columns=[f"{image}.bytes"]):
                     encoded = part.column(0).field("bytes")
                     if encoded.null_count or part.column(0).null_count:
-                        raise _without_image(file)
+                        raise _incomplete(file)
                     yield _Batch(file, start, first, encoded)
                     first += len(encoded)
 
 
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    """Encoded images of some rows: their file, its first row among all, and their own."""
-
-    file: Path
-    start: int
-    first: int
-    encoded: pa.Array
-
-
 @contextmanager
-def _whole(file: Path) -> Iterator[None]:
+def _in_one_line(file: Path) -> Iterator[None]:
     """Report a damaged file in one line."""
     try:
         yield
@@ -216,20 +218,6 @@ def _whole(file: Path) -> Iterator[None]:
         raise DamagedFileError(
             f"{file} is not a whole Parquet file ({reason}); download it again"
         ) from None
-
-
-def _labels(file: Path, columns: Columns, classes: int | None) -> Tensor:
-    """Return labels of one file, (N,) int64, in range."""
-    with _whole(file), pq.ParquetFile(file) as parquet:
-        _, label = columns.of(parquet.schema_arrow, file)
-        column = parquet.read(columns=[label])[label]
-    if column.null_count:
-        raise _without_image(file)
-    if len(column) == 0:
-        raise DamagedFileError(f"{file} holds no rows; download it again")
-    labels = torch.from_numpy(column.to_numpy().astype("int64"))
-    require_range(file, labels, classes)
-    return labels
 
 
 def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
@@ -243,12 +231,5 @@ def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
         )
 
 
-def _without_image(file: Path) -> DamagedFileError:
+def _incomplete(file: Path) -> DamagedFileError:
     return DamagedFileError(f"{file} has rows without image bytes or label; download it again")
-
-
-def _is_image(kind: pa.DataType) -> bool:
-    if not pa.types.is_struct(kind) or kind.get_field_index("bytes") < 0:
-        return False
-    content = kind.field("bytes").type
-    return bool(pa.types.is_binary(content) or pa.types.is_large_binary(content))

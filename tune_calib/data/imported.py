@@ -45,10 +45,10 @@ class ImportedSplit:
     Attributes:
         name: train, select, calib or test.
         labels: (N,) int64.
-        arrays: by role, for messages.
+        arrays: arrays of the files by role, for messages.
         features: (N, D), if there are any.
         outputs: (N, C), logits or probabilities, if there are any.
-        head: gives logits where there are no ``outputs``; None without features.
+        head: last layer, for logits where there are no ``outputs``; None without features.
     """
 
     name: str
@@ -86,8 +86,7 @@ class ImportedSplit:
             last = min(first + rows, len(self.labels))
             features = outputs = torch.empty(last - first, 0)
             if self.features is not None:
-                array = self.arrays["features"]
-                features = _finite(self.features[first:last], array, first)
+                features = _finite(self.features[first:last], self.arrays["features"], first)
             if self.outputs is not None:
                 array = self.arrays[self.kind]
                 outputs = _finite(self.outputs[first:last], array, first)

@@ -1,6 +1,6 @@
-"""Where the files of a data set lie: Parquet of Hugging Face, else its own archive."""
+"""Layouts of the files of a data set: Parquet of Hugging Face, else its own archive."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,24 +10,61 @@ import torch
 from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
-from tune_calib.data.find import require_folder
 from tune_calib.data.huggingface import find_parts, lazy_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
+def require_folder(name: str, root: Path | None, hint: str) -> Path:
+    """Return the root of a data set that is not embedded, which must be a folder."""
+    if root is None:
+        raise DataNotFoundError(f"{name} is not embedded: {hint}")
+    if not root.is_dir():
+        raise DataNotFoundError(f"{name}: {root} is not a folder; {hint}")
+    return root
+
+
+def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
+    """Return an unpacked folder: the root itself, or one below it; None if it is not there."""
+    paths = (root, root / folder, root / name / folder)
+    return next((each for each in paths if each.name == folder and each.is_dir()), None)
+
+
+def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
+    """Return the files of an archive, all of which must exist."""
+    absent = next((file for file in files if not file.is_file()), None)
+    if absent is not None:
+        raise DataNotFoundError(f"{absent} is not there; {hint}")
+    return tuple(files)
+
+
+def read_fields(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
+    """Return the lines of a text file split into ``count`` fields; the last takes the rest."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DamagedFileError(f"{file} cannot be read ({error}); unpack it again") from None
+    found = [line.split(separator, count - 1) for line in lines if line.strip()]
+    wrong = next((number for number, each in enumerate(found, 1) if len(each) < count), None)
+    if wrong is not None or not found:
+        raise DamagedFileError(
+            f"{file}: line {wrong or 1} does not have {count} fields; unpack it again"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class Layouts:
-    """How a data set is found below a root, and read.
+    """The ways in which a data set lies below a root.
 
     Attributes:
-        name: of the data set.
+        name: registry key of the data set.
         classes: number of classes.
         hint: how to get the data.
-        format: what its images become.
-        find: gives the files below a root that pixels and labels depend on; none: no archive.
-        read: the data set from these files.
-        parts: how Parquet files call the training part and the test part.
+        format: form of its images.
+        find: returns the files of the archive below a root, none if it is not there.
+        read: reads the data set from these files.
+        parts: names of the training and test part in Parquet files.
     """
 
     name: str
@@ -58,11 +95,7 @@ class Layouts:
         )
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
-        """Find the files below a root.
-
-        Raises:
-            DataNotFoundError: they are not there, or in part only.
-        """
+        """Return the files below a root."""
         folder = require_folder(self.name, root, self.hint)
         if found := find_parts(self.name, folder, self.hint, self.parts):
             return (*found[0], *found[1])
@@ -71,12 +104,7 @@ class Layouts:
         raise DataNotFoundError(f"{self.name}: {root} does not hold it; {self.hint}")
 
     def load(self, root: Path | None) -> Source:
-        """Read the data set; what need not be in memory is decoded when it is asked for.
-
-        Raises:
-            DataNotFoundError: the root does not hold it.
-            DamagedFileError: a file is damaged or foreign, or a class is missing.
-        """
+        """Read the data set; its images are decoded when they are used, where that is possible."""
         files = self.locate(root)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)

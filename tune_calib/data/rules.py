@@ -141,9 +141,6 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
     For networks that saw all of the training part. The images of each class, in the order of a
     permutation by torch's seed 0, are cut by ``shares`` (of the three, summing to one), by the
     method of largest remainders, so that each has images of every class; positions of each rise.
-
-    Raises:
-        UserError: a class has too few test images for three splits.
     """
     # The defaults of MaC-Cal were chosen on the first half of this very permutation for CIFAR-10
     # (tests/benchmarks/mac_cal_defaults.py): `test` should hold as few of those images as can be.

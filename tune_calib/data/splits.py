@@ -1,8 +1,8 @@
 """The splits of a trial: train, select and calib together, the test split apart.
 
-Whoever trains or selects is handed a ``Development``, which has no test split to look at.
-What a data slot changes acts on ``train`` only, in this order: ``train_fraction``,
-``imbalance``, ``label_noise``. The draws are fixed: they do not depend on the seed of a network.
+Training and selection get a ``Development``, which has no test split. What a data slot changes
+acts on ``train`` only, in this order: ``train_fraction``, ``imbalance``, ``label_noise``. The draws
+are fixed: they do not depend on the seed of a network.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ Counts = NDArray[np.int64]
 class Development:
     """The splits for training (train), choosing (select) and post-hoc fitting (calib).
 
-    ``digest`` is that of all images and labels of the data set, with those of test.
+    ``digest`` is that of all images and labels of the data set, including test.
     """
 
     train: Split
@@ -38,7 +38,7 @@ class Development:
     digest: str = ""
 
     def fingerprint(self) -> str:
-        """Return a digest of labels, positions and first images, by which copies differ."""
+        """Return a digest of labels, positions and first images, which tells copies apart."""
         digest = hashlib.sha256()
         for split in (self.train, self.select, self.calib):
             # The first images are enough: copies of a data set differ in the order of their rows.
@@ -75,18 +75,14 @@ def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
 
 
 def published_sizes(slot: DataSlot) -> Sizes:
-    """Return the sizes of the splits without the files: by the published sizes, all classes alike.
-
-    Raises:
-        UserError: each copy of the data set has a number of its own.
-    """
+    """Return the sizes of the splits from the published sizes, as if all classes were equal."""
     info = slot.info
     if info.published is None:
         raise UserError(
-            "the hours on a named GPU are reckoned from the published size of a data set, and "
+            "the hours on a named GPU are estimated from the published size of a data set, and "
             f"{slot.dataset} has none; leave `gpu_model` out, and it is timed on this machine"
         )
-    # As many of each class; those that are held out are not there.
+    # Held-out classes are not there.
     share = 1.0
     if info.relabel is not None:
         share = sum(label != HELD_OUT for label in info.relabel) / len(info.relabel)
@@ -108,16 +104,16 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     ``data.holdout`` = ``test`` takes both from the test part.
 
     Args:
-        slot: which data set, and what is done to its training split.
-        root: where the files of the data set lie; not read if it is embedded.
-        cache: folder for decoded images; none decodes every time.
+        slot: the data set, and what is changed in its training split.
+        root: folder of the files of the data set; not read if it is embedded.
+        cache: folder for decoded images; without it they are decoded every time.
 
     Raises:
         DataNotFoundError: the root does not hold the data set.
         DamagedFileError: a file is damaged, or holds too few images to split.
         UserError: a class would be left without a training sample.
     """
-    info = slot.info
+    info: DatasetInfo = slot.info
     opened = load_opened(info, root, cache)
     source = opened.source
     cut = cut_parts(info, source.train.labels, source.test.labels)
@@ -127,16 +123,12 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
             f"{info.name}: {root} holds {len(held_out)} "
             f"{'test' if cut.of_test else 'training'} images, too few"
         )
-    train = _shape(relabelled(source.train.take(cut.train), info), slot, info.classes)
+    train = _change(relabelled(source.train.take(cut.train), info), slot, info.classes)
     # Halves, so that the images that chose the epoch and the hyper-parameters are not those that
     # the temperature is fitted on.
     select, calib = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
-    return Development(
-        settled(train, source),
-        settled(select, source),
-        settled(calib, source),
-        opened.summary().digest,
-    )
+    splits = (settled(split, source) for split in (train, select, calib))
+    return Development(*splits, opened.summary().digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
@@ -171,7 +163,7 @@ def relabelled(split: Split, info: DatasetInfo) -> Split:
     return replace(split.take(kept), labels=labels[kept])
 
 
-def _shape(train: Split, slot: DataSlot, classes: int) -> Split:
+def _change(train: Split, slot: DataSlot, classes: int) -> Split:
     """Apply what the data slot changes, in the documented order."""
     if slot.train_fraction < 1:
         counts = fraction_counts(_counts(train, classes), slot.train_fraction)
@@ -181,19 +173,20 @@ def _shape(train: Split, slot: DataSlot, classes: int) -> Split:
         train = _subset(train, counts, "imbalance")
     if slot.label_noise > 0:
         train = add_label_noise(train, slot.label_noise, classes)
-    _refuse_empty(_counts(train, classes), slot)
+    empty = np.flatnonzero(_counts(train, classes) == 0)
+    if len(empty):
+        raise UserError(
+            f"data: class {int(empty[0])} of {slot.dataset} has no training sample left; raise "
+            f"train_fraction ({slot.train_fraction:g}) or lower imbalance ({slot.imbalance:g}) "
+            f"or label_noise ({slot.label_noise:g})"
+        )
     return train
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    """Return the samples of each class in a stratified subset, by largest remainders.
+    """Return the samples (C,) of each class in a stratified subset, by largest remainders.
 
-    Args:
-        counts: (C,), samples there are.
-        fraction: share that is kept, in (0, 1].
-
-    Returns:
-        (C,), summing to round(fraction * N), each within one of fraction * counts.
+    They sum to round(fraction * N), each within one of fraction * counts.
     """
     exact = counts * fraction
     kept: Counts = np.floor(exact).astype(np.int64)
@@ -204,10 +197,10 @@ def fraction_counts(counts: Counts, fraction: float) -> Counts:
 
 
 def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
-    """Return the samples of each class in an exponential long tail (Cui et al., CVPR 2019).
+    """Return the samples (C,) of each class in an exponential long tail (Cui et al., CVPR 2019).
 
     n_k = n_max * (1 / imbalance)^(k / (C - 1)), rounded down, where n_max is the largest size
-    for which every class has samples enough; imbalance is largest class over smallest, >= 1.
+    for which every class has enough samples; imbalance is largest class over smallest, >= 1.
     """
     exponents = np.arange(len(counts)) / max(1, len(counts) - 1)
     profile = np.power(1 / imbalance, exponents)
@@ -243,13 +236,3 @@ def _random(purpose: str) -> np.random.RandomState:
 
 def _counts(train: Split, classes: int) -> Counts:
     return np.bincount(train.labels.numpy(), minlength=classes).astype(np.int64)
-
-
-def _refuse_empty(counts: Counts, slot: DataSlot) -> None:
-    empty = np.flatnonzero(counts == 0)
-    if len(empty):
-        raise UserError(
-            f"data: class {int(empty[0])} of {slot.dataset} has no training sample left; raise "
-            f"train_fraction ({slot.train_fraction:g}) or lower imbalance ({slot.imbalance:g}) "
-            f"or label_noise ({slot.label_noise:g})"
-        )

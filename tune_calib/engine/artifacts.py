@@ -1,4 +1,4 @@
-"""One network, trained once: whoever needs it first trains it, the others wait and read it."""
+"""Networks and feature banks in the store: the first process makes one, others wait and read it."""
 
 import time
 from collections.abc import Callable
@@ -18,8 +18,14 @@ from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.steps import NO_WATCH, NoWatch, Stopwatch
-from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
-from tune_calib.engine.tensors import read_tensors, unnest, write_tensors
+from tune_calib.engine.store import (
+    Store,
+    artifact_manifest,
+    read_or_remove,
+    read_tensors,
+    unnest,
+    write_tensors,
+)
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
@@ -35,7 +41,7 @@ _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under the network's lock.
 
-    A ``UserError`` is raised if the store holds the network, but trained on other images.
+    A network in the store that was trained on other images is refused.
     """
 
     def __init__(
@@ -51,8 +57,8 @@ class NetworkTraining:
         self.trainer: NetworkTrainer | None = None
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
-        # Looked at without the lock first: a whole network may lie in a store where nothing can be
-        # written, not even a lock file.
+        # Without the lock first: a whole network may lie in a read-only store, where not even a
+        # lock file can be written.
         about = None
         with suppress(DamagedFileError):
             about = artifact_manifest(self.artifact)
@@ -60,7 +66,7 @@ class NetworkTraining:
             report_progress("waiting for the network, which others may train")
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
-            # Looked at again under the lock: who held it may have finished the network meanwhile.
+            # Again under the lock: its last holder may have finished the network meanwhile.
             try:
                 about = read_or_remove(self.artifact, artifact_manifest)
             except DamagedFileError:
@@ -72,21 +78,17 @@ class NetworkTraining:
             self.trainer = NetworkTrainer(spec, development, device)
             if spec.network.weights is not None:
                 start_from(self.trainer.network, spec.network, store)
-            self._resume(self.trainer)
+            if (checkpoint := read_or_remove(self.checkpoint, read_tensors)) is not None:
+                tensors, about = checkpoint
+                self._refuse_other_data(about)
+                self.trainer.load_state(tensors, about)
+                self.history = about["history"]
+                self.train_s = about.get("train_s", 0.0)
             self._report({})
 
-    def _resume(self, trainer: NetworkTrainer) -> None:
-        checkpoint = read_or_remove(self.checkpoint, read_tensors)
-        if checkpoint is not None:
-            tensors, about = checkpoint
-            self._refuse_other_data(about)
-            trainer.load_state(tensors, about)
-            self.history = about["history"]
-            self.train_s = about.get("train_s", 0.0)
-
     def _refuse_other_data(self, about: dict[str, Any]) -> None:
-        # A spec names a data set, not a copy of it: without this look, networks, banks and rows of
-        # two copies would stand under one identity.
+        # A spec names a data set, not a copy of it: without this check, networks, banks and rows of
+        # two copies would have one identity.
         if about["data"] != self.fingerprint:
             self.close()
             raise UserError(
@@ -95,13 +97,9 @@ class NetworkTraining:
             )
 
     def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
-        """Train one epoch and checkpoint it; the last one writes the artifact.
+        """Train one epoch and checkpoint it; return its report, or None once the network is done.
 
-        Returns:
-            The report of the epoch, or None when the network is finished.
-
-        Raises:
-            DivergedError: a loss is not finite.
+        The last call writes the artifact. A ``DivergedError`` is raised if a loss is not finite.
         """
         if self.trainer is None:
             return None
@@ -122,16 +120,16 @@ class NetworkTraining:
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
 
     def _checkpoint(self, trainer: NetworkTrainer) -> None:
-        """Write what a run that is killed goes on from."""
-        # Before the checkpoint: a run that is killed in between repeats the epoch and writes the
-        # same records again; the other way round they would be lost.
+        """Write the state from which a killed run resumes."""
+        # Samples before the checkpoint: a run that is killed in between repeats the epoch and
+        # writes the same records again; the other way round they would be lost.
         write_epoch(self.store, self.identity, len(self.history), trainer.samples)
         tensors, about = trainer.state()
         about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
         write_tensors(self.checkpoint, tensors, about)
 
     def _finish(self, trainer: NetworkTrainer) -> None:
-        # First, since it puts the selected epoch into the network, whose accuracy is measured
+        # First, since it loads the selected epoch into the network, whose accuracy is measured
         # below.
         report_progress("evaluating the network")
         weights = trainer.selected()
@@ -145,7 +143,7 @@ class NetworkTraining:
             "history": self.history,
             "data": self.fingerprint,
             "samples": len(trainer.train),
-            # A forecast of another run estimates from these.
+            # Forecasts of other runs are estimated from these.
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
             "machine": machine(),
@@ -153,8 +151,8 @@ class NetworkTraining:
             "accuracy": {"train": _accuracy(*train), "select": _accuracy(*select)},
             "regime": finite_regime(*train),
         }
-        # On a remote store another node, which the lock of this machine does not stop, may have
-        # been quicker.
+        # On a remote store, another node may have been quicker: the lock of this machine does not
+        # stop it.
         if not self.store.holds("networks", self.identity):
             write_tensors(self.artifact, weights, about)
         # Last: a run that dies before this line makes the artifact again from the checkpoint.
@@ -177,17 +175,12 @@ class TrainedNetwork:
 
 
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
-    """Read the trained network of a spec.
-
-    Raises:
-        UserError: imported data have none.
-        DamagedFileError: it is not there, or not whole.
-    """
+    """Read the trained network of a spec."""
     if spec.data.imported is not None:
         raise UserError("imported data have no network, which this needs")
     tensors, about = read_tensors(store.folder("networks", spec.network_id))
-    # The size is that of its training split, for methods that keep a number for each sample: so no
-    # image is read.
+    # Some methods keep a number for each sample: their count is in the manifest, and no image is
+    # read for it.
     network, method = build(spec, about["samples"])
     network.load_state_dict(unnest("network", tensors))
     method.load_state_dict(unnest("method", tensors))
@@ -205,12 +198,12 @@ def ensure_bank(
     """Return the feature bank of a trained network, built if it is absent or lacks a split.
 
     Args:
-        spec: data and network slots are read.
-        key: which bank.
-        store: where it lies.
-        splits: loads the images, when they are needed.
-        device: where the network runs.
-        with_train: False accepts a bank without the training split, on which nothing is trained.
+        spec: a trial spec, whose data and network slots are read.
+        key: key of the bank.
+        store: the store that holds it.
+        splits: loads the images, if they are needed.
+        device: device on which the network runs.
+        with_train: False accepts a bank without the training split, on which no head is trained.
     """
     return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
 
@@ -223,7 +216,7 @@ def ensure_development_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> DevelopmentBank:
-    """Return the bank of a search: the test split is neither loaded nor handed out."""
+    """Return the bank of a search, for which the test split is neither loaded nor returned."""
     splits = lambda: (development(), None)  # noqa: E731
     return _ensure(DevelopmentBank, spec, key, store, splits, device, with_train)
 
@@ -253,7 +246,7 @@ def _ensure(
     with store.lock("bank", key.identity):
         bank = read_or_remove(folder, kind)
         if bank is None or not suffices(bank):
-            # What takes the place of a bank with a training split has one too: heads stand on it.
+            # A bank with a training split is replaced by one that has it too: heads use it.
             with_train = with_train or (bank is not None and bank.views > 0)
             development, test = splits()
             trained = load_network(spec, store, device)
@@ -263,28 +256,20 @@ def _ensure(
                 "regime": trained.about.get("regime", {}),
                 "key": key.model_dump(),
             }
-            build_bank(
-                folder,
-                key,
-                trained.method,
-                trained.network,
-                spec.data.info,
-                development.to(device),
-                test.to(device) if test is not None else None,
-                about,
-                with_train,
-            )
+            parts = development.to(device), test.to(device) if test is not None else None
+            method, network, info = trained.method, trained.network, spec.data.info
+            build_bank(folder, key, method, network, info, *parts, about, with_train)
             bank = kind(folder)
     return bank
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Return whether a spec's network need not be trained: it is there, or there is none."""
+    """Return whether a spec's network need not be trained: it is stored, or there is none."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
 def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return ``regime`` of logits (N, C); nothing of those that are not finite."""
+    """Return ``regime`` of logits (N, C); an empty dict if one is not finite."""
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}

@@ -21,8 +21,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
-from tune_calib.engine.store import opened, write_folder
-from tune_calib.engine.tensors import generator
+from tune_calib.engine.store import generator, opened, write_folder
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.paths import AnyPath
@@ -55,13 +54,13 @@ class BankKey(Params):
 
 
 def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
-    """Return the bank that a head is trained on; without a head, the clean one."""
-    is_augmented = head is not None and head.augment == "standard"
-    # Views that nobody reads stay out of the key: else heads that differ in them alone would have a
+    """Return the key of the bank on which a head is trained; without a head, of the clean one."""
+    if head is None:
+        return BankKey(network_id=spec.network_id, views=0, bn_mode="eval")
+    # Views that are not read stay out of the key: else heads that differ in them alone would have a
     # bank each.
-    views = head.views if head is not None and is_augmented else 0
-    bn_mode = head.bn_mode if head is not None else "eval"
-    return BankKey(network_id=spec.network_id, views=views, bn_mode=bn_mode)
+    views = head.views if head.augment == "standard" else 0
+    return BankKey(network_id=spec.network_id, views=views, bn_mode=head.bn_mode)
 
 
 @dataclass(frozen=True)
@@ -137,24 +136,22 @@ def build_bank(
     about: dict[str, Any],
     with_train: bool = True,
 ) -> None:
-    """Compute the features of a trained network once and write them, with entries of a manifest.
+    """Compute the features of a trained network and write them, with further manifest entries.
 
-    The test split, which a search does not have, is stored for the end of a trial. Without
-    ``with_train`` the bank holds only what a trial reads there.
+    A search has no test split; without ``with_train`` the bank lacks the training split.
     """
     views = max(1, key.views) if with_train else 0
-    told = {**about, "train_views": views, "has_test": test is not None}
+    manifest = {**about, "train_views": views, "has_test": test is not None}
 
     def fill(path: Path) -> None:
         started = time.monotonic()
         # Train first: with bn_mode = train its views move the statistics that the other splits are
         # predicted with.
-        outputs_of_views = (
-            train_outputs(key, method, network, info, development.train) if with_train else ()
-        )
-        for view, outputs in enumerate(outputs_of_views):
-            report_progress("making features of train, view", view + 1, max(1, key.views))
-            write_split(path / f"train-{view:03d}.arrow", outputs, development.train.labels)
+        train = development.train
+        if with_train:
+            for view, outputs in enumerate(train_outputs(key, method, network, info, train)):
+                report_progress("making features of train, view", view + 1, views)
+                write_split(path / f"train-{view:03d}.arrow", outputs, train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
@@ -165,19 +162,19 @@ def build_bank(
             write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
-        # Only now known; the manifest is written behind the files.
-        told["made_s"] = time.monotonic() - started
+        # Only now known; the manifest is written after the files.
+        manifest["made_s"] = time.monotonic() - started
 
-    write_folder(folder, fill, told)
+    write_folder(folder, fill, manifest)
 
 
 def train_outputs(
     key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """Yield features and logits of each view of the training split, in chunks, as they are needed.
+    """Yield features and logits of each view of the training split, in chunks.
 
-    With ``bn_mode`` = ``train`` each view moves the running statistics of the network, and what a
-    bank holds of the other splits is predicted with the last ones.
+    With ``bn_mode`` = ``train`` each view moves the running statistics of the network; the other
+    splits of a bank are predicted with the last ones.
     """
     for view in range(max(1, key.views)):
         images = _view(train, info, key, view)
@@ -185,14 +182,14 @@ def train_outputs(
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
-    """Yield the images of a view in chunks: never all of them in memory."""
+    """Yield the images of a view in chunks, never all of them in memory."""
     batch = evaluation_batch(info)
     chunks = train.images.split(batch)
     if key.views == 0:
         yield from chunks
         return
-    # From the network's identity (a hexadecimal number) and no seed of a head: the views are shared
-    # by all heads of the network.
+    # From the network's identity (a hexadecimal number), since all heads of the network share the
+    # views.
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
     # The size of the chunks is part of the draw: another one would give other views under the same
     # key.
@@ -205,7 +202,7 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
 
 
 def read_split(path: Path) -> FeatureSplit:
-    """Return a split of a bank, mapped."""
+    """Return a split of a bank, memory-mapped."""
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]
@@ -213,10 +210,7 @@ def read_split(path: Path) -> FeatureSplit:
 
 
 def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
-    """Write features and logits that come in chunks, since a view may be larger than memory.
-
-    Features of imported logits have a width of 0.
-    """
+    """Write features (width 0 for imported logits) and logits that come in chunks."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0
         for chunk in outputs:
@@ -226,7 +220,7 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
                 file.write(values.float().cpu().contiguous().numpy().data)
         if written != len(labels):  # a map lengthens a file that is too short by zeros
             raise ValueError(f"{written} outputs of {len(labels)} samples")
-        # Mapped and no longer in memory: the columns of the one batch of the file.
+        # Mapped, since a view may be larger than memory: the columns of the one batch of the file.
         columns = {
             name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
             for name, file, width in zip(
@@ -238,12 +232,12 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
 
 
 def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
-    """Write matrices of as many rows each, (N, width), to a file that is mapped when it is read."""
+    """Write matrices of N rows each, (N, width), to a file that is mapped when it is read."""
     arrays = {}
     for name, tensor in columns.items():
         values = tensor.detach().cpu().contiguous().numpy()
-        # Lists of one size, in one uncompressed batch: what is mapped is the tensor as it is, so
-        # that reading copies and decodes nothing.
+        # Lists of one size, in one uncompressed batch: the map is the tensor as it is, so that
+        # reading copies and decodes nothing.
         arrays[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
     table = pa.table(arrays)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -252,7 +246,7 @@ def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
 
 def _read_arrow(path: Path) -> dict[str, Tensor]:
     with pa.memory_map(str(path)) as source:
-        # The mapping outlives the closed file: the buffers of the batch hold it.
+        # The mapping outlives the closed file: the buffers of the batch refer to it.
         batch = pa.ipc.open_file(source).get_batch(0)
     tensors = {}
     for name in batch.schema.names:

@@ -1,8 +1,8 @@
-"""The classifier of a trial: its head and its post-hoc transform, kept in the store.
+"""The classifier of a trial: its head and its post-hoc transform, stored as an artifact.
 
-``classifiers/<spec hash>`` holds the tensors that predictions follow from. A finished trial of a
-ladder, a comparison or an evaluation writes it; where it is absent, e.g. of a suggestion of a
-search, the head is trained once more on the feature bank, which gives the same numbers.
+``classifiers/<spec hash>`` has all tensors that its predictions depend on. A finished trial of a
+ladder, a comparison or an evaluation writes it; where it is absent, e.g. for a suggestion of a
+search, the head is trained again on the feature bank, which gives the same numbers.
 """
 
 from abc import abstractmethod
@@ -17,16 +17,23 @@ from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import ensure_development_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.machine import on_threads
 from tune_calib.engine.population import (
     HEAD_THREADS,
     PopulationTrainer,
     logits_of,
-    take_up,
+    restore_tensors,
     tensors_of,
 )
-from tune_calib.engine.precision import on_threads
-from tune_calib.engine.store import Store, artifact_manifest, read_or_remove
-from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
+from tune_calib.engine.store import (
+    Store,
+    artifact_manifest,
+    nest,
+    read_or_remove,
+    read_tensors,
+    unnest,
+    write_tensors,
+)
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import HeadContext, HeadMethod, PostHocMethod
 from tune_calib.metrics.summary import evaluate
@@ -38,7 +45,7 @@ from tune_calib.spec.trial import TrialSpec
 
 KIND = "classifiers"
 
-# Of what is kept: another number is of another version, and the head is trained again.
+# Version of the artifact: the head of one with another number is trained again.
 LAYOUT = 1
 
 _Method = TypeVar("_Method")
@@ -47,14 +54,13 @@ _Method = TypeVar("_Method")
 class _Part(nn.Module, Generic[_Method]):
     """A method and the tensors (K = 1) that it predicts by, which are buffers.
 
-    They move, are loaded and are saved as those of any module; the method is made of them anew
-    when they have.
+    The method is rebuilt after its tensors were moved or loaded, as those of any module can be.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         for name, tensor in tensors.items():
-            # A dot parts modules in torch; no name of a method has a slash.
+            # A dot separates modules in torch; no name of a method has a slash.
             self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
         self._made: _Method | None = None
 
@@ -65,7 +71,7 @@ class _Part(nn.Module, Generic[_Method]):
 
     @property
     def method(self) -> _Method:
-        """Made of the tensors as they are now."""
+        """Return the method with the tensors as they are now."""
         if self._made is None:
             self._made = self._make(self.tensors)
         return self._made
@@ -84,7 +90,7 @@ class _Part(nn.Module, Generic[_Method]):
 
 
 class HeadPart(_Part[HeadMethod]):
-    """One head at its selected epoch, made of ``tensors_of_trial`` without their prefix."""
+    """One head at its selected epoch, built from ``tensors_of_trial`` without their prefix."""
 
     def __init__(self, slot: HeadSlot, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -102,24 +108,24 @@ class HeadPart(_Part[HeadMethod]):
             device=weight.device,
         )
         method: HeadMethod = METHODS[self.slot.method].implementation([self.slot], context)
-        take_up(method, tensors)
+        restore_tensors(method, tensors)
         for weights in method.parameters.values():
             weights.requires_grad_(False)
         return method
 
     def refuse_incomplete(self) -> None:
-        """Raise a KeyError for tensors of another method: some would stay as they are drawn."""
+        """Raise KeyError for tensors of another method: some would keep their initial values."""
         given = {name for name in self.tensors if not name.startswith("context.")}
         if other := sorted(given ^ tensors_of(self.method).keys()):
             raise KeyError(other[0])
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
-        """Return logits (1, N, C) of features (N, D) that follow each other from a place on."""
+        """Return logits (1, N, C) of consecutive features (N, D), the first at ``first``."""
         return logits_of(self.method, features, self.tensors["context.weight"].device, first)
 
 
 class TransformPart(_Part[PostHocMethod]):
-    """A fitted post-hoc transform, made of its ``state``."""
+    """A fitted post-hoc transform, built from its ``state``."""
 
     def __init__(self, slot: PostHocSlot, tensors: Mapping[str, Tensor]) -> None:
         super().__init__(tensors)
@@ -143,7 +149,7 @@ class Classifier(nn.Module):
     Args:
         head: slot of the head; None is the network's own.
         posthoc: slot of the transform, if there is one.
-        tensors: as ``tensors_of_trial`` gives them.
+        tensors: the result of ``tensors_of_trial``.
         select: metrics of its trial, ``select/<name>``, by which it is recognised.
     """
 
@@ -162,11 +168,11 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
-        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` judges them.
+        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
 
         Args:
-            features: (N, D), of samples that follow each other in a split; a head reads them.
-            logits: (N, C) of the network's own head, which is read where there is no other.
+            features: (N, D), of consecutive samples of a split; read if there is a head.
+            logits: (N, C) of the network's own head; read if there is no other.
             first: position of the first sample in its split, which random draws depend on.
         """
         own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
@@ -187,24 +193,19 @@ class Classifier(nn.Module):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return what ``tensors_of_trial`` gave."""
-        parts = {"head": self.head, "posthoc": self.transform}
-        return {
-            k: t
-            for name, part in parts.items()
-            if part
-            for k, t in nest(name, part.tensors).items()
-        }
+        """Return the tensors of ``tensors_of_trial``."""
+        head = nest("head", self.head.tensors) if self.head else {}
+        return head | (nest("posthoc", self.transform.tensors) if self.transform else {})
 
 
 def tensors_of_trial(
     trainer: PopulationTrainer | None, k: int, transform: PostHocMethod | None
 ) -> dict[str, Tensor]:
-    """Return all that the classifier of a trial predicts by, K = 1.
+    """Return all tensors (K = 1) that the classifier of a trial predicts by.
 
     Args:
-        trainer: a finished population; None where the head is the network's own.
-        k: which of its heads.
+        trainer: a finished head batch; None where the head is the network's own.
+        k: index of the head in it.
         transform: fitted on the logits of that head, K = 1.
     """
     tensors: dict[str, Tensor] = {}
@@ -222,12 +223,11 @@ def tensors_of_trial(
 def store_classifier(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
-    """Keep the classifier of a finished trial, with its metrics on ``select``, in the store.
+    """Write the classifier of a finished trial and its metrics on ``select``, if that is possible.
 
-    It can be made again: where nothing can be written, nothing is. Without tensors the network
-    says it all.
+    It can be made again, so that a read-only store is no error.
     """
-    if not tensors:
+    if not tensors:  # the network is all
         return
     folder = store.folder(KIND, spec.hash)
     about = {
@@ -235,9 +235,9 @@ def store_classifier(
         "spec": spec.canonical_json(),
         "select": {name: value for name, value in metrics.items() if name.startswith("select/")},
     }
-    # Nor may a store out of reach cost a trial its row.
+    # An unreachable store must not cost a trial its row either.
     with suppress(OSError, UserError):
-        # An existing one stays, as all artifacts do: rows of an earlier run are of it.
+        # An existing one stays, as all artifacts do: rows of an earlier run belong to it.
         with suppress(DamagedFileError):
             artifact_manifest(folder)
             return
@@ -253,16 +253,9 @@ def load_classifier(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """Load the classifier of a finished trial; where it is not kept, train it again and keep it.
+    """Load the classifier of a finished trial; if it is not stored, train it again and store it.
 
-    Args:
-        spec: of the trial.
-        store: holds its network; its banks and classifiers, where they were made.
-        development: loads the images, if a bank must be made; the test split is not needed.
-        device: where it will live.
-
-    Raises:
-        DamagedFileError: the store does not hold the network, or not whole.
+    Only the network must be in the store; ``development`` loads the images if a bank must be made.
     """
     if spec.head is None and spec.posthoc is None:
         return Classifier(None, None, {})
@@ -286,7 +279,7 @@ def train_again(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """Train the head again, whatever was stored, and return as ``load_classifier`` does."""
+    """Train the head again, whatever is stored, and return the classifier."""
     key, is_head = bank_key(spec, spec.head), spec.head is not None
     bank = ensure_development_bank(spec, key, store, development, device, with_train=is_head)
     trainer = transform = None

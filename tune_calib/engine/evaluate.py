@@ -12,7 +12,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork, finite_regime
-from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureSplit
+from tune_calib.engine.bank import BankKey, DevelopmentBank
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
@@ -45,11 +45,11 @@ class Evaluation:
     """The results of one classifier at the end of its trial.
 
     Attributes:
-        metrics: ``<split>/<name>`` to value.
+        metrics: values by ``<split>/<name>``.
         bins: reliability bins of each split, (1, B).
         fitted: numbers that the post-hoc transform fitted.
-        flags: of ``names.FLAGS``.
-        transform: the post-hoc transform, fitted; None where there is none.
+        flags: names of ``names.FLAGS``.
+        transform: the fitted post-hoc transform, if there is one.
     """
 
     metrics: dict[str, float]
@@ -74,7 +74,7 @@ def network_logits(
 
 
 def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    """Return logits of every head of a finished population on what the bank lets a trial read."""
+    """Return logits of every head of a finished head batch on the evaluated splits of a bank."""
     return {
         name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
         for name, split in bank.evaluated().items()
@@ -83,14 +83,16 @@ def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict
 
 def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
     """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
-    found = {name: _of_bank(split) for name, split in bank.evaluated().items()}
-    return {n: SplitLogits(z.logits.to(device), z.labels.to(device)) for n, z in found.items()}
+    return {
+        name: SplitLogits(split.logits.unsqueeze(0).to(device), split.labels.to(device))
+        for name, split in bank.evaluated().items()
+    }
 
 
 def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """Return ``train/<name>`` of ``names.REGIME`` on all training images, clean, from a manifest.
+    """Return the network check on all clean training images from a manifest, by ``train/<name>``.
 
-    Manifests of earlier versions do not have them.
+    Manifests of earlier versions lack it.
     """
     return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
@@ -104,9 +106,9 @@ def regime_of_images(
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """Return ``base/<split>/<name>`` of ``names.REGIME`` for the network that a trial stands on.
+    """Return the check of a trial's base network by ``base/<split>/<name>``.
 
-    ``logits`` are those of its own head, ``train`` is as of ``regime_of_train``.
+    ``logits`` are those of its own head, ``train`` is the result of ``regime_of_train``.
     """
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
@@ -116,15 +118,12 @@ def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
     """Return ``regime_of_base`` for a bank, on the splits that it lets a trial read."""
     train = regime_of_train(bank.about)
     if not train and bank.views and key.views == 0 and key.bn_mode == "eval":
-        train = _regime("train", _of_bank(bank.train()))
-    # Of before, and its views of train are not the clean images; of an import it may be unknown.
+        clean = bank.train()
+        train = _regime("train", SplitLogits(clean.logits.unsqueeze(0), clean.labels))
+    # Of an earlier version, whose views of train are not the clean images; imports may lack it.
     if not train and (accuracy := bank.about["accuracy"].get("train")) is not None:
         train = {column("train", "accuracy"): accuracy}
-    return regime_of_base({n: _of_bank(split) for n, split in bank.evaluated().items()}, train)
-
-
-def _of_bank(split: FeatureSplit) -> SplitLogits:
-    return SplitLogits(split.logits.unsqueeze(0), split.labels)
+    return regime_of_base(bank_logits(bank, torch.device("cpu")), train)
 
 
 def _regime(name: str, split: SplitLogits) -> dict[str, float]:
@@ -137,18 +136,18 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Return metrics of one classifier (K = 1); one that is not defined is left out.
+    """Return metrics of one classifier (K = 1), without those that are not defined.
 
     Args:
-        logits: of ``select``, ``calib`` and, outside a search, ``test``; without it only the
-            metrics that trials of a search have are computed.
+        logits: logits on ``select``, ``calib`` and, outside a search, ``test``; without it only the
+            metrics of trials of a search are computed.
         posthoc: transform to fit on ``calib`` first.
         known: further metrics, of ``regime_of_train`` or of ``regime_of_base``.
 
     Returns:
         The evaluation, or None if a logit is not finite.
     """
-    # None and no error: a diverged trial is a result, and its neighbours in the population go on.
+    # None and no error: a diverged trial is a result, and the other heads of its batch go on.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
     transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
@@ -168,7 +167,7 @@ def evaluate_one(
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
-    """Return logits behind the transform, and the labels."""
+    """Return transformed logits, and the labels."""
     # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
     # in none, and classwise errors differ in the first digits.
     logits = split.logits.double()
@@ -176,8 +175,8 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
 
 
 def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Return flags of one classifier, given its logits on ``select`` behind its transform."""
-    # On select, since at chance a trial may not be chosen, and nothing may be chosen on test.
+    """Return flags of one classifier, given its transformed logits on ``select``."""
+    # On select, since a trial at chance may not be chosen, and nothing may be chosen on test.
     found = {} if transform is None else transform.flags()
     at_chance = is_at_chance(logits[0].softmax(-1), labels)
     return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))

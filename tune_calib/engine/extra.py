@@ -1,11 +1,13 @@
-"""A closer look at finished trials: on shifted images, and with bootstrap intervals.
+"""Extra evaluations of finished trials: other images, shift sets, bootstrap intervals.
 
-It trains nothing: networks are read from the store, and so are classifiers, unless one must be made
-again. Nothing of it is part of a trial, whose row stays as it is.
+Networks are read from the store, and so are classifiers, unless one must be made again. The row of
+the trial stays as it is.
 """
 
 import math
-from functools import cached_property, lru_cache
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,38 +16,176 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.shift import open_set
+from tune_calib.data.shift.foreign import ShiftSet
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
-from tune_calib.engine.bank import FeatureBank, FeatureSplit
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
+from tune_calib.engine.bank import (
+    BankKey,
+    FeatureBank,
+    FeatureSplit,
+    bank_key,
+    read_split,
+    train_outputs,
+    write_split,
+)
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.finished import network_behind
-from tune_calib.engine.shifts import ShiftedFeatures, ensure_shifted, shifted_bank_key
-from tune_calib.engine.store import Store
-from tune_calib.errors import UserError
+from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
+from tune_calib.engine.network import chunks_of_outputs, evaluation_batch, predict
+from tune_calib.engine.store import Store, opened, read_or_remove, write_folder
+from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw
 from tune_calib.metrics.drawn_ood import drawn_detection
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
+from tune_calib.paths import AnyPath
+from tune_calib.spec.datasets import DatasetInfo
+from tune_calib.spec.methods import Params
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
-from tune_calib.spec.trial import TrialSpec
+from tune_calib.spec.trial import TrialSpec, content_hash
+
+
+class FinishedTrial:
+    """The classifier of a finished trial, on data that are on its device."""
+
+    def __init__(
+        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
+    ) -> None:
+        self.spec, self.development = spec, development
+        self.info: DatasetInfo = spec.data.info
+        self.trained = network_behind(spec, store, lambda: development, device)
+        self.classifier = load_classifier(spec, store, lambda: development, device)
+
+    @cached_property
+    def _known(self) -> dict[str, SplitLogits]:
+        """Return the logits of ``select`` and ``calib``."""
+        known = {"select": self.development.select, "calib": self.development.calib}
+        return {name: self._logits(split, self.info) for name, split in known.items()}
+
+    def logits(self, split: Split) -> SplitLogits:
+        """Return logits of test images, before the post-hoc transform."""
+        return self._logits(split, self.info.of_test())
+
+    def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
+        method, network = self.trained.method, self.trained.network
+        outputs = FeatureSplit(*predict(method, network, split, info), split.labels)
+        return SplitLogits(self.classifier.uncalibrated(outputs), split.labels)
+
+    def judge(self, logits: SplitLogits) -> Evaluation | None:
+        """Return metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
+        return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
+
+
+def network_behind(
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
+) -> TrainedNetwork:
+    """Return the network on whose features the head of a trial was evaluated."""
+    trained = load_network(spec, store, device)
+    key = bank_key(spec, spec.head)
+    # The store holds the statistics of training, but select, calib and test in the bank were
+    # predicted with those that the views of train had moved.
+    if key.bn_mode == "train":
+        train = development().train.to(device)
+        for outputs in train_outputs(key, trained.method, trained.network, spec.data.info, train):
+            for _ in outputs:
+                pass
+    return trained
+
+
+def spread_out(samples: int, most: int) -> Tensor:
+    """Return positions of at most ``most`` samples of a split, at equal distances."""
+    return torch.linspace(0, samples - 1, min(most, samples)).round().long()
+
+
+class ShiftKey(Params):
+    """Everything that determines shifted features: two equal keys are one artifact."""
+
+    bank: BankKey
+    name: str
+    made: str
+
+    @property
+    def identity(self) -> str:
+        """Folder name of the artifact."""
+        return content_hash(self)
+
+
+def shifted_bank_key(spec: TrialSpec) -> BankKey:
+    """Return the key of the bank whose network computes the shifted features of a trial.
+
+    Views are part of it only where they moved the statistics of the network.
+    """
+    key = bank_key(spec, spec.head)
+    return key if key.bn_mode == "train" else bank_key(spec, None)
+
+
+class ShiftedFeatures:
+    """Features of a shift set on disk; a ``DamagedFileError`` is raised if they are not whole."""
+
+    def __init__(self, folder: AnyPath) -> None:
+        self.folder, self.about = opened(folder)
+        for name in self.about["parts"]:
+            if _file(name) not in self.about["files"]:
+                raise DamagedFileError(f"{folder} lacks the part {name!a} that its manifest names")
+
+    def parts(self) -> dict[str, FeatureSplit]:
+        """Return the parts by name, memory-mapped."""
+        return {name: read_split(self.folder / _file(name)) for name in self.about["parts"]}
+
+
+def ensure_shifted(
+    spec: TrialSpec,
+    key: BankKey,
+    shift: ShiftSet,
+    store: Store,
+    network: Callable[[], TrainedNetwork],
+    device: torch.device,
+) -> ShiftedFeatures:
+    """Return the features of a shift set, made if they are absent or damaged.
+
+    One Arrow file for each part of a set (a severity), as a bank has one for each split; all heads
+    and post-hoc transforms of the network are evaluated on them. ``network`` returns the result of
+    ``network_behind`` if it is needed.
+    """
+    identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
+    folder = store.folder("shifts", identity.identity)
+    # Whole ones need no lock, and may lie where no lock file can be made.
+    with suppress(DamagedFileError):
+        return ShiftedFeatures(folder)
+    with store.lock("shift", identity.identity):
+        found = read_or_remove(folder, ShiftedFeatures)
+        if found is None:
+            trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
+
+            def fill(path: Path) -> None:
+                for part in parts:
+                    images = part.chunks(evaluation_batch(info), device)
+                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                    write_split(path / _file(part.name), outputs, part.labels)
+
+            names = [part.name for part in parts]
+            write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
+            found = ShiftedFeatures(folder)
+    return found
+
+
+def _file(part: str) -> str:
+    return f"{part or 'all'}.arrow"
+
 
 Row = dict[str, Any]
 
 _FLIPPED = 2
-"""Samples whose prediction may differ from that of the trial: on another number of threads last
-digits are others."""
-
+"""Samples whose prediction may differ from the trial's, since last digits depend on threads."""
 
 _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
-"""Metrics whose draws are kept: those that papers print and claim something of."""
+"""Metrics whose draws are stored: those that papers print and make claims about."""
 
 
 class ExtraEvaluation:
-    """Extra evaluations of trials of one network, whose features it reads or makes once.
+    """Extra evaluations of trials of one network, whose features are read or made once.
 
-    The trials have the ``shifted_bank_key`` of ``spec``. A ``DamagedFileError`` is raised if the
-    store does not hold the network, or not whole.
+    All trials have the ``shifted_bank_key`` of ``spec``.
     """
 
     def __init__(
@@ -54,14 +194,12 @@ class ExtraEvaluation:
         self.spec, self.store, self.root, self.device = spec, store, root, device
         self.key = shifted_bank_key(spec)
         self._classifiers: dict[str, Classifier] = {}
-        self._known: set[tuple[Any, ...]] = set()  # what ``refuse_other`` let pass
+        self._known: set[tuple[Any, ...]] = set()  # checked by ``refuse_other``
         self._draw = lru_cache(maxsize=2)(draw)  # of the test samples, and of foreign images
+        self._network = cache(lambda: network_behind(spec, store, self._development, device))
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
-        """Return rows of a trial in the table ``shifts`` on a shift set.
-
-        Its samples, and those of the test split, are drawn ``resamples`` times.
-        """
+        """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
         rows = []
@@ -122,11 +260,11 @@ class ExtraEvaluation:
             for metric, interval in found.items()
         ]
 
-    def refuse_other(self, spec: TrialSpec, told: dict[str, float]) -> None:
+    def refuse_other(self, spec: TrialSpec, expected: dict[str, float]) -> None:
         """Refuse a classifier whose metrics are not those of its row: another store or images."""
-        # Once for all sets: the head alone costs a sixth of a look at a corruption.
-        question = (spec.hash, *sorted(told.items()))
-        if question in self._known:
+        # Once for all sets: the head alone costs a sixth of an evaluation on a corruption.
+        key = (spec.hash, *sorted(expected.items()))
+        if key in self._known:
             return
         test = self.bank.test()
         own = self._calibrated(spec, test)
@@ -134,13 +272,13 @@ class ExtraEvaluation:
             return
         now = under_corruption(own, test.labels.to(own.device))
         for name in ("accuracy", "ece"):
-            value, before = now[name], told[column("test", name)]
+            value, before = now[name], expected[column("test", name)]
             if not math.isclose(value, before, abs_tol=_FLIPPED / len(test.labels)):
                 raise UserError(
                     f"test {name} is {value:.6f} now and was {before:.6f} in its trial; name the "
                     "`store` and `data_root` of the run"
                 )
-        self._known.add(question)
+        self._known.add(key)
 
     @cached_property
     def bank(self) -> FeatureBank:
@@ -148,10 +286,6 @@ class ExtraEvaluation:
         splits = lambda: (self._development(), self._test)  # noqa: E731
         with_train = self.key.bn_mode == "train"
         return ensure_bank(self.spec, self.key, self.store, splits, self.device, with_train)
-
-    @cached_property
-    def _network(self) -> TrainedNetwork:
-        return network_behind(self.spec, self.store, self._development, self.device)
 
     @cached_property
     def _test(self) -> Split:
@@ -163,8 +297,7 @@ class ExtraEvaluation:
     def _features(self, name: str) -> ShiftedFeatures:
         test = lambda: self._test  # noqa: E731
         shift = open_set(name, self.spec.data, self.root, self.store.images, test)
-        network = lambda: self._network  # noqa: E731
-        return ensure_shifted(self.spec, self.key, shift, self.store, network, self.device)
+        return ensure_shifted(self.spec, self.key, shift, self.store, self._network, self.device)
 
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         """Return logits (N, C) of a trial's classifier, float64."""

@@ -1,7 +1,7 @@
-"""Imported features and logits, stored in the place of a network's feature bank.
+"""Imported features and logits, stored like the feature bank of a network.
 
 ``imports/<digest>`` is a bank without a network, identified by its content; ``import_names/<name>``
-holds the digest that a name currently means.
+holds the digest that a name currently stands for.
 """
 
 import hashlib
@@ -66,18 +66,10 @@ def check_files(
     test: Sequence[str],
     head: Sequence[str],
 ) -> Import:
-    """Read every file once, one split at a time; check it and compute the digest.
+    """Read the files of each split, and of the last layer for features, and compute the digest.
 
-    Args:
-        train: files of the split (see ``tune_calib.data.arrays``); may be empty.
-        select: likewise; if empty, ``calib`` is cut in two.
-        calib: likewise.
-        test: likewise.
-        head: files of the last layer; needed with features, and with them only.
-
-    Raises:
-        UserError: something is missing, does not fit, or is not finite.
-        DamagedFileError: a file cannot be read.
+    One split is read at a time. ``train`` and ``select`` may be empty: without ``select``,
+    ``calib`` is cut in two.
     """
     splits = {"train": train, "select": select, "calib": calib, "test": test}
     for name in ("calib", "test"):
@@ -104,7 +96,12 @@ def check_files(
         if counts["calib"] < 2:
             raise UserError("has one sample, too few for select and calib", setting="calib")
         counts |= {"select": (counts["calib"] + 1) // 2, "calib": counts["calib"] // 2}
-    _refuse_shared(summaries)
+    for one, two in combinations(summaries, 2):
+        if shared := _count_shared(summaries[one], summaries[two]):
+            raise UserError(
+                f"`{one}` and `{two}` share {shared} samples, equal to the last digit; splits must "
+                "be disjoint"
+            )
     record = ImportedData(
         digest=_digest(summaries, own),
         classes=first.classes,
@@ -117,7 +114,7 @@ def check_files(
 
 
 def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:
-    """Write an import into a store under a name, which means another import only by ``replace``."""
+    """Write an import into a store under a name; ``replace`` allows the name of another import."""
     check_name(name)
     digest = checked.record.digest
     require_writable(store.root, f"{KIND}/{digest}")
@@ -148,7 +145,7 @@ def check_name(name: str) -> None:
 
 
 def read_record(name: str, store: Store) -> ImportedData:
-    """Return the record of the import that a name means."""
+    """Return the record of the import that a name stands for."""
     check_name(name)
     digest = _digest_named(name, store)
     if digest is None:
@@ -160,20 +157,18 @@ def read_record(name: str, store: Store) -> ImportedData:
     return ImportedData(**_read(artifact_manifest, digest, store)["imported"])
 
 
-def open_import(kind: type[_Bank], imported: ImportedData | str, store: Store) -> _Bank:
-    """Open the bank of an import: a ``FeatureBank``, or a ``DevelopmentBank`` in a search."""
-    return _read(kind, _digest_in(imported), store)
+def open_import(
+    read: Callable[[AnyPath], _Found], imported: ImportedData | str, store: Store
+) -> _Found:
+    """Read the bank or the manifest of an import: ``read`` is the class of a bank, for example."""
+    if isinstance(imported, str):  # names are resolved before anything is planned
+        raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
+    return _read(read, imported.digest, store)
 
 
 def read_manifest(imported: ImportedData | str, store: Store) -> dict[str, Any]:
     """Return the manifest of an import."""
-    return _read(artifact_manifest, _digest_in(imported), store)
-
-
-def _digest_in(imported: ImportedData | str) -> str:
-    if isinstance(imported, str):  # names are resolved before anything is planned
-        raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
-    return imported.digest
+    return open_import(artifact_manifest, imported, store)
 
 
 def _read(read: Callable[[AnyPath], _Found], digest: str, store: Store) -> _Found:
@@ -197,7 +192,7 @@ def _digest_named(name: str, store: Store) -> str | None:
 
 def _write_bank(checked: Import, store: Store) -> None:
     record, head = checked.record, checked.head
-    # Keys as in the manifests of networks and banks, whose place it takes.
+    # Keys as in the manifests of networks and banks.
     about: dict[str, Any] = {
         "imported": record.model_dump(),
         "train_views": int(record.has_heads),
@@ -216,13 +211,13 @@ def _write_bank(checked: Import, store: Store) -> None:
             for part, mask in parts:
                 labels = split.labels if mask is None else split.labels[mask]
                 if part in ("train", "select"):
-                    regimes[part] = regime_in_parts(_with_labels(split, labels, mask))
+                    regimes[part] = regime_in_parts(_with_labels(split.chunks(mask), labels))
                 if part != "train" or record.has_heads:
                     file = "train-000.arrow" if part == "train" else f"{part}.arrow"
                     write_split(folder / file, split.chunks(mask), labels)
         if head is not None:
             write_arrow(folder / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
-        # The digest would be that of other numbers.
+        # Else the digest would be that of other numbers.
         for path, stamp in checked.stamps.items():
             if stamp_of(path) != stamp:
                 raise UserError(f"{path} was changed while it was read; import it again")
@@ -233,10 +228,10 @@ def _write_bank(checked: Import, store: Store) -> None:
 
 
 def _with_labels(
-    split: ImportedSplit, labels: Tensor, mask: Tensor | None
+    chunks: Iterator[tuple[Tensor, Tensor]], labels: Tensor
 ) -> Iterator[tuple[Tensor, Tensor]]:
     first = 0
-    for _, logits in split.chunks(mask):
+    for _, logits in chunks:
         if len(logits):
             yield logits, labels[first : first + len(logits)]
         first += len(logits)
@@ -248,17 +243,14 @@ def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
         one, two = getattr(first, key), getattr(other, key)
         if one != two:
             raise UserError(
-                f"`{first.name}` and `{other.name}` differ in {name}: {one} and {two}; are they of "
-                "the same network?"
+                f"`{first.name}` and `{other.name}` differ in {name}: {one} and {two}; are they "
+                "outputs of one network?"
             )
 
 
 @dataclass(frozen=True)
 class _Summary:
-    """Digest of a split of N samples, and a 64-bit sum of each distinct row with its count.
-
-    ``rows`` are the sums, (M,) uint64, rising, and ``counts`` how often each occurs, (M,).
-    """
+    """Digest of a split, and 64-bit sums of its distinct rows, (M,) uint64, with counts."""
 
     digest: str
     samples: int
@@ -274,35 +266,22 @@ def _summarise(split: ImportedSplit) -> _Summary:
     for chunk in split.numbers():
         for digest, values in zip(digests, chunk, strict=True):
             digest.update(values.contiguous().numpy().data)
-        sums.append(_row_sums(chunk[0] if split.width else chunk[1]))
+        # 64 bits for each row: the same for equal rows, hardly ever for others.
+        values = chunk[0] if split.width else chunk[1]
+        bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
+        odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
+        sums.append((bits * odd).sum(1, dtype=np.uint64))
     rows, counts = np.unique(np.concatenate(sums), return_counts=True)
     joined = "+".join(each.hexdigest() for each in digests)
     return _Summary(joined, len(split.labels), rows, counts)
 
 
-def _row_sums(values: Tensor) -> Any:
-    """Return 64 bits for each row: the same for equal rows, hardly ever for others."""
-    bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
-    odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
-    return (bits * odd).sum(1, dtype=np.uint64)
-
-
-def _refuse_shared(summaries: Mapping[str, _Summary]) -> None:
-    """Refuse splits of which more than a few samples are in another split too."""
-    for one, two in combinations(summaries, 2):
-        if shared := _count_shared(summaries[one], summaries[two]):
-            raise UserError(
-                f"`{one}` and `{two}` share {shared} samples, equal to the last digit; splits must "
-                "be disjoint"
-            )
-
-
 def _count_shared(one: _Summary, two: _Summary) -> int:
     """Count the samples that two splits share; 0 where they are few or may be equal by chance.
 
-    Probabilities of two classes, of few digits or near 1 are equal by chance. Rows with one sample
-    in each split are then, in the mean, no more frequent than rows with two samples in one split
-    and none in the other: at rates a and b, ab <= (a^2 + b^2) / 2.
+    Probabilities of two classes, of few digits or near 1 are equal by chance. On average, rows with
+    one sample in each split are then no more frequent than rows with two samples in one split and
+    none in the other: at rates a and b, ab <= (a^2 + b^2) / 2.
     """
     if one.digest == two.digest:
         return one.samples
@@ -319,7 +298,7 @@ def _count_shared(one: _Summary, two: _Summary) -> int:
 
 
 def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
-    """Return the digest that specs hold, 16 digits; without select, calib is cut in two."""
+    """Return the digest in specs, 16 hexadecimal digits."""
     own = hashlib.sha256()
     for tensor in (head.weight, head.bias) if head else ():
         own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())

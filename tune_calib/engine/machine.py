@@ -1,11 +1,12 @@
-"""What machine computed a number, and how x86 machines are made to compute the same ones.
+"""The machine that computes numbers: its facts, its precisions, and torch's switches.
 
 A network that memorises noise amplifies one unit in the last place to about a point of accuracy,
 and libraries sum in the order that suits the instruction set of the processor.
 """
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
+from tune_calib.spec.slots.network import NetworkSlot, Precision
 from tune_calib.spec.trial import TrialSpec
 
 # Without it torch refuses products on a GPU under deterministic algorithms.
@@ -30,7 +32,7 @@ def machine() -> dict[str, str | None]:
 
 @lru_cache
 def processor() -> str:
-    """Return model name of the processor; its architecture where the system does not tell."""
+    """Return the model name of the processor, or its architecture if the name is unknown."""
     # On Linux platform.processor() knows the architecture at most.
     about = Path("/proc/cpuinfo")
     for line in about.read_text().splitlines() if about.exists() else ():
@@ -41,11 +43,7 @@ def processor() -> str:
 
 
 def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
-    """Return the variables that the processes of some trials need before they load torch.
-
-    Raises:
-        UserError: some of them are portable and some are not.
-    """
+    """Return the variables that the processes of some trials need before they load torch."""
     # Actors are reused: one process, with one environment, computes trials of many specs.
     networks = [spec.network for spec in specs]
     kinds = {network.portable for network in networks}
@@ -67,3 +65,60 @@ def require_environment(spec: TrialSpec) -> None:
             f"network.portable needs {wanted} in the environment before torch is loaded, and an "
             "x86 processor with AVX2"
         )
+
+
+AMPERE = (8, 0)
+"""Compute capability from which on a GPU has bfloat16 and TF32."""
+
+
+def refuse_slow(precision: Precision, device: torch.device) -> None:
+    """Refuse a precision that a device does not compute fast, before anything starts."""
+    if precision == "fp32":
+        return
+    if device.type == "cuda":
+        is_fast = torch.cuda.get_device_capability(device) >= AMPERE
+    else:
+        found = torch.cpu.get_capabilities()
+        has_bf16 = bool(found.get("amx_bf16") or found.get("avx512_bf16"))
+        is_fast = precision == "bf16" and has_bf16
+    if is_fast:
+        return
+    kind = "GPU" if device.type == "cuda" else "processor"
+    need = {
+        "bf16": "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)",
+        "tf32": "TF32 (a GPU from Ampere on)",
+    }[precision]
+    raise UserError(
+        f"network.precision={precision} needs a device with fast {need}; this {kind} has "
+        "none: take network.precision=fp32"
+    )
+
+
+def set_switches(slot: NetworkSlot, device: torch.device) -> None:
+    """Set torch's switches for a network, for the whole process, after ``refuse_slow``."""
+    refuse_slow(slot.precision, device)
+    on_gpu = device.type == "cuda"
+    # Some backward passes have no deterministic kernel; none of those is used on a CPU.
+    is_strict = slot.deterministic or not on_gpu
+    if slot.compile:
+        torch.use_deterministic_algorithms(is_strict, warn_only=not on_gpu)
+    else:  # the same switch, without the second that importing torch's compiler takes
+        strictness = "error" if on_gpu else "warn"
+        torch.set_deterministic_debug_mode(strictness if is_strict else "default")
+    if on_gpu:
+        # torch takes TF32 for convolutions by default; fp32 here means IEEE.
+        kind = "tf32" if slot.precision == "tf32" else "ieee"
+        torch.backends.cuda.matmul.fp32_precision = kind
+        torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = not slot.deterministic
+
+
+@contextmanager
+def on_threads(count: int) -> Iterator[None]:
+    """Use a number of torch threads, on which last digits depend, within a block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -16,8 +16,7 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.precision import take_up
-from tune_calib.engine.schedule import learning_rate
+from tune_calib.engine.machine import set_switches
 from tune_calib.engine.steps import (
     NO_WATCH,
     NoWatch,
@@ -25,9 +24,10 @@ from tune_calib.engine.steps import (
     Stopwatch,
     backward_and_step,
     batches_of,
+    learning_rate,
     train_epoch,
 )
-from tune_calib.engine.tensors import generator, nest, unnest
+from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import (
     Batch,
@@ -38,7 +38,7 @@ from tune_calib.methods._base import (
 )
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
-from tune_calib.models.build import build_network
+from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
@@ -65,7 +65,7 @@ class Best:
 class NetworkTrainer:
     """Trains the network of a spec; each ``next`` is one epoch.
 
-    ``samples`` holds what the method made of single samples in the last epoch, by split.
+    ``samples`` are the method's records of single samples in the last epoch, by split.
     """
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
@@ -74,11 +74,10 @@ class NetworkTrainer:
         self.device = device
         self.train = development.train.to(device)
         self.select = development.select.to(device)
-        take_up(self.slot, device)
+        set_switches(self.slot, device)
         network, method = build(spec, len(self.train))
         self.network, self.method = network.to(device), method.to(device)
-        # Only a method that learns from calib is given it; for all others it stays unseen until the
-        # post-hoc fit.
+        # For a method that learns from calib; all others do not see it before the post-hoc fit.
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
@@ -96,31 +95,23 @@ class NetworkTrainer:
         self.watch: Stopwatch | NoWatch = NO_WATCH
 
     def __iter__(self) -> Iterator[dict[str, float]]:
-        """Return the reports of the epochs that are left."""
+        """Return the reports of the remaining epochs."""
         return self
 
     def __next__(self) -> dict[str, float]:
-        """Train one epoch.
-
-        Returns:
-            ``train/loss``, ``train/accuracy``, ``lr``, and accuracy, nll and ece on ``select``.
-
-        Raises:
-            StopIteration: all epochs are done.
-            DivergedError: a loss is not finite.
-        """
+        """Train one epoch and return its report."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
-        # For dropout and whatever else draws from torch's global generators.
+        # For dropout and other draws from torch's global generators.
         torch.manual_seed(child_seed(self.slot.seed, "torch", self.epoch))
-        # A generator for each purpose: a method that draws more must not change the order of the
-        # batches or the crops, or two methods would not differ in the method alone.
+        # A generator for each purpose: two methods of which one draws more must have the same
+        # batches and crops.
         chance = generator(child_seed(self.slot.seed, "method", self.epoch))
         self.method.begin_epoch(self.epoch, chance)
         report = self._train_epoch()
         self.samples = {"train": self.method.samples_seen()}
-        # Before the judgement: what a method moves here (BalCAL's share) belongs to the classifier
-        # that is judged and, with this epoch's weights, kept.
+        # Before the judgement: what a method changes here (BalCAL's share) is part of the
+        # classifier that is judged and stored with this epoch's weights.
         with self.watch.phase("feedback"):
             report |= self.method.end_epoch(self.epoch, self._feedback())
         with self.watch.phase("judgement on select"):
@@ -162,16 +153,15 @@ class NetworkTrainer:
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
+        lr = learning_rate(self.slot, self.epoch, 0, len(order))
         return {
-            "lr": learning_rate(self.slot, self.epoch, 0, len(order)),
-            "train/loss": float(total) / seen,
-            "train/accuracy": float(correct) / seen,
-        }
+            "lr": lr, "train/loss": float(total) / seen, "train/accuracy": float(correct) / seen
+        }  # fmt: skip
 
     def _step(
         self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
     ) -> tuple[Tensor, Tensor]:
-        """Take a step on raw images; return its mean loss and the number of right samples."""
+        """Take a step on raw images; return the mean loss and the number of right samples."""
         labels = self.train.labels[positions]
         with self.watch.phase("images"):
             batch = Batch(normalise(images, self.info), labels, positions)
@@ -193,7 +183,7 @@ class NetworkTrainer:
         features, logits = predict(self.method, self.network, self.select, self.info)
         self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
         logits = logits.double()
-        # The losses of the epoch may all be finite, and its last step overshoot.
+        # The losses of the epoch may all be finite although its last step overshot.
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
         probs, labels = logits.softmax(1), self.select.labels
@@ -210,7 +200,7 @@ class NetworkTrainer:
             "best_val_acc": report["select/accuracy"],
             "min_val_nll": -report["select/nll"],
         }[rule]
-        # The first of equal epochs stays: accuracies on a small split tie often.
+        # The first of equal epochs stays: accuracies on a small split are often equal.
         if score > self.best.score:
             # The last epoch is in the network anyway; a copy would double memory and checkpoint.
             weights = {} if rule == "last" else self._weights()
@@ -229,7 +219,7 @@ class NetworkTrainer:
         return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return all that a resumed run needs: tensors, and what JSON can hold."""
+        """Return all that a resumed run needs: tensors, and values for JSON."""
         optimizer = self.optimizer.state_dict()["state"]
         moments = {f"{i}.{key}": value for i, s in optimizer.items() for key, value in s.items()}
         tensors = {
@@ -237,21 +227,18 @@ class NetworkTrainer:
             **nest("optimizer", {k: v for k, v in moments.items() if isinstance(v, Tensor)}),
             **nest("best", self.best.weights),
         }
-        return tensors, {
-            "epoch": self.epoch,
-            "best_score": self.best.score,
-            "best_epoch": self.best.epoch,
-        }
+        best = {"best_score": self.best.score, "best_epoch": self.best.epoch}
+        return tensors, {"epoch": self.epoch, **best}
 
     def load_state(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        """Take back what ``state`` gave."""
+        """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in unnest("optimizer", tensors).items():
             index, _, key = name.partition(".")
             moments.setdefault(int(index), {})[key] = tensor
-        # The slot decides on these, and the learning rate is set at every epoch.
+        # These follow from the slot, and the learning rate is set at every epoch.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.epoch = about["epoch"]
@@ -260,18 +247,11 @@ class NetworkTrainer:
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """Build the untrained network of a spec and its method, for so many training samples."""
-    info = spec.data.info
-    slot = spec.network
-    network = build_network(
-        slot.backbone,
-        slot.init,
-        info.channels,
-        info.size,
-        info.classes,
-        slot.seed,
-        is_bf16=slot.precision == "bf16",
-    )
+    """Build the untrained network of a spec and its method, for a number of training samples."""
+    info, slot = spec.data.info, spec.network
+    shape = info.channels, info.size, info.classes
+    is_bf16 = slot.precision == "bf16"
+    network = build_network(slot.backbone, slot.init, *shape, slot.seed, is_bf16=is_bf16)
     if slot.compile:
         network.compile_backbone("reduce-overhead" if torch.cuda.is_available() else "default")
     context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)
@@ -287,13 +267,13 @@ def predict(
     """Return features (N, D) and logits (N, C) of a split.
 
     The network is in evaluation mode afterwards; ``bn_mode`` = ``train`` normalises by the
-    statistics of each batch and lets the running ones drift, as TST's code does.
+    statistics of each batch and updates the running ones, as TST's code does.
     """
     return outputs_of(method, network, split.images.split(evaluation_batch(info)), info, bn_mode)
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
-    """Return how many images are evaluated at a time: fewer of large ones, for their memory."""
+    """Return the number of images that are evaluated at once, smaller for large images."""
     if info.size <= LARGEST_OF_FULL_BATCH:
         return EVALUATION_BATCH
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
@@ -320,7 +300,7 @@ def chunks_of_outputs(
     info: DatasetInfo,
     bn_mode: str = "eval",
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the outputs of raw images chunk by chunk, as they come."""
+    """Yield features and logits of raw images chunk by chunk."""
     network.eval()
     method.eval()
     if bn_mode == "train":
@@ -335,8 +315,8 @@ def chunks_of_outputs(
 def _optimizer(
     slot: NetworkSlot, parameters: list[nn.Parameter], method: nn.Module, device: torch.device
 ) -> torch.optim.Optimizer:
-    # One optimiser for the network and what a method trains beside it, as in FeDLaS's program;
-    # decay acts on biases and BN too, as in all of the papers' programs.
+    # One optimiser for the network and the method's own parameters, as in FeDLaS's program; decay
+    # acts on biases and BN too, as in all of the papers' programs.
     trained = [*parameters, *method.parameters()]
     # On a GPU one kernel for all tensors. Not on a CPU, whose digits it would change.
     fused = device.type == "cuda" or None

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # what is left is torch alone, for the benchmark on a bare machine
+if TYPE_CHECKING:  # apart from types torch alone, for the benchmark on a bare machine
     from tune_calib.spec.slots.head import HeadSlot
 
 CACHE_BYTES = 2**20
-"""What a processor core has of fast memory, at least about."""
+"""Approximate size of the fast memory of a processor core."""
 
 _NONE: Mapping[str, Tensor] = MappingProxyType({})
 
@@ -66,11 +66,11 @@ class StackedOptimizer:
         frozen: Mapping[str, Tensor] = _NONE,
         restricted: Mapping[str, Tensor] = _NONE,
     ) -> None:
-        """Move the parameters along their gradients, which are consumed.
+        """Move the parameters along their gradients, which are cleared.
 
         Args:
             frozen: masks of parameters of which only the entries at 1 may move, moments included.
-            restricted: masks that gradients are multiplied by first.
+            restricted: masks by which gradients are multiplied first.
         """
         self.steps += 1
         moving = {n: p for n, p in self.parameters.items() if p.grad is not None}
@@ -88,7 +88,7 @@ class StackedOptimizer:
             parameter.grad = None
 
     def _step(self, block: _Groups) -> None:
-        """Take the step of some heads."""
+        """Take a step of some heads."""
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
         self._clip(block)
@@ -155,16 +155,16 @@ class StackedOptimizer:
         return {**self.moments, "steps": torch.tensor(self.steps)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` gave."""
+        """Restore a ``state``."""
         self.steps = int(state["steps"])
         for name, moment in self.moments.items():
             moment.copy_(state[name])
 
 
 def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
-    """Yield all tensors (K, ...) in the parts of a few heads each.
+    """Yield all tensors (K, ...) in parts of a few heads each.
 
-    On a CPU so few that a step, which passes over them many times, finds them in the cache.
+    On a CPU a part fits into the cache, since a step passes over it many times.
     """
     state = [*groups["parameter"].values()]
     of_a_head = sum(t[0].numel() * t.element_size() for g in groups.values() for t in g.values())

@@ -10,7 +10,7 @@ from torch import Tensor
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
-from tune_calib.engine.tensors import generator, nest, unnest
+from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.engine.views import Views
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
@@ -28,35 +28,35 @@ HEAD_THREADS = 1
 # Samples that all heads see at once outside training, which bounds memory at a large K.
 PASS_BATCH = 4096
 
-# Logits that are judged at once, in float64: the judgement of many heads would need more memory
-# than their training.
+# Logits that are evaluated at once, in float64: those of many heads would need more memory than
+# their training.
 JUDGED = 2**21
 
-# Of a checkpoint: 2 keeps what a method draws and learns beside the weights of the best epoch.
+# Version of a checkpoint: 2 keeps what a method draws and learns in addition to the weights of the
+# best epoch.
 LAYOUT = 2
 
-
 POPULATION_BYTES = 2**31
-"""What one population may take; a node trains one on each core."""
+"""Memory of one head batch at most; a node trains one on each core."""
 
-# Of each weight, at the most: itself, its gradient, two moments and a mask; weight and mask of the
-# best epoch; and, while that one predicts, both of the epoch that is set aside.
+# Copies of each weight, at most: itself, its gradient, two moments and a mask; weight and mask of
+# the best epoch; and, while that one predicts, both of the epoch that is set aside.
 COPIES = 9
 
-# Of what each layer puts out on a pass: itself, what the next one makes of it, a logarithm.
+# Copies of the outputs of each layer on a pass: themselves, the next layer's, a logarithm.
 OUTPUTS = 3
 
 
 class PopulationTrainer:
-    """Trains K heads of one shape; each ``next`` is one epoch of all of them.
+    """Trains K heads of one shape (a head batch); each ``next`` is one epoch of all of them.
 
     The numbers of head k do not depend on the other heads.
 
     Args:
         slots: head slots that agree in all but their per-head settings.
         bank: features of the frozen network; ``test`` is not read here.
-        network_seed: drives the batch order that the heads share.
-        device: where the population lives.
+        network_seed: seed of the batch order that the heads share.
+        device: device of the heads.
     """
 
     def __init__(
@@ -86,18 +86,11 @@ class PopulationTrainer:
         self.diverged_epoch = torch.full((len(slots),), -1)
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """Return the reports of the epochs that are left."""
+        """Return the reports of the remaining epochs."""
         return self
 
     def __next__(self) -> dict[str, Tensor]:
-        """Train one epoch.
-
-        Returns:
-            What to record of the epoch, each (K,) float64; non-finite for a diverged head.
-
-        Raises:
-            StopIteration: all epochs are done.
-        """
+        """Train one epoch and return its report, (K,) float64 each."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
         train = self.views.view(self.epoch % self.bank.views)
@@ -118,8 +111,7 @@ class PopulationTrainer:
     def _order(self, samples: int) -> Tensor:
         """Return positions of an epoch: (N,), or (K, N) when every head has an order of its own."""
         if self.slot.batch_order == "shared":
-            # The network's seed: a head's own would make the order depend on who else is in the
-            # population.
+            # The network's seed: a head's own would make the order depend on the other heads.
             seed = child_seed(self.network_seed, "head order", self.epoch)
             return torch.randperm(samples, generator=generator(seed))
         seeds = [child_seed(slot.seed, "order", self.epoch) for slot in self.slots]
@@ -127,7 +119,7 @@ class PopulationTrainer:
 
     def _train_epoch(self, train: FeatureSplit) -> tuple[dict[str, Tensor], EpochStatistics]:
         samples = len(train.labels)
-        # All on the device until the epoch is over: a look at one would make a GPU's work wait.
+        # All on the device until the epoch is over: reading one would make a GPU's work wait.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
         steps = math.ceil(samples / self.slot.batch_size)
         batches = self.views.batches(train, self._order(samples), self.slot.batch_size)
@@ -139,8 +131,8 @@ class PopulationTrainer:
             # Heads share no parameter, so that the gradient of the sum is each head's own.
             factor = size if self.slot.loss_reduction == "sum" else 1
             loss.backward(torch.full_like(loss, factor))
-            # For the record alone and hence of the last batch; before the restriction, which would
-            # hide what it takes away.
+            # Of the last batch, for the record alone; before the restriction, which would hide what
+            # it removes.
             norms = self._gradient_norms() if number == steps - 1 else {}
             self.method.restrict_gradients()
             self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
@@ -157,7 +149,7 @@ class PopulationTrainer:
         return {**report, **norms}, statistics
 
     def _gradient_norms(self) -> dict[str, Tensor]:
-        """Return L2 norm of the raw gradient of the masked tensors, split by the masks in force."""
+        """Return the L2 norm of the raw gradient of the masked tensors, split by their masks."""
         masks = getattr(self.method, "masks", {})
         kept = masked = torch.zeros(len(self.slots), device=self.device)
         for name, parameter in self.method.parameters.items():
@@ -212,11 +204,11 @@ class PopulationTrainer:
         if not self.best:
             return self._logits(split.features)
         in_training = {name: tensor.clone() for name, tensor in tensors_of(self.method).items()}
-        take_up(self.method, self.best)
+        restore_tensors(self.method, self.best)
         try:
             return self._logits(split.features)
         finally:
-            take_up(self.method, in_training)
+            restore_tensors(self.method, in_training)
 
     def _logits(self, features: Tensor) -> Tensor:
         return logits_of(self.method, features, self.device)
@@ -235,13 +227,13 @@ class PopulationTrainer:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Load what ``state`` gave; that of another version, which kept other parts, is refused."""
+        """Load a ``state``; one of another version, which stored other parts, is refused."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
-                "this checkpoint of heads is of another version of tune-calib, which kept other "
+                "this checkpoint of heads is of another version of tune-calib, which stored other "
                 "parts of the best epoch; begin without it"
             )
-        take_up(self.method, state)
+        restore_tensors(self.method, state)
         self.optimizer.load_state(unnest("optimizer", state))
         self.best = {k: v.to(self.device) for k, v in unnest("best", state).items()}
         self.epoch = int(state["epoch"])
@@ -251,13 +243,13 @@ class PopulationTrainer:
 
 
 def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
-    """Return all that the predictions of heads follow from, as they are now; not copied."""
+    """Return all tensors that the predictions of heads depend on, without copying them."""
     weights = {name: tensor.detach() for name, tensor in method.parameters.items()}
     return {**nest("head", weights), **nest("method", method.state())}
 
 
-def take_up(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
-    """Take back what ``tensors_of`` gave."""
+def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
+    """Restore the tensors of ``tensors_of``."""
     for name, weights in unnest("head", tensors).items():
         method.parameters[name].data.copy_(weights)
     method.load_state(unnest("method", tensors))
@@ -265,8 +257,8 @@ def take_up(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
 
 def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
     """Return logits (K, N, C) of features (N, D) that begin at ``first`` in their split."""
-    # Copies, since features of a mapped bank are aligned in another way than others: on some
-    # processors the last digit of a product depends on that.
+    # Copies, since features of a mapped bank are aligned differently: on some processors the last
+    # digit of a product depends on that.
     parts = [
         method.predict(features[start : start + PASS_BATCH].to(device, copy=True), first + start)
         for start in range(0, len(features), PASS_BATCH)
@@ -275,7 +267,7 @@ def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
-    """Return what a method may know about the network of a bank."""
+    """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
     accuracies = bank.about["accuracy"]
     return HeadContext(
@@ -291,7 +283,7 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
 
 
 def population_key(slot: HeadSlot) -> str:
-    """Return, as text, what the heads of one population must have in common."""
+    """Return a text of the settings that the heads of one batch must have in common."""
     per_head = METHODS[slot.method].per_head
     common = slot.model_dump(mode="json", exclude=set(PER_HEAD_SLOT))
     common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}
@@ -302,7 +294,7 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Return metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged one."""
     logits = logits.double()
     finite = logits.flatten(1).isfinite().all(1)
-    # A diverged head is judged on zeros and marked after; the others must go on.
+    # A diverged head is evaluated on zeros and marked afterwards; the others must go on.
     logits = torch.where(finite[:, None, None], logits, 0.0)
     probs = logits.softmax(-1)
     scores = {
@@ -314,7 +306,7 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:
-    """Split the heads of a population into parts of about one size, which changes no number."""
+    """Split the heads of a batch into parts of about one size, which changes no number."""
     most = max(1, POPULATION_BYTES // _bytes_of_a_head(slots[0], bank))
     size = math.ceil(len(slots) / math.ceil(len(slots) / most))
     return [list(slots[first : first + size]) for first in range(0, len(slots), size)]

@@ -1,15 +1,14 @@
-"""What a method made of single samples, epoch by epoch: artifacts beside the checkpoint.
+"""Records of a method for single samples, epoch by epoch, as artifacts.
 
-Each epoch is a folder of its own, written before the epoch's checkpoint, so that a run that is
-killed and resumed writes the same folders again and loses none.
+Each epoch has a folder, written before the epoch's checkpoint, so that a run that is killed and
+resumed writes the same folders again and loses none.
 """
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from tune_calib.engine.store import Store
-from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
+from tune_calib.engine.store import Store, nest, read_tensors, unnest, write_tensors
 from tune_calib.results.tables import SCHEMAS
 
 KIND = "samples"
@@ -18,7 +17,7 @@ KIND = "samples"
 def write_epoch(
     store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
 ) -> None:
-    """Keep the records of an epoch (1-based) by split, each of ``NetworkMethod.samples_seen``."""
+    """Write the records of an epoch (1-based) by split, each of ``NetworkMethod.samples_seen``."""
     tensors: dict[str, Tensor] = {}
     for split, record in samples.items():
         if record:
@@ -30,8 +29,7 @@ def write_epoch(
 def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
     """Sort by sample, in the types of the ``samples`` table."""
     correct = record["correct"]
-    # Batches come shuffled and say which samples they hold; a split judged as a whole comes in its
-    # own order.
+    # Batches are shuffled and name their samples; a split evaluated as a whole is in its own order.
     sample = record.get("sample", torch.arange(len(correct), device=correct.device))
     order = sample.argsort()
     # Norms have no bound, and float16 would turn those above it into infinity.
@@ -46,7 +44,7 @@ def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
-    """Return the records of a network as rows of the ``samples`` table; none if it keeps none."""
+    """Return the records of a network as rows of the ``samples`` table, if it has any."""
     schema = SCHEMAS["samples"]
     tables = [schema.empty_table()]
     if store.folder(KIND, network_id).exists():

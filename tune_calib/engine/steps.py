@@ -1,36 +1,40 @@
-"""The inner loop of a training: draws, batches, steps, and where their time goes.
+"""The inner loop of training: learning rates, batches, steps, and the time of each phase.
 
-Knows torch alone, so that it runs, and can be measured, where nothing else is installed.
+It needs torch alone, so that it can be measured where nothing else is installed.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from tune_calib.data.augment import crop_flip, draw_views
 
+if TYPE_CHECKING:
+    from tune_calib.spec.slots.network import NetworkSlot
+
 
 class Images(Protocol):
     """Raw images (N, C, H, W), uint8, of which batches are taken."""
 
     def __getitem__(self, positions: Tensor) -> Tensor:
-        """Take the images at some positions."""
+        """Return the images at some positions."""
 
 
 @dataclass
 class Stopwatch:
-    """Seconds of each phase of an epoch; a GPU is waited for at the ends of a phase."""
+    """Seconds of each phase of an epoch; a GPU is synchronised at the ends of a phase."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the block's time."""
+        """Add the time of a block to a phase."""
         started = self._now()
         try:
             yield
@@ -45,10 +49,10 @@ class Stopwatch:
 
 
 class NoWatch:
-    """Measures nothing, and waits for nobody."""
+    """A stopwatch that measures nothing, and does not synchronise a GPU."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Do the block."""
+        """Run the block."""
         del name
         return nullcontext()
 
@@ -61,9 +65,9 @@ class StepRule:
     """The rule by which a gradient becomes a step.
 
     Attributes:
-        optimizer: of all parameters.
-        clipped: parameters whose gradient is clipped together.
-        clip: largest L2 norm of it, or None.
+        optimizer: optimiser of all parameters.
+        clipped: parameters whose gradients are clipped together.
+        clip: largest L2 norm of the clipped gradient, or None.
         is_summed: the loss is summed over the batch, not averaged.
     """
 
@@ -101,8 +105,8 @@ def batches_of(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield positions and augmented raw images of each batch, as ``draw_views`` draws them.
 
-    All crops and flips of the epoch are drawn at once, so that a GPU gets them once. ``order`` has
-    the positions of each batch, on the device of the images.
+    All crops and flips of the epoch are drawn at once and sent to a GPU once. ``order`` has the
+    positions of each batch, on the device of the images.
     """
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)
@@ -118,17 +122,17 @@ def train_epoch(
     step: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
     watch: Any,
 ) -> tuple[Tensor, Tensor, int]:
-    """Take every batch through a step.
+    """Take a step on every batch.
 
     Args:
-        batches: as ``batches_of`` gives them.
+        batches: the result of ``batches_of``.
         step: from the number of a batch, positions and images to its mean loss and the number of
             right samples, both on the device.
         watch: a stopwatch.
 
     Returns:
-        Sum of the losses over samples, right samples (both on the device, so that nothing waits for
-        a GPU at every batch), and samples.
+        Sum of the losses over samples, right samples (both on the device, so that no batch waits
+        for a GPU), and samples.
     """
     total = correct = None
     seen = number = 0
@@ -146,3 +150,31 @@ def train_epoch(
     if total is None or correct is None:
         raise ValueError("an epoch without a batch")
     return total, correct, seen
+
+
+# Of torch's OneCycleLR: where it starts, and what it ends at.
+_ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000
+
+
+def learning_rate(slot: "NetworkSlot", epoch: int, batch: int = 0, batches: int = 1) -> float:
+    """Return the learning rate of a batch of an epoch, both 0-based."""
+    progress = (epoch + batch / batches) / slot.epochs
+    # Of the middle of a batch, so that no batch is trained with a rate of 0.
+    rise = (progress + 0.5 / (batches * slot.epochs)) / slot.warmup if slot.warmup else 1.0
+    fall = (progress - slot.warmup) / (1 - slot.warmup)
+    if slot.schedule == "one_cycle":
+        if rise < 1:
+            return slot.lr * _between(_ONE_CYCLE_START, 1.0, rise)
+        return slot.lr * _between(1.0, _ONE_CYCLE_END, max(0.0, fall))
+    rise = min(1.0, rise)
+    if slot.schedule == "cosine":
+        return slot.lr * rise * _between(1.0, 0.0, max(0.0, fall))
+    # Not one epoch early, as in programs that step their schedule at the start of an epoch: 3/7
+    # of 350 epochs is before the 151st. Rounded, since a product may miss it by its last bit.
+    passed = sum(round(m * slot.epochs) <= epoch for m in slot.milestones)
+    return slot.lr * slot.lr_decay**passed * rise
+
+
+def _between(start: float, end: float, share: float) -> float:
+    """Follow half a cosine from start (share 0) to end (share 1)."""
+    return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

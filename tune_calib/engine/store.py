@@ -19,8 +19,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from filelock import FileLock
 from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import (
@@ -87,17 +90,7 @@ class Store:
 def write_folder(
     folder: AnyPath, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
 ) -> None:
-    """Fill a folder and let it appear at once, with the checksum of every file.
-
-    Args:
-        folder: where it will lie; an earlier one is replaced.
-        fill: writes the files into the folder that it gets.
-        about: further entries of the manifest.
-        name: of the artifact, by which readers know it; that of the folder unless given.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written.
-    """
+    """Fill a folder and let it appear at once, with the checksum of every file."""
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:
@@ -128,12 +121,7 @@ def write_folder(
 
 
 def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
-    """Check every file of an artifact; return its folder on this machine, and its manifest.
-
-    Raises:
-        DamagedFileError: a file is absent, unreadable or changed.
-        MisplacedError: the artifact is whole, and belongs into another folder.
-    """
+    """Check every file of an artifact; return its folder on this machine, and its manifest."""
     if isinstance(folder, RemotePath):
         return _fetched(folder)
     return folder, _checked(folder, folder)
@@ -268,14 +256,7 @@ def _objects(manifest: bytes) -> dict[str, str]:
 
 
 def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | None:
-    """Return what a reader makes of an artifact, whose files are hashed once while it is read.
-
-    Returns:
-        None if no undamaged artifact lies there; a damaged one is removed.
-
-    Raises:
-        MisplacedError: the artifact of another folder lies there, which may be the only one.
-    """
+    """Return what a reader makes of an artifact, whose files are hashed once while it is read."""
     if not folder.exists():
         return None
     try:
@@ -291,3 +272,35 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
 def _checksum(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+TENSORS = "tensors.safetensors"
+
+
+def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """Write an artifact of one safetensors file."""
+    # safetensors refuses other strides, which weights in channels_last have.
+    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
+
+
+def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read an artifact of one safetensors file and its manifest, checked as ``opened`` does."""
+    files, manifest = opened(folder)
+    return load_file(files / TENSORS), manifest
+
+
+def nest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Put a prefix and a dot before every name."""
+    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
+
+
+def unnest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the tensors under a prefix back out."""
+    start = f"{prefix}."
+    return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
+
+
+def generator(seed: int) -> torch.Generator:
+    """Return a CPU generator, so that what is drawn does not depend on the device."""
+    return torch.Generator().manual_seed(seed)

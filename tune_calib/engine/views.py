@@ -1,4 +1,4 @@
-"""The views of a bank as a training of heads reads them: in order, some batches at once."""
+"""Reading of the views of a bank for the training of heads: in order, some batches at once."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # what is left is torch alone, for the benchmark on a bare machine
+if TYPE_CHECKING:  # apart from types torch alone, for the benchmark on a bare machine
     from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 
 # Features that are gathered together: many batches of one head's, which fit a processor's cache.
 GATHERED_BYTES = 2**20
 
-# Of the free memory of a device: the rest is for the training.
+# Share of the free memory of a device; the rest is for the training.
 SHARE_OF_FREE = 0.5
 
 
@@ -25,23 +25,20 @@ class Views:
         self.held: dict[int, FeatureSplit] = {}
 
     def view(self, index: int) -> "FeatureSplit":
-        """Return one view: on a CPU a map of its file, on a GPU a copy if there is room."""
+        """Return one view: on a CPU a memory map of its file, on a GPU a copy if there is room."""
         if index not in self.held:
             split = self.bank.train(index)
             if self.device.type == "cpu":
-                # The map of the one before is given up, and with it the memory of its pages.
+                # The previous map is dropped, and with it the memory of its pages.
                 self.held = {index: split}
             elif split.features.nbytes >= SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]:
                 return split
             else:
                 features = split.features.to(self.device)
+                labels = split.labels.to(self.device)
                 # No logits: training does not read them.
-                self.held[index] = replace(
-                    split,
-                    features=features,
-                    logits=features[:, :0],
-                    labels=split.labels.to(self.device),
-                )
+                none = features[:, :0]
+                self.held[index] = replace(split, features=features, logits=none, labels=labels)
         return self.held[index]
 
     def batches(
@@ -63,7 +60,7 @@ class Views:
                 yield from zip(features.split(size), labels.split(size), strict=True)
 
     def chunks(self, split: "FeatureSplit", size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features and labels in their own order, so many at a time, on the device."""
+        """Yield features and labels in their own order, ``size`` at a time, on the device."""
         for features, labels in zip(
             split.features.split(size), split.labels.split(size), strict=True
         ):

@@ -1,8 +1,8 @@
-"""Weights that a network starts from: a local safetensors file, kept in the store by its hash.
+"""Weights that a network starts from: a local safetensors file, stored by its hash.
 
-Whoever trains reads the copy in the store, so that no other machine needs the file. Tensors are
-matched by their names; a file that does not match is refused, since a wrong assignment would be
-another network under this one's name.
+Training reads the copy in the store, so that no other machine needs the file. Tensors are matched
+by name; a file that does not match is refused, since a wrong assignment would be another network
+under this one's name.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ from tune_calib.engine.store import (
     artifact_manifest,
     opened,
     read_or_remove,
+    unnest,
     write_folder,
 )
-from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.models.base import last_layer_of
 from tune_calib.models.network import Network
@@ -40,26 +40,26 @@ KIND, FILE = "weights", "weights.safetensors"
 SPEC = "spec"
 """Key of the spec in the metadata of a file, or the manifest beside it."""
 
-# What programs put before all names, and how they call the last layer.
+# Prefixes that programs put before all names, and names of the last layer.
 _PREFIX = re.compile(r"(module|model|network|_orig_mod|net|backbone)\.")
 _HEAD: tuple[str, ...] = ("head.weight", "head.bias")
 _HEADS = ("head", "fc", "classifier", "linear", "head.fc")
 
-# Of an artifact or an export of this program.
+# Prefixes in an artifact or an export of this program.
 _PARTS = {"network", "method", "classifier"}
 
-# Tensors that a message names of each kind that does not match.
+# Largest number of tensors of one kind in a message.
 _NAMED = 3
 
 
 def is_hash(weights: str) -> bool:
-    """Return whether ``network.weights`` is a hash already, and no path."""
+    """Return whether ``network.weights`` is a hash and not a path."""
     return re.fullmatch(r"[0-9a-f]{16}", weights) is not None
 
 
 def store_weights(path: Path, store: Store) -> str:
     """Copy a file of weights into the store, with the spec that trained it; return its hash."""
-    read(path)  # for what it refuses: a damaged file is told now, and not by whoever trains
+    read(path)  # to refuse a damaged file now, and not during training
     identity = hash_of(path)
     folder = store.folder(KIND, identity)
     with contextlib.suppress(DamagedFileError):
@@ -69,10 +69,10 @@ def store_weights(path: Path, store: Store) -> str:
     def fill(at: Path) -> None:
         shutil.copyfile(path, at / FILE)
         if hash_of(at / FILE) != identity:
-            raise UserError(f"network.weights: {path} was changed while it was read; once more")
+            raise UserError(f"network.weights: {path} was changed while it was read; try again")
 
-    with store.lock(KIND, identity):  # others may read what they have put there meanwhile
-        if read_or_remove(folder, artifact_manifest) is None:
+    with store.lock(KIND, identity):
+        if read_or_remove(folder, artifact_manifest) is None:  # nobody was quicker
             spec = trained_by(path)
             about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
             write_folder(folder, fill, about)
@@ -82,38 +82,33 @@ def store_weights(path: Path, store: Store) -> str:
 def trained_by(path: Path) -> TrialSpec | None:
     """Return the spec by which this program trained the weights in a file; None for other files.
 
-    It is in the metadata of the file, in the manifest beside an artifact of the store, or in the
-    description beside an export.
+    It is in the metadata of the file, or in the JSON next to it: the manifest of an artifact, or
+    the description of an export.
     """
-    text = json.dumps(_read_description(path).get(SPEC))
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
-        text = (file.metadata() or {}).get(SPEC, text)
-    return _spec_of(text)
-
-
-def _read_description(path: Path) -> dict[str, Any]:
-    """Read the description beside the tensors, if it is of these tensors."""
+        if SPEC in (metadata := file.metadata() or {}):
+            return _parse_spec(metadata[SPEC])
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    for beside in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
+    for description in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            about: dict[str, Any] = json.loads(beside.read_text())
+            about: dict[str, Any] = json.loads(description.read_text())
             if digest in (about.get("sha256"), about.get("files", {}).get(path.name)):
-                return about
-    return {}
-
-
-def trained_spec(identity: str, store: Store) -> TrialSpec | None:
-    """Return the spec that trained kept weights, as ``trained_by``."""
-    with contextlib.suppress(DamagedFileError):
-        return _spec_of(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
+                return _parse_spec(json.dumps(about.get(SPEC)))
     return None
 
 
-def _spec_of(told: Any) -> TrialSpec | None:
-    # One of a later version, or of a plug-in that is not in use, tells nothing here.
+def trained_spec(identity: str, store: Store) -> TrialSpec | None:
+    """Return the spec that trained stored weights, as ``trained_by``."""
+    with contextlib.suppress(DamagedFileError):
+        return _parse_spec(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
+    return None
+
+
+def _parse_spec(text: Any) -> TrialSpec | None:
+    # One of a later version, or of a plug-in that is not in use, cannot be read here.
     with contextlib.suppress(UserError, ValueError, TypeError):
-        plain = json.loads(told)
+        plain = json.loads(text)
         return TrialSpec.build(**(json.loads(plain) if isinstance(plain, str) else plain))
     return None
 
@@ -125,14 +120,14 @@ def hash_of(path: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read a file of weights; no safetensors file and NaN are refused."""
+    """Read a safetensors file of weights, and refuse NaN."""
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
             f"network.weights: {path} is no safetensors file that can be read ({reason}); files of "
-            "torch.save must be converted, since to read them runs what is in them"
+            "torch.save must be converted, since reading them runs code in them"
         ) from None
     for name, tensor in tensors.items():
         if bool(tensor.isnan().any()):
@@ -143,7 +138,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
-    """Load the kept weights of a slot into its network."""
+    """Load the stored weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:
@@ -151,7 +146,7 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
     except DamagedFileError as error:
         raise UserError(
             f"network.weights: {store.root} does not hold the weights {identity} ({error}); run "
-            "the command that began this once more, with the file"
+            "the first command again, with the file"
         ) from None
     matched, _ = match_weights(network, read(folder / FILE), identity, slot.is_frozen)
     network.load_state_dict(matched, strict=False)
@@ -160,20 +155,17 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
 def match_weights(
     network: Network, tensors: Mapping[str, Tensor], file: str, is_frozen: bool = False
 ) -> tuple[dict[str, Tensor], str]:
-    """Give the tensors of a file the names of a network.
+    """Return the tensors of a file under the names of a network.
 
     Args:
-        network: starts from them.
-        tensors: of the file, under the names of this program, of the backbone's own module, of timm
-            or of torchvision, with or without prefixes.
-        file: its name in messages.
+        network: the network that starts from them.
+        tensors: those of the file, under the names of this program, of the backbone's own module,
+            of timm or of torchvision, with or without prefixes.
+        file: name of the file in messages.
         is_frozen: the network is not trained, so that the last layer must match too.
 
     Returns:
-        The weights, and a remark where the last layer is of other classes and stays as it is drawn.
-
-    Raises:
-        UserError: they are of another network.
+        The weights, and a remark if the last layer has other classes and keeps its initial values.
     """
     own = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}
@@ -195,7 +187,7 @@ def match_weights(
     if shapes[0] == shapes[1]:
         return {**matched, **head}, ""
     if not is_frozen:
-        return matched, "its last layer is of other classes: the network's own stays as it is drawn"
+        return matched, "its last layer has other classes: the network's own keeps its first values"
     raise UserError(
         f"network.weights: the last layer of {file} is {shapes[0].get('head.weight', 'none')}, and "
         "a network that is not trained (network.epochs=0) needs one of "
@@ -213,8 +205,8 @@ def _rename(
         new = next(_own_names(name, own, last), f"backbone.{name}")
         if new in before:
             raise UserError(
-                f"network.weights: {file} has both {before[new]} and {name}, and nobody knows "
-                "which is meant; leave one of them out of the file"
+                f"network.weights: {file} has both {before[new]} and {name}, which stand for one "
+                "tensor; leave one of them out of the file"
             )
         before[new] = name
     return {new: tensors[name] for new, name in before.items()}
@@ -227,7 +219,7 @@ def _own_names(name: str, own: Mapping[str, Tensor], last: str | None) -> Iterat
         layer, _, kind = name.rpartition(".")
         if layer in (last, *_HEADS) and kind in ("weight", "bias"):
             yield f"head.{kind}"
-        # One by one: a module of the user's may have a part named `model`.
+        # One by one: a user's module may have a part named `model`.
         if not (prefix := _PREFIX.match(name)):
             return
         name = name[prefix.end() :]

@@ -1,4 +1,4 @@
-"""What users of the library hand over: arrays or tensors, checked, and given back as they came."""
+"""Checks of users' arrays and tensors, and conventions of scikit-learn's estimators."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -17,8 +17,8 @@ from tune_calib.text import nearest
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """scikit-learn's conventions for settings whose names only a registry knows.
 
-    They are kept apart from the attributes, since a setting may be named ``fit``, and are checked
-    by ``fit``, as scikit-learn has it.
+    Settings are apart from the attributes, since one may be named ``fit``; ``fit`` checks them, as
+    in scikit-learn.
     """
 
     settings: dict[str, Any]
@@ -59,7 +59,16 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 def rows_of(given: Any, name: str) -> Tensor:
     """Return finite numbers (N, M), N and M at least 1, as a tensor of floats."""
-    tensor = given.detach() if isinstance(given, Tensor) else _tensor(given, name)
+    if isinstance(given, Tensor):
+        tensor = given.detach()
+    else:
+        try:
+            array = np.asarray(given)
+            # A copy where torch could not write: it warns of arrays that are read-only.
+            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+        except (TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0]
+            raise ValueError(f"{name} is no array of numbers ({reason})") from None
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
     if tensor.is_complex() or tensor.dtype == torch.bool:
@@ -80,17 +89,10 @@ def logits_of(given: Any) -> Tensor:
 
 
 def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[Any]:
-    """Return the classes that labels stand for, in the order of their numbers.
+    """Return the classes (C,) of labels (N,), in the order of their numbers.
 
     Integers in [0, count) are numbers of classes; other labels are sorted, as in scikit-learn.
-
-    Args:
-        given: labels (N,): integers, strings or booleans.
-        count: C; None takes the classes that occur.
-        known: the classes, (C,), where they are known.
-
-    Raises:
-        ValueError: the labels are something else, or of another number of classes.
+    ``known`` are the classes, if they are known; without ``count`` all that occur are taken.
     """
     labels = _labels(given if known is None else known, "labels" if known is None else "classes")
     if known is not None:
@@ -100,10 +102,9 @@ def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[An
     else:
         found = np.unique(labels)
     if count is not None and len(found) != count:
-        some = ", ".join(map(str, found[:5])) + ", ..." * (len(found) > 5)
         raise ValueError(
             f"labels must be in 0 to {count - 1}, the {count} classes, or have {count} different "
-            f"values; there are {len(found)}: {some}"
+            f"values; there are {len(found)}: {_first(found)}"
         )
     return found
 
@@ -116,8 +117,10 @@ def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "
     numbers = {label: number for number, label in enumerate(classes.tolist())}
     found = [numbers.get(label, -1) for label in labels.tolist()]
     if -1 in found:
+        is_range = np.array_equal(classes, np.arange(len(classes)))
+        known = f"0 to {len(classes) - 1}" if is_range else _first(classes)
         raise ValueError(
-            f"{name} must be in {_range(classes)}, the {len(classes)} classes; there is "
+            f"{name} must be in {known}, the {len(classes)} classes; there is "
             f"{labels[found.index(-1)]}"
         )
     return torch.tensor(found)
@@ -146,10 +149,8 @@ def _labels(given: Any, name: str) -> NDArray[Any]:
     return labels
 
 
-def _range(classes: NDArray[Any]) -> str:
-    if np.array_equal(classes, np.arange(len(classes))):
-        return f"0 to {len(classes) - 1}"
-    return ", ".join(map(str, classes[:5])) + ", ..." * (len(classes) > 5)
+def _first(values: NDArray[Any]) -> str:
+    return ", ".join(map(str, values[:5])) + ", ..." * (len(values) > 5)
 
 
 def match_type(found: Tensor, like: Any) -> Any:
@@ -162,13 +163,3 @@ def refuse_unknown(settings: Mapping[str, Any], known: list[str], name: str) -> 
     for key in settings:
         if key not in known:
             raise TypeError(f"{name} has no setting {key!r}{nearest(key, known)}")
-
-
-def _tensor(given: Any, name: str) -> Tensor:
-    try:
-        array = np.asarray(given)
-        # A copy where torch could not write: it warns of arrays that are read-only.
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
-    except (TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{name} is no array of numbers ({reason})") from None

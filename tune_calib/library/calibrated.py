@@ -1,6 +1,6 @@
 """A calibrated network as a module, written and loaded without a folder of results.
 
-What a plug-in did for a trial is needed once more, and named by whoever loads the files.
+Who loads a trial of a plug-in must name the plug-in again.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import build, evaluation_batch, outputs_of
-from tune_calib.engine.tensors import nest, unnest
+from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.files import (
     Exported,
@@ -40,9 +40,9 @@ class CalibratedNetwork(nn.Module):
     It predicts and is not trained: gradients are not kept, and it stays in evaluation mode.
 
     Args:
-        spec: of the trial.
-        classifier: its head and transform.
-        trained: its network; None for imported features or logits.
+        spec: spec of the trial.
+        classifier: head and transform of the trial.
+        trained: network of the trial; None for imported features or logits.
 
     Attributes:
         about: the content of ``NAME.json``; None before it is written.
@@ -61,7 +61,7 @@ class CalibratedNetwork(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "CalibratedNetwork":
-        """Stay in evaluation mode, whatever is asked: statistics of batches must not move."""
+        """Stay in evaluation mode, so that statistics of batches do not change."""
         return super().train(False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -70,14 +70,14 @@ class CalibratedNetwork(nn.Module):
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
-        """Return the calibrated logits (N, C), float64, that the trial was judged by.
+        """Return the calibrated logits (N, C), float64, by which the trial was evaluated.
 
         Args:
             images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
                 was trained on.
 
         Raises:
-            UserError: they are others, or there is no network.
+            UserError: the images have another form, or there is no network.
         """
         network, method = self._network("images")
         self._refuse_images(images)
@@ -90,7 +90,8 @@ class CalibratedNetwork(nn.Module):
         """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
 
         Raises:
-            UserError: they are of another width, not finite, or nothing takes them.
+            UserError: the features are of another width or not finite, or the classifier does not
+                use features alone.
         """
         head = self.classifier.head
         if head is not None:
@@ -112,8 +113,8 @@ class CalibratedNetwork(nn.Module):
         """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
 
         Raises:
-            UserError: they are of other classes, not finite or several rows of probabilities, or
-                the trial retrained the head.
+            UserError: the logits are of other classes, not finite or several rows of
+                probabilities, or the trial retrained the head.
         """
         if self.classifier.head is not None:
             raise UserError(
@@ -134,8 +135,8 @@ class CalibratedNetwork(nn.Module):
         if self.network is None or self.method is None:
             way = "from_logits" if self.classifier.head is None else "from_features"
             raise UserError(
-                f"no network takes {given} here: its trial stood on features or logits that were "
-                f"imported; call {way}"
+                f"there is no network that takes {given}: the trial used imported features or "
+                f"logits; call {way}"
             )
         return self.network, self.method
 
@@ -143,10 +144,9 @@ class CalibratedNetwork(nn.Module):
         sizes = sorted({self.info.size, self.info.stored or self.info.size})
         wanted = " or ".join(f"(N, {self.info.channels}, {size}, {size})" for size in sizes)
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
             raise UserError(
-                f"give raw images as a uint8 tensor, pixels from 0 to 255, got {kind}; of floats "
-                "nobody can tell whether they are scaled or normalised already"
+                f"give raw images as a uint8 tensor, pixels from 0 to 255, got {_kind(images)}; "
+                "whether floats are scaled or normalised already cannot be known"
             )
         shape = tuple(images.shape)
         if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
@@ -156,11 +156,7 @@ class CalibratedNetwork(nn.Module):
 
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
-    """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``.
-
-    Raises:
-        UserError: one of the files exists, or cannot be written.
-    """
+    """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``."""
     files = files_of(file)
     refuse_there(files.tensors, files.about)
     tensors = nest("classifier", network.classifier.tensors)
@@ -180,7 +176,7 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         **about,
     )
     text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
-    # The tensors first: a JSON without them would be told to be whole.
+    # The tensors first: a JSON without them would look whole.
     atomic_write(files.tensors, content)
     try:
         atomic_write(files.about, f"{text}\n".encode())
@@ -190,16 +186,14 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
 
 
 def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
-    """Load what ``tune-calib export`` wrote.
-
-    Nothing in the files is run.
+    """Load a network that ``tune-calib export`` wrote, without running code from its files.
 
     Args:
         file: NAME.safetensors, NAME.json or NAME.
         plugin: file or module of the plug-in that the trial was run with, if it needed one.
 
     Returns:
-        A module on the CPU: ``network(images)`` gives calibrated probabilities.
+        A module on the CPU: ``network(images)`` returns calibrated probabilities.
 
     Raises:
         UserError: a file is absent, of a later version or of a plug-in that is not named.
@@ -212,7 +206,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         plugins.load(str(plugin))
     refuse_absent_plugins(about, files.about)
     spec = TrialSpec.build(**about.spec)
-    # Of another reading of the same tensors nothing else would tell.
+    # Otherwise the same tensors would be read as another network.
     if spec.hash != about.trial:
         raise DamagedFileError(f"{files.about} is damaged: its spec is not that of {about.trial}")
     info = spec.data.info
@@ -243,9 +237,12 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
 
 def _refuse_rows(rows: Tensor, width: int, name: str) -> None:
     if not isinstance(rows, Tensor) or not rows.is_floating_point():
-        kind = rows.dtype if isinstance(rows, Tensor) else type(rows).__name__
-        raise UserError(f"give {name} as a tensor of floats (N, {width}), got {kind}")
+        raise UserError(f"give {name} as a tensor of floats (N, {width}), got {_kind(rows)}")
     if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
         raise UserError(f"{name} must be (N, {width}), got {tuple(rows.shape)}")
     if not bool(rows.isfinite().all()):
         raise UserError(f"{name} must be finite")
+
+
+def _kind(given: Any) -> str:
+    return str(given.dtype) if isinstance(given, Tensor) else type(given).__name__

@@ -1,4 +1,4 @@
-"""A trial of a folder of results, written as a calibrated network that needs neither."""
+"""Export of a trial as a calibrated network, which needs neither its folder nor its store."""
 
 import json
 import math
@@ -12,9 +12,8 @@ from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_development_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
-from tune_calib.engine.finished import network_behind
-from tune_calib.engine.machine import require_environment
-from tune_calib.engine.precision import take_up
+from tune_calib.engine.extra import network_behind
+from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
@@ -50,22 +49,7 @@ def export(
     best: str | None = None,
     is_onnx: bool = False,
 ) -> str:
-    """Write the calibrated network of one finished trial, and describe it.
-
-    Args:
-        out: folder of a run or a search.
-        store: holds its networks and classifiers.
-        data_root: where data sets lie; read if a head must be trained again.
-        file: its name, with or without an ending.
-        trial: first digits of its spec hash; by default the chosen trial of a search, or the only
-            one of a run.
-        best: metric by which it is the best on ``select``.
-        is_onnx: write an ONNX file too.
-
-    Raises:
-        UserError: no one trial is meant, its network is not there, the classifier does not give
-            its numbers, or a file cannot be written.
-    """
+    """Write the calibrated network of one finished trial, and return a description of it."""
     files = files_of(file)
     refuse_there(*(files if is_onnx else files[:2]))
     row = _chosen(out, trial, best)
@@ -74,7 +58,7 @@ def export(
     # Where it was trained, if that is here: a head that is trained again has its numbers there.
     is_gpu = row["device"] == "cuda" and torch.cuda.is_available()
     artifacts, device = Store(store), torch.device("cuda" if is_gpu else "cpu")
-    take_up(spec.network, device)
+    set_switches(spec.network, device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
 
     def development() -> Development:
@@ -83,7 +67,7 @@ def export(
     try:
         is_imported = spec.data.import_record is not None
         trained = None if is_imported else network_behind(spec, artifacts, development, device)
-        classifier = _of_trial(row, spec, artifacts, development, device)
+        classifier = _classifier_of(row, spec, artifacts, development, device)
     except DamagedFileError as error:
         raise UserError(f"{error}; name the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
@@ -101,7 +85,7 @@ def export(
 
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
-    """Return what ``NAME.json`` says that the network does not say itself."""
+    """Return the entries of ``NAME.json`` that do not follow from the network."""
     return {
         "samples": trained.about["samples"] if trained else 0,
         "metrics": {
@@ -120,7 +104,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
 
 
 def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
-    """Return the row of the one trial that is meant."""
+    """Return the row of the requested trial."""
     if trial is not None and best is not None:
         raise UserError("names a trial and `best` seeks one; give one of them", setting="trial")
     if trial is None and is_search(out):
@@ -129,12 +113,18 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
                 f"{out} holds a search, which has chosen by its own metrics; leave `best` out, or "
                 "name a trial by `trial`"
             )
-        return _of_search(out)
-    rows = _done(out)
-    if trial is not None:
-        return _named(out, rows, trial)
+        return _chosen_by_search(out)
+    rows = _require_done(out)
     if best is not None:
         return _best(out, rows, best)
+    if trial is not None:
+        found = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
+        if len(found) != 1:
+            raise UserError(
+                f"{out} holds {format_count(len(found), 'finished trial')} whose spec hash begins "
+                f"with {trial!r}; see the column spec_hash of its trials"
+            )
+        return found[0]
     if len(rows) > 1:
         first = rows[0]
         raise UserError(
@@ -145,26 +135,17 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     return rows[0]
 
 
-def _done(out: AnyPath) -> list[Row]:
-    """Return the rows of finished trials, of which there must be one, by rung and seeds."""
-    if rows := _done_of(out):
+def _require_done(out: AnyPath) -> list[Row]:
+    """Return the rows of finished trials, of which there must be one."""
+    if rows := _read_done(out):
         return rows
     raise UserError(f"{out} holds no finished trial; name the folder of one run or one search")
 
 
-def _done_of(out: AnyPath) -> list[Row]:
+def _read_done(out: AnyPath) -> list[Row]:
+    """Return the rows of finished trials by rung and seeds."""
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
     return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
-
-
-def _named(out: AnyPath, rows: list[Row], trial: str) -> Row:
-    found = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
-    if len(found) != 1:
-        raise UserError(
-            f"{out} holds {format_count(len(found), 'finished trial')} whose spec hash begins with "
-            f"{trial!r}; see the column spec_hash of its trials"
-        )
-    return found[0]
 
 
 def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
@@ -185,10 +166,17 @@ def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
     return min(fit, key=lambda row: (sign * row[key], row["spec_hash"]))
 
 
-def _of_search(out: AnyPath) -> Row:
+def _chosen_by_search(out: AnyPath) -> Row:
     """Return the chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
-    if (row := _evaluated(out / EVALUATION)) is not None:
-        return row
+    evaluation = out / EVALUATION
+    if (manifest := find_sweep_manifest(evaluation)) is not None:
+        # By the planned rungs and not by the finished ones: in an interrupted evaluation, the
+        # baseline is not the choice. Where that is cross entropy with its defaults, it is.
+        is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
+        label = CHOSEN if is_own else BASELINE
+        for row in _read_done(evaluation):
+            if row["rung_label"] == label:
+                return row
     try:
         outcome = SearchOutcome.read(out)
     except FileNotFoundError:
@@ -196,56 +184,46 @@ def _of_search(out: AnyPath) -> Row:
     own = {record.number: record for record in outcome.suggestions}
     if outcome.chosen is None or outcome.chosen not in own:
         raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use `trial`")
-    rows = {row["spec_hash"]: row for row in _done(out)}
+    rows = {row["spec_hash"]: row for row in _require_done(out)}
     for spec in own[outcome.chosen].specs:
         if spec in rows:
             return rows[spec]
     raise UserError(f"{out} has lost the rows of its choice, trial {outcome.chosen}; use `trial`")
 
 
-def _evaluated(evaluation: AnyPath) -> Row | None:
-    """Return the choice of a search as it was evaluated; None where it is not, or not yet."""
-    manifest = find_sweep_manifest(evaluation)
-    if manifest is None:
-        return None
-    # By what was asked and not by what is done: of an evaluation that was broken off, the baseline
-    # is not the choice. Where that is cross entropy with its defaults, it is.
-    is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
-    label = CHOSEN if is_own else BASELINE
-    rows = [row for row in _done_of(evaluation) if row["rung_label"] == label]
-    return rows[0] if rows else None
-
-
-def _of_trial(
+def _classifier_of(
     row: Row,
     spec: TrialSpec,
     store: Store,
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """Return the classifier that has the metrics of a row on ``select``.
-
-    Of an earlier program, or of another machine, there may be none, which is refused.
-    """
+    """Return the classifier that has the metrics of a row on ``select``, or refuse."""
     key = bank_key(spec, spec.head)
     classifier = load_classifier(spec, store, development, device)
     found = classifier.select
     if found and store.holds("banks", key.identity):
-        # Looked at and not believed: a plug-in's method may keep less than it predicts by.
+        # Evaluated again: a plug-in's method may keep less than it predicts by.
         is_head = spec.head is not None
         bank = ensure_development_bank(spec, key, store, development, device, is_head)
         found = judged(classifier, bank)
-    if not _is_of(found, row):
+    if not _matches(found, row):
         # Stored by a run of another machine, which shares the store.
         classifier = train_again(spec, store, development, device)
         found = classifier.select
-    if not _is_of(found, row):
+    if not _matches(found, row):
         raise UserError(
             f"{row['rung_label']}: on select its NLL is {found['select/nll']:.6f} now and was "
             f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the run, "
             "on the machine that ran it"
         )
     return classifier
+
+
+def _matches(found: Mapping[str, float], row: Row) -> bool:
+    """Return whether metrics of a classifier are those of a row."""
+    names = [name for name in _JUDGED if name in found]
+    return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
 
 
 def _real_logits(
@@ -257,12 +235,6 @@ def _real_logits(
         return None
     bank = ensure_development_bank(spec, key, store, development, torch.device("cpu"), False)
     return classifier.uncalibrated(bank.select())[0]
-
-
-def _is_of(found: Mapping[str, float], row: Row) -> bool:
-    """Return whether a classifier has the metrics of a row."""
-    names = [name for name in _JUDGED if name in found]
-    return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:

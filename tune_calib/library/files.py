@@ -1,6 +1,6 @@
-"""The files of a calibrated network: what they are named, what they say, how they are read.
+"""The files of a calibrated network: names, records and checks.
 
-``NAME.safetensors`` holds all tensors, ``NAME.json`` says what they are. Neither runs code.
+``NAME.safetensors`` holds all tensors, ``NAME.json`` describes them. Neither runs code.
 """
 
 import hashlib
@@ -25,23 +25,15 @@ ENDINGS = (".safetensors", ".json", ".onnx")
 
 
 class InputRecord(BaseModel):
-    """The images that a network takes.
-
-    Attributes:
-        channels: of an image.
-        size: height and width that the network sees, in pixels.
-        stored: height and width of an image that it takes; the middle of it is cut out.
-        mean: subtracted from pixels scaled to [0, 1], per channel.
-        std: they are divided by it, per channel.
-    """
+    """The images that a network takes."""
 
     model_config = ConfigDict(frozen=True)
 
     channels: int
-    size: int
-    stored: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    size: int  # height and width that the network sees, in pixels
+    stored: int  # height and width of the images; their middle is cut out
+    mean: tuple[float, ...]  # per channel, subtracted from pixels scaled to [0, 1]
+    std: tuple[float, ...]  # per channel, by which they are divided
 
     @classmethod
     def of(cls, info: DatasetInfo) -> "InputRecord":
@@ -54,41 +46,24 @@ class InputRecord(BaseModel):
 
 
 class Exported(BaseModel):
-    """``NAME.json``: what the tensors are.
-
-    Attributes:
-        format: always ``FORMAT``.
-        version: of the format.
-        sha256: of ``NAME.safetensors``.
-        trial: spec hash.
-        spec: of the trial, every default written out.
-        classes: C.
-        width: D of the features that its head takes; None where it takes none.
-        images: what its network takes; None without one.
-        samples: of the training split, which some methods keep numbers of.
-        metrics: of the trial, ``test/ece`` and so on; fractions in [0, 1].
-        flags: warnings beside them.
-        trained_on: data set and fingerprints of its splits.
-        plugins: names and content hashes of the plug-ins behind it.
-        circumstances: device, threads, processor and versions of the trial.
-    """
+    """The content of ``NAME.json``, which describes the tensors."""
 
     model_config = ConfigDict(frozen=True, strict=True)
 
     format: Literal["tune-calib calibrated network"] = FORMAT
     version: Literal[1] = VERSION
-    sha256: str
-    trial: str
-    spec: dict[str, Any]
+    sha256: str  # of NAME.safetensors
+    trial: str  # spec hash
+    spec: dict[str, Any]  # with every default written out
     classes: int
-    width: int | None
-    images: InputRecord | None
-    samples: int
-    metrics: dict[str, float]
+    width: int | None  # number of features that the head takes; None where it takes none
+    images: InputRecord | None  # None without a network
+    samples: int  # of the training split, which some methods keep numbers of
+    metrics: dict[str, float]  # test/ece and so on, fractions in [0, 1]
     flags: list[str]
-    trained_on: dict[str, Any]
-    plugins: dict[str, str]
-    circumstances: dict[str, Any]
+    trained_on: dict[str, Any]  # data set and fingerprints of its splits
+    plugins: dict[str, str]  # names and content hashes
+    circumstances: dict[str, Any]  # device, threads, processor and versions of the trial
 
 
 class Files(NamedTuple):
@@ -118,12 +93,7 @@ def refuse_there(*paths: Path) -> None:
 
 
 def read_about(path: Path) -> Exported:
-    """Read ``NAME.json``.
-
-    Raises:
-        UserError: it cannot be read, or a later version wrote it.
-        DamagedFileError: it is damaged or foreign.
-    """
+    """Read ``NAME.json``."""
     try:
         content = json.loads(path.read_bytes())
     except OSError as error:
@@ -146,12 +116,7 @@ def read_about(path: Path) -> Exported:
 
 
 def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
-    """Read the tensors that ``NAME.json`` describes.
-
-    Raises:
-        UserError: they cannot be read.
-        DamagedFileError: they are damaged, or others.
-    """
+    """Read the tensors that ``NAME.json`` describes."""
     try:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != about.sha256:

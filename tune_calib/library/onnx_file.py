@@ -33,10 +33,6 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
         file: to write.
         real: logits (N, C) before the transform, of samples of the network; they are checked in
             addition to made ones.
-
-    Raises:
-        UserError: the extra ``onnx`` is absent, the file is there, the network does what ONNX
-            cannot, e.g. draws, or the file gives other numbers.
     """
     refuse_there(file)
     try:

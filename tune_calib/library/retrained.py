@@ -9,8 +9,8 @@ from torch import Tensor
 from tune_calib.data.imported import LinearHead
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
+from tune_calib.engine.machine import on_threads
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
-from tune_calib.engine.precision import on_threads
 from tune_calib.errors import UserError
 from tune_calib.library.arrays import (
     Estimator,

@@ -62,9 +62,6 @@ class Network(nn.Module):
 
         The last one pools the maps of the one before, (N, D, h, w) -> (N, D). The parts share
         their weights and their mode with the backbone.
-
-        Raises:
-            UserError: the backbone does not say how it is cut.
         """
         cut = getattr(self.backbone, "cut_into_stages", None)
         if cut is None:

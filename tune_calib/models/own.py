@@ -32,10 +32,6 @@ def build(
     """Call the function and cut what it returns into extractor and number of features.
 
     Weights are as the function draws them, whatever ``init`` says.
-
-    Raises:
-        UserError: it is no module, does not take such images, gives no features or logits, or
-            reads its last layer more than once.
     """
     del init
     # Also where a plan is reckoned on tensors without numbers, by which nothing can be cut.

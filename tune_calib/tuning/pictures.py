@@ -9,9 +9,8 @@ import pyarrow as pa
 import torch
 
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.finished import FinishedTrial, spread_out
-from tune_calib.engine.machine import require_environment
-from tune_calib.engine.precision import take_up
+from tune_calib.engine.extra import FinishedTrial, spread_out
+from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -47,7 +46,7 @@ def _picture(
         return f"{row['rung_label']}: is there"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
-    take_up(spec.network, torch.device(device))
+    set_switches(spec.network, torch.device(device))
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits

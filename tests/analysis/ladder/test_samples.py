@@ -12,8 +12,7 @@ from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.samples import read_epochs
-from tune_calib.engine.store import Store
-from tune_calib.engine.tensors import read_tensors, write_tensors
+from tune_calib.engine.store import Store, read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError
 from tune_calib.results.tables import SCHEMAS, write_results
 from tune_calib.spec.trial import TrialSpec

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.corruptions import blur, digital, noise, weather
-from tune_calib.data.corruptions.chance import Chance
-from tune_calib.data.corruptions.kind import Kind
+from tune_calib.data.corruptions.maps import Chance, Kind
 from tune_calib.determinism import child_seed
 from tune_calib.spec.names import CORRUPTION_KINDS
 

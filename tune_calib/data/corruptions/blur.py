@@ -7,9 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.data.corruptions.chance import Chance
-from tune_calib.data.corruptions.kind import Kind, scale
-from tune_calib.data.corruptions.maps import blurred, moved, zoomed
+from tune_calib.data.corruptions.maps import Chance, Kind, blurred, moved, scale, zoomed
 
 
 def _gaussian(pixels: Tensor, deviation: float, chance: Chance) -> Tensor:
@@ -81,18 +79,13 @@ def _zoom(pixels: Tensor, largest: float, chance: Chance) -> Tensor:
 
 KINDS = (
     # Radius of the disk, deviation that softens its edge.
-    Kind(
-        "defocus_blur", "blur", ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)), _defocus
-    ),
+    Kind("defocus_blur", ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)), _defocus),
     # Deviation of the blur, how near pixels are taken from, how often.
     Kind(
-        "glass_blur",
-        "blur",
-        ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-        _glass,
+        "glass_blur", ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)), _glass
     ),
     # Radius and deviation.
-    Kind("motion_blur", "blur", ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)), _motion),
-    Kind("zoom_blur", "blur", (1.06, 1.11, 1.16, 1.21, 1.26), _zoom),
-    Kind("gaussian_blur", "blur", (0.4, 0.6, 0.7, 0.8, 1), _gaussian),
+    Kind("motion_blur", ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)), _motion),
+    Kind("zoom_blur", (1.06, 1.11, 1.16, 1.21, 1.26), _zoom),
+    Kind("gaussian_blur", (0.4, 0.6, 0.7, 0.8, 1), _gaussian),
 )

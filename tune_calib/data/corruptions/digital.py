@@ -9,9 +9,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.data.corruptions.chance import Chance
-from tune_calib.data.corruptions.kind import Kind
-from tune_calib.data.corruptions.maps import blurred
+from tune_calib.data.corruptions.maps import Chance, Kind, blurred
 
 
 def _contrast(pixels: Tensor, kept: float, chance: Chance) -> Tensor:
@@ -108,19 +106,17 @@ def _saturate(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> 
 
 
 KINDS = (
-    Kind("contrast", "digital", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
+    Kind("contrast", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
     # Shares of the side: displacement, its smoothness, moves of the corners.
     Kind(
         "elastic_transform",
-        "digital",
         ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
         _elastic,
     ),
-    Kind("pixelate", "digital", (0.95, 0.9, 0.85, 0.75, 0.65), _pixelate),
-    Kind("jpeg_compression", "digital", (80, 65, 58, 50, 40), _jpeg),
+    Kind("pixelate", (0.95, 0.9, 0.85, 0.75, 0.65), _pixelate),
+    Kind("jpeg_compression", (80, 65, 58, 50, 40), _jpeg),
     Kind(
         "saturate",
-        "digital",
         ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
         _saturate,
         needs_colour=True,

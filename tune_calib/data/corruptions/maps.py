@@ -1,11 +1,87 @@
-"""Linear maps of images that several corruptions share."""
+"""Records, random numbers and linear maps that several corruptions share."""
 
 import math
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+# SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), in signed integers, which overflow alike.
+_GAMMA = 0x9E3779B97F4A7C15 - 2**64
+_FIRST = 0xBF58476D1CE4E5B9 - 2**64
+_SECOND = 0x94D049BB133111EB - 2**64
+_BITS = 24  # of a float32
+
+
+class Chance:
+    """A stream of random numbers for each image: the same in every batch and on every device.
+
+    Args:
+        seed: common to all images.
+        indices: (N,), int64, by which the streams of the images differ.
+    """
+
+    def __init__(self, seed: int, indices: Tensor) -> None:
+        self.streams = _mixed(_mixed(indices) + seed)
+        self.drawn = 0
+
+    def uniform(self, *shape: int) -> Tensor:
+        """Draw numbers within (0, 1), (N, *shape) float32."""
+        count = math.prod(shape)
+        device = self.streams.device
+        places = torch.arange(self.drawn, self.drawn + count, device=device) * _GAMMA
+        self.drawn += count
+        bits = _shifted(_mixed(self.streams[:, None] + places), 64 - _BITS)
+        # In the middle of their cells: neither 0 nor 1.
+        numbers = bits.float().add_(0.5).div_(2**_BITS).clamp_(max=1 - 2**-_BITS)
+        return numbers.view(-1, *shape)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Draw standard normal numbers, (N, *shape) float32, none beyond 5.2 deviations."""
+        numbers: Tensor = torch.special.ndtri(self.uniform(*shape))
+        return numbers
+
+    def between(self, low: float, high: float, *shape: int) -> Tensor:
+        """Draw uniform numbers between two bounds, (N, *shape) float32."""
+        return self.uniform(*shape).mul_(high - low).add_(low)
+
+
+def _mixed(state: Tensor) -> Tensor:
+    state = state + _GAMMA
+    state = (state ^ _shifted(state, 30)) * _FIRST
+    state = (state ^ _shifted(state, 27)) * _SECOND
+    return state ^ _shifted(state, 31)
+
+
+def _shifted(state: Tensor, places: int) -> Tensor:
+    """Shift to the right and fill with zeros."""
+    shifted: Tensor = (state >> places) & (2 ** (64 - places) - 1)
+    return shifted
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of corruption.
+
+    Attributes:
+        name: name of the benchmark's file.
+        strengths: one for each severity, from the benchmark's program for CIFAR.
+        change: from pixels (N, C, H, H) in [0, 1], a strength and random streams to pixels.
+        needs_colour: it changes nothing in a grey image.
+    """
+
+    name: str
+    strengths: tuple[Any, Any, Any, Any, Any]
+    change: Callable[[Tensor, Any, Chance], Tensor]
+    needs_colour: bool = False
+
+
+def scale(pixels: Tensor) -> float:
+    """Return the factor of lengths: 1 up to images of 32 pixels, the size of CIFAR."""
+    return max(1.0, pixels.shape[-1] / 32)
 
 
 def blurred(
@@ -51,14 +127,7 @@ def zoomed(pixels: Tensor, factor: float) -> Tensor:
 
 
 def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Tensor:
-    """Blur (N, C, H, H) along lines, to one side, as ImageMagick's motion blur.
-
-    Args:
-        pixels: (N, C, H, H); the border is repeated.
-        radius: pixels to which the line is cut.
-        deviation: of the half of a normal density along the line, in pixels.
-        angles: (N,), of the lines, in degrees.
-    """
+    """Blur (N, C, H, H) along lines, to one side, as ImageMagick's motion blur."""
     samples, channels, side = pixels.shape[:3]
     steps = torch.arange(2 * math.ceil(radius) + 1)
     weights = (-0.5 * (steps.double() / deviation).square()).exp()

@@ -6,8 +6,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from tune_calib.data.corruptions.chance import Chance
-from tune_calib.data.corruptions.kind import Kind
+from tune_calib.data.corruptions.maps import Chance, Kind
 
 
 def _gaussian(pixels: Tensor, deviation: float, chance: Chance) -> Tensor:
@@ -44,8 +43,8 @@ def _impulse(pixels: Tensor, share: float, chance: Chance) -> Tensor:
 
 
 KINDS = (
-    Kind("gaussian_noise", "noise", (0.04, 0.06, 0.08, 0.09, 0.10), _gaussian),
-    Kind("shot_noise", "noise", (500, 250, 100, 75, 50), _shot),
-    Kind("impulse_noise", "noise", (0.01, 0.02, 0.03, 0.05, 0.07), _impulse),
-    Kind("speckle_noise", "noise", (0.06, 0.1, 0.12, 0.16, 0.2), _speckle),
+    Kind("gaussian_noise", (0.04, 0.06, 0.08, 0.09, 0.10), _gaussian),
+    Kind("shot_noise", (500, 250, 100, 75, 50), _shot),
+    Kind("impulse_noise", (0.01, 0.02, 0.03, 0.05, 0.07), _impulse),
+    Kind("speckle_noise", (0.06, 0.1, 0.12, 0.16, 0.2), _speckle),
 )

@@ -5,9 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from tune_calib.data.corruptions.chance import Chance
-from tune_calib.data.corruptions.kind import Kind, scale
-from tune_calib.data.corruptions.maps import moved, zoomed
+from tune_calib.data.corruptions.maps import Chance, Kind, moved, scale, zoomed
 
 _GREY = (0.299, 0.587, 0.114)  # of ITU-R BT.601
 
@@ -78,7 +76,6 @@ KINDS = (
     # share of the image.
     Kind(
         "snow",
-        "weather",
         (
             (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
             (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
@@ -89,6 +86,6 @@ KINDS = (
         _snow,
     ),
     # Thickness, and by how much finer grains are weaker.
-    Kind("fog", "weather", ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)), _fog),
-    Kind("brightness", "weather", (0.05, 0.1, 0.15, 0.2, 0.3), _brightness),
+    Kind("fog", ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)), _fog),
+    Kind("brightness", (0.05, 0.1, 0.15, 0.2, 0.3), _brightness),
 )

@@ -12,8 +12,8 @@ from PIL import Image
 
 from tune_calib.data.base import Split
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
-from tune_calib.data.find import require_folder
-from tune_calib.data.general import TEST_PARTS, Scan, record
+from tune_calib.data.general import TEST_PARTS, Scan, general_record
+from tune_calib.data.layouts import require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import DATASETS
 
@@ -27,37 +27,35 @@ Found = list[tuple[Path, int]]
 
 
 def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find every image below a root."""
-    folder, classes, test = _folders(root)
-    parts = [folder / "train", *([test] if test else [])]
-    return tuple(file for part in parts for file, _ in _listed(part, classes))
+    """Return every image below a root."""
+    train, test, _ = _parts(root)
+    return tuple(file for file, _ in (*train, *test))
 
 
 def scan(root: Path | None, slot: "DataSlot") -> Scan:
-    """Read names and the first images."""
+    """Read the names of all images, and the first image of each class."""
     del slot
-    folder, classes, test = _folders(root)
-    train = _listed(folder / "train", classes)
+    train, test, classes = _parts(root)
     first = {label: file for file, label in reversed(train)}
     return Scan(
-        where=folder,
+        where=require_folder(NAME, root, HINT),
         train=partial(_split, train),
-        test=partial(_split, _listed(test, classes)) if test else None,
-        classes=len(classes),
+        test=partial(_split, test) if test else None,
+        classes=classes,
         is_grey=all(is_grey(file) for file in first.values()),
         side=side_of(train[0][0], str(train[0][0])),
     )
 
 
-def _folders(root: Path | None) -> tuple[Path, list[str], Path | None]:
-    """Return the root, the names of the classes, and the folder of the test part."""
+def _parts(root: Path | None) -> tuple[Found, Found, int]:
+    """Return the images of the training and test part, and the number of classes."""
     folder = require_folder(NAME, root, HINT)
     train = folder / "train"
     names = sorted(path.name for path in train.glob("*") if path.is_dir()) if train.is_dir() else []
     if len(names) < 2:
         raise DataNotFoundError(f"{NAME}: {train} holds {len(names)} folders of classes; {HINT}")
     test = next((folder / part for part in TEST_PARTS if (folder / part).is_dir()), None)
-    return folder, names, test
+    return _listed(train, names), _listed(test, names) if test else [], len(names)
 
 
 def _listed(part: Path, classes: list[str]) -> Found:
@@ -69,11 +67,8 @@ def _listed(part: Path, classes: list[str]) -> Found:
     known = Image.registered_extensions()
     found: Found = []
     for label, name in enumerate(classes):
-        files = sorted(
-            path
-            for path in (part / name).rglob("*")
-            if path.is_file() and not path.name.startswith(".")
-        )
+        paths = sorted((part / name).rglob("*"))
+        files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
         other = next((path for path in files if path.suffix.lower() not in known), None)
         if other is not None:
             raise DamagedFileError(f"{other} is no image by its name; move it away")
@@ -88,4 +83,4 @@ def _split(found: Found, format_: Format) -> Split:
     return split_of_files(files, labels, format_)
 
 
-DATASETS.register(record(NAME, "Folder of images", HINT, locate, scan))
+DATASETS.register(general_record(NAME, "Folder of images", HINT, locate, scan))

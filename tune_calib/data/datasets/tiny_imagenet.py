@@ -9,8 +9,7 @@ from pathlib import Path
 from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format, split_of_files
-from tune_calib.data.find import fields_of, unpacked
-from tune_calib.data.layouts import Layouts
+from tune_calib.data.layouts import Layouts, find_unpacked, read_fields
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS
 
@@ -24,7 +23,7 @@ HINT = (
 
 
 def _find(root: Path) -> tuple[Path, ...]:
-    archive = unpacked(NAME, root, FOLDER)
+    archive = find_unpacked(NAME, root, FOLDER)
     if archive is None:
         return ()
     train, _ = _training(archive)
@@ -39,7 +38,7 @@ def _read(files: tuple[Path, ...], format_: Format) -> Source:
 
 def _classes(archive: Path) -> dict[str, int]:
     """Return number of each class: its place in the sorted names."""
-    names = sorted({line[0].strip() for line in fields_of(archive / "wnids.txt", 1)})
+    names = sorted({line[0].strip() for line in read_fields(archive / "wnids.txt", 1)})
     if len(names) != CLASSES:
         raise DamagedFileError(
             f"{archive / 'wnids.txt'} names {len(names)} classes, expected {CLASSES}; unpack it "
@@ -66,7 +65,7 @@ def _validation(archive: Path) -> tuple[list[Path], list[int]]:
     listed = archive / "val" / "val_annotations.txt"
     classes = _classes(archive)
     files, labels = [], []
-    for name, label, *_ in fields_of(listed, 2, None):
+    for name, label, *_ in read_fields(listed, 2, None):
         if label.split()[0] not in classes:
             raise DamagedFileError(f"{listed} names the class {label.split()[0]}, which is none")
         files.append(archive / "val" / "images" / name)

@@ -1,16 +1,16 @@
-"""Shift sets: what a finished classifier is looked at beside the test split of its data set.
+"""Shift sets: images other than the test split, on which a finished classifier is evaluated.
 
-They are asked for by words:
+They are requested by words:
 
 * ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C where the published files lie below the
-  data root, else all that are generated; ``corruptions:fog,contrast`` takes some of them;
-* ``generated``, ``generated:fog,contrast``: generated ones, also where the files are there;
+  data root, else all that can be generated; ``corruptions:fog,contrast`` takes some of them;
+* ``generated``, ``generated:fog,contrast``: generated ones, even if the files are there;
 * ``noise``: Gaussian noise;
 * ``heldout``: test images of the classes that ``data.held_out_classes`` leaves out;
 * the name of a data set: its test split.
 
-A word stands for sets, whose names tell what they are: ``corrupt/fog`` is published,
-``generated/fog`` was made here, ``ood/cifar100`` is foreign.
+The name of a set says how it was made: ``corrupt/fog`` is published, ``generated/fog`` was
+generated here, ``ood/cifar100`` is foreign.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +19,15 @@ from pathlib import Path
 
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, VERSION, corrupted
-from tune_calib.data.shift.foreign import HELD_OUT, NOISE, foreign_set, refuse_foreign_set
-from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
+from tune_calib.data.shift.foreign import (
+    HELD_OUT,
+    NOISE,
+    Part,
+    ShiftSet,
+    chunks_of,
+    foreign_set,
+    refuse_foreign_set,
+)
 from tune_calib.data.shift.published import Published, folder_of
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
@@ -32,13 +39,7 @@ FAMILIES = ("ood", "corrupt", "generated")
 
 
 def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
-    """Return the names of the shift sets that some words stand for, each once.
-
-    Raises:
-        UserError: a word is unknown, or a set tells nothing about the network.
-        DataNotFoundError: files of a set are not there.
-        DamagedFileError: files of a set are damaged.
-    """
+    """Return the names of the shift sets that some words request, each once."""
     if words and slot.imported is not None:
         raise UserError("imported data have no images that could be shifted; leave `shift` out")
     return list(dict.fromkeys(name for word in words for name in _named(word, slot, root)))
@@ -59,9 +60,7 @@ def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
             yield f"generated/{kind}"
         return
     if colon:
-        raise UserError(
-            f"{word}: only {CORRUPTIONS} and {GENERATED} are told kinds of", setting="shift"
-        )
+        raise UserError(f"{word}: only {CORRUPTIONS} and {GENERATED} take kinds", setting="shift")
     known = [CORRUPTIONS, GENERATED, NOISE, HELD_OUT, *DATASETS]
     if what not in known:
         raise UserError(f"unknown `shift` {word!r}{nearest(what, known)}", "shift")
@@ -99,6 +98,6 @@ def open_set(
     if family == "corrupt":
         folder = folder_of(info, root)
         if folder is None:
-            raise UserError(f"{root} holds no published {name} any more; name it as it was")
+            raise UserError(f"{root} no longer holds the published {name}; restore it")
         return Published.open(folder, info).shift_set(what, test)
     return foreign_set(what, slot, root, cache, test)

@@ -1,6 +1,7 @@
-"""Foreign images (out of distribution): of another data set, of held-out classes, noise."""
+"""Shift sets, and those of foreign images: another data set, held-out classes, noise."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -8,9 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.data.base import Split
-from tune_calib.data.corruptions.chance import Chance
+from tune_calib.data.corruptions.maps import Chance
 from tune_calib.data.corruptions.weather import grey
-from tune_calib.data.shift.parts import Part, ShiftSet, chunks_of
 from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
@@ -18,15 +18,61 @@ from tune_calib.paths import content_digest
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.slots.data import DataSlot
 
+Chunks = Callable[[int, torch.device], Iterator[Tensor]]
+"""From a number of images and a device to the images of a part, (N, C, H, H) uint8, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Images of a shift set that are judged together.
+
+    Attributes:
+        name: severity; empty in a set of one part.
+        labels: (N,), int64; those of foreign images are of their own data set, or 0.
+        chunks: returns the images.
+    """
+
+    name: str
+    labels: Tensor
+    chunks: Chunks
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftSet:
+    """A shift set as a network sees it.
+
+    Attributes:
+        name: ``ood/SET``, ``corrupt/KIND`` of published files or ``generated/KIND``.
+        made: what decides its images, apart from the name and the network's data.
+        parts: reads or makes the parts when it is called.
+    """
+
+    name: str
+    made: str
+    parts: Callable[[], Sequence[Part]]
+
+
+def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Chunks:
+    """Return chunks of a split, changed by a function of images and their stored positions."""
+
+    def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
+        together = zip(split.images.split(size), split.indices.split(size), strict=True)
+        for images, indices in together:
+            here = images.to(device)
+            yield here if change is None else change(here, indices)
+
+    return chunks
+
+
 NOISE, HELD_OUT = "noise", "heldout"
 VERSION = 1  # raise it when the same images are fitted otherwise
 
 MOST = 2
-"""By which factor images may be enlarged: beyond it their blur alone tells them."""
+"""Largest factor by which images may be enlarged: beyond it, their blur alone reveals them."""
 
 
 def refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
-    """Refuse a data set that tells nothing as a foreign one, or whose files are not there."""
+    """Refuse a data set that is no use as a foreign one, or whose files are not there."""
     if name == HELD_OUT and not slot.held_out_classes:
         raise UserError(
             f"{HELD_OUT}: the network was trained on all classes; hold some out by "
@@ -48,23 +94,15 @@ def refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
     if (info.stored or info.size) > MOST * side:
         raise UserError(
             f"images of {name} are {side} pixels wide and would be enlarged to "
-            f"{info.stored or info.size}: they would be told by their blur alone"
+            f"{info.stored or info.size}: their blur alone would reveal them"
         )
     other.locate(root)
 
 
 def foreign_set(
-    name: str,
-    slot: DataSlot,
-    root: Path | None,
-    cache: Path | None,
-    test: Callable[[], Split],
+    name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Return foreign images as a network sees its own.
-
-    ``noise`` has as many images as the test split; ``heldout`` are the test images of the classes
-    that the network was not trained on; other names are data sets.
-    """
+    """Return foreign images in the form of a network's own, as many as the test split in noise."""
     info = slot.info
 
     def parts() -> list[Part]:
@@ -86,10 +124,10 @@ def foreign_set(
 
 
 def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
-    """Give images (N, C, H, W) uint8 the channels and the size of a network's own.
+    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's own.
 
-    Grey images become colour ones of three equal channels, colour ones their luma; sizes are
-    changed bilinearly with antialiasing, as by Pillow.
+    Grey images get three equal channels, colour images become their luma; sizes are changed
+    bilinearly with antialiasing, as by Pillow.
     """
     side = info.stored or info.size
     if images.shape[1] == 1 and info.channels == 3:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import SEVERITIES
-from tune_calib.data.find import unpacked
-from tune_calib.data.shift.parts import Chunks, Part, ShiftSet
+from tune_calib.data.layouts import find_unpacked
+from tune_calib.data.shift.foreign import Chunks, Part, ShiftSet
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.paths import content_digest
 from tune_calib.spec.datasets import DatasetInfo
@@ -31,15 +31,12 @@ _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 def folder_of(info: DatasetInfo, root: Path | None) -> Path | None:
     """Return the folder of the published files of a data set below a root, or None."""
     name = _FOLDERS.get(info.name)
-    return unpacked(info.name, root, name) if name is not None and root is not None else None
+    return find_unpacked(info.name, root, name) if name is not None and root is not None else None
 
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """A folder of published corruptions; its pictures stay on disk.
-
-    ``labels`` are (5 N,), int64, as they are stored.
-    """
+    """Published corruptions, whose images stay on disk; ``labels`` are (5 N,), int64."""
 
     folder: Path
     info: DatasetInfo
@@ -48,12 +45,7 @@ class Published:
 
     @classmethod
     def open(cls, folder: Path, info: DatasetInfo) -> "Published":
-        """Find the files and check all that is not pixels.
-
-        Raises:
-            DataNotFoundError: there are none.
-            DamagedFileError: a file is damaged, or of another data set.
-        """
+        """Find the files and check everything except the pixels."""
         files = sorted(file for file in folder.glob("*.npy") if file.name != LABELS)
         if not files or not (folder / LABELS).is_file():
             raise DataNotFoundError(
@@ -63,7 +55,7 @@ class Published:
         stored = len(info.relabel) if info.relabel else info.classes
         if labels.ndim != 1 or int(labels.min()) < 0 or int(labels.max()) != stored - 1:
             raise DamagedFileError(
-                f"{folder / LABELS} is not of the {stored} classes of {info.name}; is it of "
+                f"{folder / LABELS} does not have the {stored} classes of {info.name}; is it of "
                 "another data set?"
             )
         found = cls(folder, info, tuple(file.stem for file in files), labels)
@@ -79,7 +71,7 @@ class Published:
         return list(kinds) or [kind for kind in self.kinds if kind in CORRUPTION_KINDS]
 
     def shift_set(self, kind: str, test: Callable[[], Split]) -> ShiftSet:
-        """Return a kind at every severity, as far as its images are in the test split."""
+        """Return the test images of a kind at every severity."""
 
         def parts() -> list[Part]:
             split = test()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.shifts import shifted_bank_key
+from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.measure import build_empty
 from tune_calib.experiments.forecast.needs import Needs

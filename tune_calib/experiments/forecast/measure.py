@@ -14,9 +14,9 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Sizes
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
+from tune_calib.engine.machine import on_threads
 from tune_calib.engine.network import build, predict
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts, tensors_of
-from tune_calib.engine.precision import on_threads
 from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.models.network import Network

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import torch
 
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
+from tune_calib.engine.machine import on_threads
 from tune_calib.engine.population import HEAD_THREADS, population_key
-from tune_calib.engine.precision import on_threads
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.forecast import measure

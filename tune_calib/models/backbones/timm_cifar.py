@@ -84,9 +84,6 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         init: ``timm``: as timm draws. ``reference``: every convolution by torch's defaults and,
             in ResNets, no BN that starts at zero.
         name: of the model.
-
-    Raises:
-        UserError: the model cannot be built for such images, or gives no feature vector.
     """
     import timm
     from timm.models.densenet import DenseNet

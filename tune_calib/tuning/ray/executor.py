@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from tune_calib.determinism import PORTABLE, is_portable_process
-from tune_calib.engine.precision import refuse_slow
+from tune_calib.engine.machine import refuse_slow
 from tune_calib.errors import UserError
 from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import ProgressEvent

@@ -17,9 +17,8 @@ from tune_calib.engine.artifacts import ensure_bank, ensure_development_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.engine.machine import require_environment
+from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
-from tune_calib.engine.precision import take_up
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
@@ -64,7 +63,7 @@ class SpecTrainable:
         self.dependents = [_planned(plain) for plain in work.get("dependents", [])]
         require_environment(self.spec)
         # In each trial anew: the process may have served one that asked for other switches.
-        take_up(self.spec.network, self.device)
+        set_switches(self.spec.network, self.device)
         # On their number the last digits depend.
         is_head = work["kind"] == "head"
         torch.set_num_threads(HEAD_THREADS if is_head else self.spec.network.threads)

@@ -1,0 +1,122 @@
+"""CUB-200-2011 and FGVC-Aircraft: colour images of many sizes, resized to one.
+
+``cub`` (Wah et al., 2011) has 5,994 + 5,794 images of 200 birds. Each is resized to 256x256, of
+which training sees random windows of 224x224, and evaluation the one in the middle (MbLS). Grey
+images, of which there are some, are converted, as in the papers.
+
+``aircraft`` (Maji et al., 2013) has 6,667 + 3,333 images of 100 variants, likewise of 448x448 with
+windows of 384x384 (FeDLaS, for its vision transformer). Training is on train and val together.
+
+The papers' programs choose on the test split (`data.split: val_is_test`); here a tenth of train is
+held out.
+"""
+
+from pathlib import Path
+
+import torch
+
+from tune_calib.data.base import Source
+from tune_calib.data.decode import Format, split_of_files
+from tune_calib.data.huggingface import require_range
+from tune_calib.data.layouts import Layouts, find_unpacked, read_fields, require_files
+from tune_calib.errors import DamagedFileError
+from tune_calib.spec.datasets import DATASETS
+
+CUB, CUB_CLASSES, CUB_FOLDER = "cub", 200, "CUB_200_2011"
+CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt")
+AIRCRAFT, AIRCRAFT_CLASSES, AIRCRAFT_FOLDER = "aircraft", 100, "fgvc-aircraft-2013b"
+AIRCRAFT_LISTS = ("images_variant_trainval.txt", "images_variant_test.txt")
+
+_HINT = (
+    "give `data_root` a folder that holds the unpacked archive ({}), or Parquet in the Hugging "
+    "Face layout"
+)
+CUB_HINT = _HINT.format(CUB_FOLDER)
+AIRCRAFT_HINT = _HINT.format(f"{AIRCRAFT_FOLDER}, also of torchvision.datasets.FGVCAircraft")
+
+
+def _find_cub(root: Path) -> tuple[Path, ...]:
+    archive = find_unpacked(CUB, root, CUB_FOLDER)
+    if archive is None:
+        return ()
+    lists = require_files([archive / name for name in CUB_LISTS], CUB_HINT)
+    images = [archive / "images" / name for _, name in read_fields(lists[0], 2)]
+    return require_files([*lists, *images], CUB_HINT)
+
+
+def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
+    listed, classes, parts, *images = files
+    numbers = [number for number, _ in read_fields(listed, 2)]
+    labels = torch.tensor(_values(classes, numbers)) - 1
+    require_range(classes, labels, CUB_CLASSES)
+    is_training = torch.tensor(_values(parts, numbers)).bool()
+    whole = split_of_files(images, labels.tolist(), format_)
+    return Source(*(whole.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
+
+
+def _values(file: Path, numbers: list[str]) -> list[int]:
+    """Return the integer that a list of CUB gives for each image."""
+    try:
+        values = {number: int(value) for number, value in read_fields(file, 2)}
+        return [values[number] for number in numbers]
+    except (ValueError, KeyError) as error:
+        raise DamagedFileError(
+            f"{file} does not give a number for every image ({error}); unpack it again"
+        ) from None
+
+
+def _find_aircraft(root: Path) -> tuple[Path, ...]:
+    archive = find_unpacked(AIRCRAFT, root, AIRCRAFT_FOLDER)
+    if archive is None:
+        return ()
+    lists = require_files([archive / "data" / name for name in AIRCRAFT_LISTS], AIRCRAFT_HINT)
+    files = [file for listed in lists for file, _ in _listed(listed)]
+    return require_files([*lists, *files], AIRCRAFT_HINT)
+
+
+def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
+    train, test = files[: len(AIRCRAFT_LISTS)]
+    variants = sorted({variant for _, variant in _listed(train)})
+    if len(variants) != AIRCRAFT_CLASSES:
+        raise DamagedFileError(
+            f"{train} names {len(variants)} variants, expected {AIRCRAFT_CLASSES}: a class is "
+            "missing; unpack it again"
+        )
+    parts = []
+    for listed in (train, test):
+        pairs = _listed(listed)
+        unknown = next((variant for _, variant in pairs if variant not in variants), None)
+        if unknown is not None:
+            raise DamagedFileError(
+                f"{listed} names the variant {unknown!r}, which train does not have"
+            )
+        labels = [variants.index(variant) for _, variant in pairs]
+        parts.append(split_of_files([file for file, _ in pairs], labels, format_))
+    return Source(*parts)
+
+
+def _listed(file: Path) -> list[tuple[Path, str]]:
+    """Return image and variant of each line of a list of Aircraft."""
+    folder = file.parent / "images"
+    return [(folder / f"{number}.jpg", variant) for number, variant in read_fields(file, 2)]
+
+
+for _layouts, _title, _size, _published in (
+    (
+        Layouts(
+            CUB, CUB_CLASSES, CUB_HINT, Format(3, 256, resize=True, convert_grey=True),
+            _find_cub, _read_cub,
+        ),
+        "CUB-200-2011", 224, (5_994, 5_794),
+    ),
+    (
+        Layouts(
+            AIRCRAFT, AIRCRAFT_CLASSES, AIRCRAFT_HINT, Format(3, 448, resize=True),
+            _find_aircraft, _read_aircraft,
+        ),
+        "FGVC-Aircraft", 384, (6_667, 3_333),
+    ),
+):  # fmt: skip
+    DATASETS.register(
+        _layouts.record(_title, "imagenet", size=_size, flip=True, published=_published)
+    )

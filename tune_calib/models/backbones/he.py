@@ -1,0 +1,168 @@
+"""The CIFAR ResNets of He et al. (CVPR 2016, section 4.2): 6n + 2 layers, two families.
+
+``resnet20_he`` and so on follow the paper to the letter: three stages of n basic blocks with 16, 32
+and 64 channels, shortcuts of option A (every second pixel, then channels of zeros on both sides, no
+weights), and the global average of the last maps, D = 64. Names of tensors are those of
+akamaster/pytorch_resnet_cifar10 (Yerlan Idelbayev), whose published weights load as they are.
+
+``resnet20`` and so on are narrow networks of another kind: the shortcut that changes the shape is a
+projection (option B, 1x1 convolution and BN, as in the code of MDCA and CRL), and a 1x1 convolution
+with BN and ReLU widens the 64 channels to D = 512 before the global average, so that the heads that
+mask and re-weight features have as many as with a wide network. Not to be confused with
+``resnet110`` (``papers.py``): the "ResNet-110" of the calibration papers is a bottleneck network of
+45.9 M parameters.
+"""
+
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tune_calib.models.base import (
+    FEATURE_WIDTH,
+    cut_sequential,
+    declare_stages,
+    draw_fan_out,
+    feature_stage,
+)
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
+
+STAGES = ((16, 1), (32, 2), (64, 2))
+"""Channels of each stage, and the stride with which it begins."""
+
+DEPTHS = (8, 20, 32, 56)
+"""Depths of the narrow networks, without their 1x1 convolutions."""
+
+# First 16 digits of the SHA-256 of each file of weights: trained on the whole training part of
+# CIFAR-10, which leaves no image to choose on.
+PUBLISHED = {
+    20: "02926273efb1dead",
+    32: "897ca9a2e3e0f83d",
+    44: "c0e417f177f2f9e7",
+    56: "cf29b05e3acebb9d",
+}
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with BN and a shortcut, (N, c_in, h, w) -> (N, c_out, h', w').
+
+    h' = ceil(h / stride), stride 1 or 2. The shortcut is a projection where the shape changes, or
+    has no weights; then c_out >= c_in.
+    """
+
+    def __init__(self, channels_in: int, channels: int, stride: int, projects: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.stride = stride
+        self.zeros = (channels - channels_in) // 2
+        self.shortcut: nn.Module | None = None
+        if projects:
+            self.shortcut = nn.Identity()
+            if stride != 1 or channels_in != channels:
+                self.shortcut = nn.Sequential(
+                    nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                    nn.BatchNorm2d(channels),
+                )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add branch and shortcut, then ReLU."""
+        branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if self.shortcut is not None:
+            return F.relu(branch + self.shortcut(x))
+        kept = x[:, :, :: self.stride, :: self.stride]
+        return F.relu(branch + F.pad(kept, (0, 0, 0, 0, self.zeros, self.zeros)))
+
+
+class ResNet(nn.Module):
+    """The extractor of the paper, (N, channels, h, w) -> (N, 64), >= 0."""
+
+    def __init__(self, channels: int, blocks: int) -> None:
+        super().__init__()
+        width = STAGES[0][0]
+        self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
+        for number, (stage_width, _) in enumerate(STAGES):
+            stage = nn.Sequential(*_stage(width, number, blocks, projects=False))
+            self.add_module(f"layer{number + 1}", stage)
+            width = stage_width
+        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return features of normalised images."""
+        for part in stages(self):
+            images = part(images)
+        return images
+
+
+def _stage(width: int, number: int, blocks: int, projects: bool) -> list[BasicBlock]:
+    """Build the blocks of a stage that begins with maps of ``width`` channels."""
+    stage_width, stride = STAGES[number]
+    further = (BasicBlock(stage_width, stage_width, 1, projects) for _ in range(blocks - 1))
+    return [BasicBlock(width, stage_width, stride, projects), *further]
+
+
+def stages(model: Any) -> list[nn.Module]:
+    """Cut a ``ResNet``: stem, three stages, pool."""
+    stem = nn.Sequential(model.conv1, model.bn1, model.relu)
+    return [stem, model.layer1, model.layer2, model.layer3, model.pool]
+
+
+def build_he(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
+    """Build a network of the paper of depth 6n + 2, D = 64; ``init`` as in ``build_narrow``."""
+    del size
+    extractor = ResNet(channels, (depth - 2) // 6)
+    declare_stages(extractor, stages)
+    return _drawn(extractor, init), STAGES[-1][0]
+
+
+def build_narrow(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
+    """Build a narrow network of depth 6n + 2, with features (N, 512) >= 0.
+
+    ``init`` is ``reference``: torch's defaults; or ``timm``: Kaiming normal, fan out, and the last
+    BN of every branch starts at zero.
+    """
+    del size
+    width = STAGES[0][0]
+    layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False)]
+    layers += [nn.BatchNorm2d(width), nn.ReLU()]
+    bounds: list[int] = []
+    for number, (stage_width, _) in enumerate(STAGES):
+        bounds.append(len(layers))
+        layers += _stage(width, number, (depth - 2) // 6, True)
+        width = stage_width
+    bounds.append(len(layers))
+    extractor = nn.Sequential(*layers, *feature_stage(width))
+    # The last stage is the pool alone, of two modules; the 1x1 convolution before it belongs to the
+    # maps.
+    declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
+    return _drawn(extractor, init), FEATURE_WIDTH
+
+
+def _drawn(extractor: nn.Module, init: Init) -> nn.Module:
+    if init == "timm":
+        draw_fan_out(extractor)
+        for block in extractor.modules():
+            if isinstance(block, BasicBlock):
+                nn.init.zeros_(block.bn2.weight)
+    return extractor
+
+
+for _depth in DEPTHS:
+    build = partial(build_narrow, depth=_depth)
+    BACKBONES.register(BackboneInfo(f"resnet{_depth}", f"ResNet-{_depth} (narrow, CIFAR)", build))
+
+for _depth, _hash in PUBLISHED.items():
+    BACKBONES.register(
+        BackboneInfo(
+            f"resnet{_depth}_he",
+            f"ResNet-{_depth} A (He et al., CIFAR)",
+            partial(build_he, depth=_depth),
+            norm="imagenet",
+            trained_on={_hash: "cifar10"},
+        ),
+    )
