@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
+from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier
 from tune_calib.library.estimators import PostHocEstimator
-from tune_calib.library.frozen import CalibratedClassifier as CalibratedClassifier
 from tune_calib.library.report import calibration_report as calibration_report
 from tune_calib.library.retrained import RetrainedHead as RetrainedHead
 from tune_calib.spec import plugins as plugins

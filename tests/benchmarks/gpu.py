@@ -48,7 +48,7 @@ def network_of(name: str, is_bf16: bool) -> Network:
 
 
 def take_up(precision: str) -> None:
-    """Switches of torch, as ``engine.precision`` sets them."""
+    """Switches of torch, as ``engine.machine`` sets them."""
     kind = "tf32" if precision == "tf32" else "ieee"
     torch.backends.cuda.matmul.fp32_precision = kind
     torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]

@@ -127,8 +127,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     # Halves, so that the images that chose the epoch and the hyper-parameters are not those that
     # the temperature is fitted on.
     select, calib = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
-    splits = (settled(split, source) for split in (train, select, calib))
-    return Development(*splits, opened.summary().digest)
+    train, select, calib = (settled(split, source) for split in (train, select, calib))
+    return Development(train, select, calib, opened.summary().digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:

@@ -50,7 +50,7 @@ class Affine:
     is_converged: bool = True
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        """Map inputs (N, C)."""
+        """Apply the map to inputs (N, C)."""
         return mapped(inputs, self.weight, self.intercept)
 
     def state(self) -> dict[str, Tensor]:
@@ -64,7 +64,7 @@ def mapped(inputs: Tensor, weight: Tensor, intercept: Tensor) -> Tensor:
 
 
 def identity(inputs: Tensor, scale: float = 1.0) -> Affine:
-    """A diagonal map of one scale."""
+    """Return a diagonal map of one scale."""
     diagonal = torch.full_like(inputs[0], scale)
     return Affine(diagonal, torch.zeros_like(diagonal))
 

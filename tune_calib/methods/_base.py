@@ -1,4 +1,4 @@
-"""What a method of each kind offers to the engine."""
+"""Interfaces between methods and the engine, one for each kind of method."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -205,10 +205,10 @@ class HeadMethod:
         return torch.tensor(values, dtype=torch.float32, device=self.context.device)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Before the first batch of an epoch (0-based)."""
+        """Prepare for an epoch (0-based), before its first batch."""
 
     def begin_batch(self, step: int) -> None:
-        """Before a batch; ``step`` counts from the start of training."""
+        """Prepare for a batch; ``step`` counts from the start of training."""
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Logits that the loss is taken of: features (B, D) or (K, B, D) to (K, B, C)."""
@@ -333,6 +333,6 @@ def stacked_on(drawn: Sequence[Tensor], device: torch.device) -> Tensor:
 
 
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:
-    """Mean negative log-likelihood of each head: (K, B, C) and (B,) or (K, B) to (K,), in nats."""
+    """Return the mean NLL of each head in nats: (K, B, C) and (B,) or (K, B) to (K,)."""
     targets = labels.expand(log_probs.shape[:2])
     return -log_probs.gather(2, targets.unsqueeze(2)).squeeze(2).mean(1)

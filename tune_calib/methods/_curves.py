@@ -26,7 +26,7 @@ def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tenso
 
 
 def joined(knots: list[Tensor]) -> Tensor:
-    """Knots of several curves, (C, 2, M); a curve of fewer repeats its last one."""
+    """Return the knots of several curves, (C, 2, M); a curve with fewer repeats its last one."""
     width = max(each.shape[1] for each in knots)
     ends = [each[:, -1:].expand(2, width - each.shape[1]) for each in knots]
     return torch.stack([torch.cat([each, end], 1) for each, end in zip(knots, ends, strict=True)])
@@ -48,7 +48,7 @@ def count_below(places: Tensor, values: Tensor) -> Tensor:
 
 
 def interpolated(values: Tensor, knots: Tensor) -> Tensor:
-    """Curves (C, 2, M) at values (C, N), linear between the knots and level outside; (C, N)."""
+    """Return curves (C, 2, M) at values (C, N), linear between knots and constant outside."""
     places, heights = knots[:, 0], knots[:, 1]
     above = count_below(places, values).clamp(1, places.shape[1] - 1)
     left, right = places.gather(1, above - 1), places.gather(1, above)

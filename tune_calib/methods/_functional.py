@@ -16,12 +16,12 @@ def one_minus_exp(log_probs: Tensor) -> Tensor:
 
 
 def power(base: Tensor, exponent: Tensor | float) -> Tensor:
-    """Power of a base >= 0, with a finite gradient at 0 for exponents below 1 as well."""
+    """Return a power of a base >= 0; its gradient at 0 is finite also for exponents below 1."""
     return base.clamp(min=torch.finfo(base.dtype).tiny) ** exponent
 
 
 def focal_terms(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    """Focal loss of each sample: (1 - p_t) ** gamma * -log p_t, (N,)."""
+    """Return the focal loss of each sample, (1 - p_t) ** gamma * -log p_t, (N,)."""
     log_probs = label_log_probs(logits, labels)
     return power(one_minus_exp(log_probs), gamma) * -log_probs
 

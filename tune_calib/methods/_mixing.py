@@ -49,7 +49,7 @@ def draw_shares(draw: Callable[[], float], margin: float) -> tuple[float, float]
 
 
 def mix(first: Tensor, second: Tensor, share: float) -> Tensor:
-    """``share`` of the first and the rest of the second, same shapes."""
+    """Return ``share`` of the first plus the rest of the second, of the same shape."""
     return share * first + (1 - share) * second
 
 
@@ -66,5 +66,5 @@ def unmix(mixed1: Tensor, mixed2: Tensor, share1: float, share2: float) -> tuple
 
 
 def permutation(samples: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """A random order of the batch, (samples,) int64."""
+    """Draw a random order of the batch, (samples,) int64."""
     return torch.randperm(samples, generator=generator).to(device)

@@ -127,7 +127,7 @@ def _chosen_off_diagonal(
 
 
 def _score(parts: Sequence[_Split], found: Sequence[Affine]) -> float:
-    """Mean NLL of all held-out samples; 0 where there are no folds."""
+    """Return the mean NLL of all held-out samples; 0 without folds."""
     values = [part.loss(one) for part, one in zip(parts, found, strict=True)]
     return float(torch.cat(values).mean()) if values else 0.0
 

@@ -22,10 +22,10 @@ class Fit:
     """The result of a fit to one classifier.
 
     Attributes:
-        state: everything that the transform reads, float64.
-        record: numbers for the record of the trial.
-        flags: of ``names.FLAGS``, but that of harm.
-        of_folds: states of fits without each of the ``folds``, where they were made already.
+        state: all tensors that the transform reads, float64.
+        record: numbers for the result row of the trial.
+        flags: names of ``names.FLAGS``, except that of harm.
+        of_folds: states of fits without each of the ``folds``, if they are known already.
     """
 
     state: Mapping[str, Tensor]
@@ -75,7 +75,7 @@ class FittedAlone(PostHocMethod):
         self._flags[self.harm_flag] = torch.tensor(harms)
 
     def transform(self, logits: Tensor) -> Tensor:
-        """Logits or log-probabilities of the same shape and type; computed in float64."""
+        """Return logits or log-probabilities of the same shape and type, computed in float64."""
         parts = [
             self.apply(head.double(), {name: values[k] for name, values in self._state.items()})
             for k, head in enumerate(logits)
@@ -121,7 +121,7 @@ class FittedAlone(PostHocMethod):
 
 
 def folds(labels: Tensor) -> list[Tensor]:
-    """Masks (N,) of the held-out samples of each fold; none where one sample is all there is."""
+    """Return masks (N,) of the held-out samples of each fold; none if there is one sample."""
     # By position and not drawn: the flag of a fit must not depend on a seed.
     fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
     # One sample cannot be judged by the others.
@@ -144,7 +144,7 @@ def losses(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def logarithm(probabilities: Tensor) -> Tensor:
-    """Log-probabilities (N, C) of what need not sum to one; at least log 1e-12.
+    """Return log-probabilities (N, C) of rows that need not sum to one; at least log 1e-12.
 
     A row of zeros becomes uniform.
     """
@@ -155,10 +155,10 @@ def logarithm(probabilities: Tensor) -> Tensor:
 
 
 def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
-    """Log-probabilities (N, C), normalised, whose first class is that of the logits.
+    """Return normalised log-probabilities (N, C) whose largest class is that of the logits.
 
-    It leads by a millionth at least. For transforms that keep the order in exact arithmetic, and
-    make several classes equal by rounding, or where they are flat.
+    It leads by at least a millionth. Transforms that keep the order in exact arithmetic need this
+    where rounding, or a flat piece, makes several classes equal.
     """
     first = logits.argmax(-1, keepdim=True)
     others = log_probabilities.scatter(-1, first, -torch.inf).amax(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""BibTeX of papers that several methods name."""
+"""BibTeX entries of papers that several methods cite."""
 
 GUO = """
 @inproceedings{guo2017calibration,

@@ -46,7 +46,7 @@ class Acls(NetworkMethod):
     params: AclsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, plus the weighted penalties."""
+        """Return the mean cross entropy, in nats, plus the weighted penalties."""
         return F.cross_entropy(logits, labels) + self.params.alpha * self.penalty(logits)
 
     def penalty(self, logits: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
 """BalCAL (Ni et al., CVPR 2025, https://arxiv.org/abs/2504.10007): balance two classifiers.
 
-Beside the linear head, a fixed simplex ETF classifies normalised features, which bounds its
-confidence; the two logits are mixed, with a share that is searched after each epoch so that the
-confidence meets ``delta`` times the accuracy. In the formula E is the simplex ETF (P has
-orthonormal columns), a(x) what an adaptor makes of the maps before pooling, and e the scale of
-each class by its share of the batch, which evaluation leaves out.
+In addition to the linear head, a fixed simplex ETF classifies normalised features, which bounds
+its confidence; the two logits are mixed, with a share that is searched after each epoch so that the
+confidence matches ``delta`` times the accuracy. In the formula E is the simplex ETF (P has
+orthonormal columns), a(x) is the output of an adaptor on the maps before pooling, and e is the
+scale of each class by its share of the batch, which evaluation leaves out.
 
 Differences from the authors' code (JianiNi/BalCAL): the ETF is a buffer and so part of the
 checkpoint (theirs is drawn anew at evaluation); the search always takes the softmax (theirs skips
-it when all logits lie in [0, 1]); the adaptor stands on the maps that the backbone pools (theirs,
+it when all logits lie in [0, 1]); the adaptor reads the maps that the backbone pools (theirs,
 in a pre-activation network, before the last BN and ReLU); with ``select: min_val_nll`` an epoch is
 judged by the NLL of the mixture, not by the sum of the two cross entropies.
 
@@ -147,7 +147,7 @@ class Adaptor(nn.Module):
         draw_fan_out(self.branch)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Add the branch, normalise, ReLU."""
+        """Add the branch, normalise and apply ReLU."""
         return F.relu(self.norm(maps + self.branch(maps)))
 
 
@@ -222,7 +222,7 @@ class BalCal(NetworkMethod):
         return {"balcal/share": used}
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """The network's own features, and the mixed logits, without the scale of a batch."""
+        """Return the network's own features, and the mixed logits without the scale of a batch."""
         output, unit = self.heads(network, images)
         return Output(output.features, self.mixed(output.logits, unit))
 

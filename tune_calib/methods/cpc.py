@@ -36,16 +36,16 @@ class PairwiseConstraintsParams(Params):
 
 
 def wrong_pairs(wrong: Tensor) -> Tensor:
-    """Sum of ``-0.5 log sigmoid(z_j - z_k)`` over all pairs of wrong classes: (N, C - 1) to ()."""
+    """Sum ``-0.5 log sigmoid(z_j - z_k)`` over all pairs of wrong classes: (N, C - 1) to ()."""
     return -0.5 * F.logsigmoid(wrong[:, :, None] - wrong[:, None, :] + SHIFT).sum()
 
 
 def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
-    """Mean binary exclusion term.
+    """Return the mean binary exclusion term.
 
     Args:
         wrong: (N, C - 1), logits of the wrong classes.
-        largest: pairs that are held at a time.
+        largest: number of pairs in memory at once.
 
     Returns:
         A scalar; 0 for C = 2.
@@ -75,7 +75,7 @@ class PairwiseConstraints(NetworkMethod):
     params: PairwiseConstraintsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, plus the weighted constraints."""
+        """Return the mean cross entropy, in nats, plus the weighted constraints."""
         others = F.one_hot(labels, logits.shape[1]) == 0
         wrong = logits[others].view(len(logits), -1)
         discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()

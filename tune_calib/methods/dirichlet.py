@@ -21,7 +21,7 @@ class DirichletCalibration(Odir):
     """An affine map of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
-        """Log-probabilities, at least log 1e-12."""
+        """Return log-probabilities, at least log 1e-12."""
         return logits.log_softmax(-1).clamp_min(log(SMALLEST))
 
 

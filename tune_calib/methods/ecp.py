@@ -41,7 +41,7 @@ class EntropyPenalty(NetworkMethod):
     params: EntropyPenaltyParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, minus the weighted entropy."""
+        """Return the mean cross entropy, in nats, minus the weighted entropy."""
         # Clipped as in the code: else a probability of 0 would give 0 times infinity.
         probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
         terms = -probs * probs.log()

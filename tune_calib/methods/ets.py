@@ -63,7 +63,7 @@ class EnsembleTemperatureScaling(FittedAlone):
         return Fit(state, {"temperature": temperature, **record}, frozenset(flags))
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Log-probabilities of the mixture; the first class stays."""
+        """Return log-probabilities of the mixture, which keeps the largest class."""
         parts = _parts(logits, state["temperature"])
         mixed = (state["weights"][:, None, None] * parts).sum(0)
         return keep_first(mixed.clamp_min(SMALLEST).log(), logits)
@@ -110,14 +110,14 @@ def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.flo
 
 
 def _of_labels(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Probabilities of the labels, (3, N), at least 1e-12."""
+    """Return the probabilities of the labels, (3, N), at least 1e-12."""
     rows = torch.arange(len(labels), device=labels.device)
     found: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
     return found
 
 
 def _of_nll(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Weights of the smallest NLL, which is convex in them."""
+    """Return the weights of the smallest NLL, which is convex in them."""
     own = _of_labels(parts, labels)
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

@@ -100,17 +100,17 @@ class Gate(nn.Module):
         self.fc_out = nn.Linear(classes // 2, 2)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Logits (N, C) to signs (N,): 1, -1, or 0 at a tie."""
+        """Map logits (N, C) to signs (N,): 1, -1, or 0 at a tie."""
         votes: Tensor = self.fc_out(F.leaky_relu(self.fc_in(logits), 0.01)).softmax(1)
         lead = votes[:, 1] - votes[:, 0]
         return lead.detach().sign() + (lead - lead.detach())
 
 
 class FedlasLabelSmoothing(NetworkMethod):
-    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, a_i as ``amounts`` gives it.
+    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, a_i from ``amounts``.
 
     Attributes:
-        gate: the learned gate; None with another kind.
+        gate: the learned gate; None for gates of another kind.
         mean: (), running mean of the indicator.
         deviation: (), its running standard deviation.
     """

@@ -1,8 +1,8 @@
 """Histogram binning (Zadrozny and Elkan, ICML 2001), one class against the rest.
 
 The probability of each class becomes the share of the class among the samples of ``calib`` in its
-bin; the rows are normalised. A bin without samples has its centre. A bin holds its left edge, and
-the last one both. A row of zeros becomes uniform, and what comes out below 1e-12 is raised to it.
+bin; the rows are normalised. A bin without samples gets its centre. A bin includes its left edge,
+and the last one both. A row of zeros becomes uniform, and results below 1e-12 are raised to it.
 """
 
 from collections.abc import Mapping

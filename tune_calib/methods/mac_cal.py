@@ -254,7 +254,7 @@ class MacCal(HeadMethod):
         return {name: stacked_on(drawn, self.q.device) for name, drawn in masks.items()}
 
     def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Parameters under masks; the gradient passes as ``gradient`` says."""
+        """Return masked parameters; the setting ``gradient`` decides how gradients pass."""
         weights = dict(self.parameters)
         for name, mask in masks.items():
             weight = self.parameters[name]
@@ -312,7 +312,7 @@ class MacCal(HeadMethod):
         return self.predict(features)
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
-        """Logits of the head that ``evaluation`` names."""
+        """Return the logits of the head that ``evaluation`` names."""
         if self.params.evaluation == "expected":
             q = self.mask_q[:, None, None]
             expected = {name: self.parameters[name] * q for name in self.masks}

@@ -19,7 +19,7 @@ class MatrixScaling(Odir):
     """An affine map of the logits."""
 
     def inputs(self, logits: Tensor) -> Tensor:
-        """The logits."""
+        """Return the logits unchanged."""
         return logits
 
 

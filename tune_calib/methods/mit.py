@@ -5,7 +5,8 @@ https://github.com/dengbaowang/Mixup-Inference-in-Training.
 
 Two mixtures of the same two samples go through the network, and the pair of linear equations is
 solved for the outputs of the samples themselves, so that the loss needs no mixed labels. MIT-L
-solves at the logits; MIT-A (the paper's final method) at every stage, mixing anew before the next.
+solves at the logits; MIT-A (the paper's final method) at every stage, and mixes again before the
+next.
 In the formula A is a sample, B its partner, and f_s a stage.
 
 Differences from the authors' code: shares closer than
@@ -52,7 +53,7 @@ class _Mit(NetworkMethod):
         self.chance = generator
 
     def sections(self, network: Any) -> list[Any]:
-        """Parts of the network behind each of which the mixtures are solved, in order."""
+        """Return the parts of the network after which the mixtures are solved, in order."""
         raise NotImplementedError
 
     def draw(self) -> float:
@@ -75,7 +76,7 @@ class MitLogits(_Mit):
     """MIT-L: solved once, at the logits."""
 
     def sections(self, network: Any) -> list[Any]:
-        """The whole network."""
+        """Return the whole network as one part."""
         return [partial(_logits, network)]
 
 
@@ -83,10 +84,10 @@ class MitAll(_Mit):
     """MIT-A: solved behind every stage; pooling and the linear head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Check that the backbone comes in stages.
+        """Check that the backbone can be cut into stages.
 
         Raises:
-            UserError: it does not.
+            UserError: it cannot.
         """
         network.stages()
 

@@ -97,7 +97,7 @@ def _blocks(network: nn.Module) -> Iterator[nn.Module]:
 
 
 class Plp(NetworkMethod):
-    """Cross entropy on ever fewer leading parameter tensors."""
+    """Cross entropy that trains fewer and fewer leading parameter tensors."""
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)

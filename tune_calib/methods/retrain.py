@@ -61,7 +61,7 @@ class Retrain(HeadMethod):
             self.parameters["0.bias"].data.copy_(context.bias)
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Logits of every head."""
+        """Return the logits of every head."""
         return apply_stack(self.parameters, features, [self.params.activation])
 
 

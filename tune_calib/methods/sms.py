@@ -25,7 +25,7 @@ class SmsParams(StructuredParams):
 
 
 class StructuredMatrixScaling(Structured):
-    """An affine map near to that of a temperature."""
+    """An affine map that is regularised towards a temperature."""
 
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
         """Penalties of the diagonal, the intercept and what is off the diagonal."""

@@ -14,7 +14,7 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class StructuredVectorScaling(Structured):
-    """A scale and an intercept a class, near to those of a temperature."""
+    """A scale and an intercept per class, regularised towards a temperature."""
 
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
         """Penalties of the diagonal and the intercept."""

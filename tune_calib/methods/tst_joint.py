@@ -40,7 +40,7 @@ class JointTwoStage(NetworkMethod):
         self.head = nn.Sequential(first, nn.ReLU(), *others)
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Features of the body and logits of the perceptron."""
+        """Return the features of the body and the logits of the perceptron."""
         # Around the network's own head, which thus gets no gradient and stays as it was drawn.
         features = network.features(images)
         return Output(features, self.head(features))

@@ -35,7 +35,7 @@ class VectorScaling(FittedAlone):
         return Fit(_best(logits, labels, ROUGH).state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Scale and shift."""
+        """Scale and shift the logits."""
         return mapped(logits, state["weight"], state["intercept"])
 
 

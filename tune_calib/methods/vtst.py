@@ -5,7 +5,7 @@ another its log-variance, and the loss adds the KL divergence to N(0, I) divided
 the formula mu(h) and v(h) are mean and variance, and w is ``kl_weight``.
 
 Differences from the authors' code (Decoupled-Layers-for-Calibrated-NNs): the epoch is selected by
-the NLL of what ``predict`` gives, not by the loss of one random draw, and the body stays in
+the NLL of the result of ``predict``, not by the loss of one random draw, and the body stays in
 evaluation mode unless the slot's ``bn_mode`` says otherwise.
 
 Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
@@ -101,7 +101,7 @@ class VariationalTwoStage(HeadMethod):
         return bool(self.params.evaluation == "mc")
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
+        """Return mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
         mean = apply_stack(self._part("mean."), features, ["relu"])
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
@@ -131,7 +131,7 @@ class VariationalTwoStage(HeadMethod):
         return stacked_on(drawn, like.device)
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-        """Logits (K, B, C) of z drawn with a noise (K, B, Z)."""
+        """Return the logits (K, B, C) of z drawn with a noise (K, B, Z)."""
         return self._output(mean + (0.5 * log_variance).exp() * noise)
 
     def _output(self, latent: Tensor) -> Tensor:

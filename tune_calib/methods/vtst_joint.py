@@ -48,11 +48,11 @@ class JointVariational(NetworkMethod):
         self.register_buffer("noise", drawn)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Take the source of the epoch's noise."""
+        """Store the generator of the epoch's noise."""
         self.chance = generator
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Features of the body; logarithms of averaged probabilities, or logits of the mean."""
+        """Return features of the body, and logs of averaged probabilities or logits of the mean."""
         features = network.features(images)
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
@@ -63,7 +63,7 @@ class JointVariational(NetworkMethod):
         return Output(features, averaged)
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Cross entropy of one draw, and the weighted KL divergence over Z."""
+        """Return the cross entropy of one draw plus the weighted KL divergence over Z."""
         mean, log_variance = self.moments(network.features(batch.images))
         noise = torch.randn(mean.shape, generator=self.chance).to(mean.device)
         logits = self.decode(mean, log_variance, noise)

@@ -94,8 +94,8 @@ def _tabulate(
 def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     """Adaptive bins of Mukhoti et al. (NeurIPS 2020): edges interpolate the sorted confidences.
 
-    The traps of their code are kept, since all tables rest on it: bins are (lo, hi], so the
-    smallest confidence is in none; equal confidences share a bin or fall into none.
+    The quirks of their code are reproduced, since all published tables use it: bins are (lo, hi],
+    so that the smallest confidence is in none; equal confidences share a bin or are in none.
 
     Args:
         probs: (..., N, C).

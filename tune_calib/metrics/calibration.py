@@ -74,12 +74,12 @@ def mce(probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = 
 
 
 def ace(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Average calibration error: unweighted over bins; arguments as ``ece``."""
+    """Return the average calibration error, unweighted over bins; arguments as ``ece``."""
     return ace_of(bin_table(probs, labels, bins))
 
 
 def rmsce(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root mean square calibration error; arguments as ``ece``."""
+    """Return the root mean square calibration error; arguments as ``ece``."""
     return rmsce_of(bin_table(probs, labels, bins), len(labels))
 
 
@@ -100,7 +100,7 @@ def oe_thulasidasan(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:
-    """Adaptive ECE.
+    """Return the adaptive ECE.
 
     Args:
         probs: (..., N, C).
@@ -163,7 +163,7 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def _by_class(probs: Tensor, labels: Tensor, bins: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Some classes after the other, each against the rest.
+    """Yield a few classes at a time, each against the rest.
 
     Yields:
         p (..., c, N); 1[y = k], (c, N); the bin of each p, (..., c, N): 1 to B, 0 where p = 0.

@@ -7,11 +7,11 @@ from torch import Tensor
 
 
 class Cells(NamedTuple):
-    """Sums over the bins of p[:, k].
+    """Sums over the bins of p[:, k] for R draws of the samples.
 
     Attributes:
-        samples: (R, C, B), how many; the lowest bin with p = 0.
-        right: (R, C, B), those of class k; the lowest bin with p = 0.
+        samples: (R, C, B), number of samples; the lowest bin includes p = 0.
+        right: (R, C, B), number of those of class k, likewise.
         over: (R, C, B + 1), sum of p[k] - 1[y = k]; the first entry is of p = 0.
     """
 
@@ -67,11 +67,11 @@ class ClassCells:
 
 
 def classwise_error(cells: Cells, over: Tensor) -> Tensor:
-    """The classwise ECE of each draw; as ``calibration.cece``, up to the largest label drawn.
+    """Return the classwise ECE of each draw, as ``calibration.cece`` up to the largest label.
 
     Args:
-        cells: of each draw.
-        over: as that of the cells, (..., R, C, B + 1).
+        cells: sums of each draw.
+        over: like ``cells.over``, (..., R, C, B + 1).
     """
     of_class = cells.right.sum(-1)
     numbers = torch.arange(of_class.shape[-1], device=over.device)

@@ -36,10 +36,10 @@ def debiased_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def sweep_ece(probs: Tensor, labels: Tensor) -> Tensor:
-    """ECE of the most bins of equal mass whose accuracies rise (Roelofs et al., AISTATS 2022).
+    """Return the ECE with most equal-mass bins of rising accuracy (Roelofs et al., AISTATS 2022).
 
-    As their algorithm 1: with 2, 3, ... bins until the accuracies of the bins are not in order,
-    which is then one too many; at most ``MOST_BINS``.
+    Their algorithm 1: the number of bins grows from 2 while the accuracies of the bins are in
+    order, up to ``MOST_BINS``.
 
     Args:
         probs: (..., N, C), rows sum to 1.
@@ -95,7 +95,7 @@ def sweep_of(ranked: Ranked) -> Tensor:
 
 
 def _sizes(ranked: Ranked, bins: int) -> Tensor:
-    """Samples of each bin, (B,)."""
+    """Return the number of samples in each bin, (B,)."""
     least, more = divmod(ranked.samples, bins)
     numbers = torch.arange(bins, device=ranked.count.device)
     return least + (numbers < more).to(ranked.count.dtype)

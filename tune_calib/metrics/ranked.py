@@ -104,7 +104,7 @@ class Ranked:
         return (self.ranking.is_end & is_wrong).nonzero().flatten()
 
     def at(self, ranks: Tensor) -> "Cuts":
-        """Return where the samples are cut at ranks (B,) of all that count, each in [0, N]."""
+        """Return the positions, each in [0, N], of ranks (B,) among the samples that count."""
         edges = ranks.to(self.count.dtype).expand(*self.count.shape[:-1], -1).contiguous()
         place = torch.searchsorted(self.after, edges)
         first, end = pick(self.ranking.first, place), pick(self.ranking.end, place)
@@ -131,7 +131,7 @@ class Cuts:
 
 
 def top_ranked(probs: Tensor, labels: Tensor) -> Ranked:
-    """Samples by confidence: (..., N, C) and (N,), checked; a hit is a right prediction."""
+    """Check (..., N, C) and (N,), and rank samples by confidence; a hit is a right prediction."""
     check(probs, labels)
     # Sums over thousands of ranks in float32 would lose digits.
     confidence, correct = top_label(probs.double(), labels)

@@ -1,14 +1,14 @@
-"""Metrics of one classifier on samples that were drawn again, many draws at once.
+"""Metrics of one classifier on resampled samples, many draws at once.
 
-A draw is how often each sample counts, so that sums over its samples are products with these
-weights. Every metric equals what ``summary.evaluate`` gives of the drawn samples, with two things
-held: the temperatures of the folds, near which the loss is flat, and the threshold of the conformal
-sets, which is of other samples.
+A draw is a count for each sample, so that sums over its samples are products with these weights.
+Every metric equals the result of ``summary.evaluate`` on the drawn samples, except that two
+quantities are fixed: the temperatures of the folds, near which the loss is flat, and the threshold
+of the conformal sets, which comes from other samples.
 
-Distances (``DISTANCES``) are computed once for each of ``SHARES``: the differences of confidence
-and correctness are those of the drawn samples, less those of the split, plus a share of these. So
-share 0 leaves what chance adds to a distance, and share 1 is as drawn. ``classwise_debiased`` is
-computed for ``FINE_SHARES``, since its bins hold few samples.
+Distances (``DISTANCES``) are computed for each of ``SHARES``: the differences of confidence and
+correctness are those of the drawn samples, minus those of the split, plus a share of these. So
+share 0 is the contribution of chance to a distance, and share 1 is the plain draw.
+``classwise_debiased`` is computed for ``FINE_SHARES``, since its bins have few samples.
 """
 
 import torch
@@ -119,7 +119,7 @@ class Resampled:
 
     @property
     def _gaps_once(self) -> Tensor:
-        """Mean differences of the split in the bins of each class, (1, C, B)."""
+        """Return the mean differences of the split in the bins of each class, (1, C, B)."""
         cells = self._cells_once
         return with_zero(cells.over) / cells.samples.clamp(min=1)
 
@@ -220,7 +220,7 @@ def _shares(like: Tensor) -> Tensor:
 
 
 def _each(drawn: Tensor, once: Tensor) -> Tensor:
-    """Sums of differences for each of ``SHARES``, of those as drawn and those of the split."""
+    """Return sums of differences for each of ``SHARES``, from those drawn and the split's own."""
     return torch.stack([drawn - (1 - share) * once for share in SHARES])
 
 

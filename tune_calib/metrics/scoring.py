@@ -12,7 +12,7 @@ _CHUNK = 2**21  # probabilities of one classifier that are worked on at once
 
 
 def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
-    """Share of right predictions, in [0, 1]; arguments as ``brier``."""
+    """Return the share of right predictions, in [0, 1]; arguments as ``brier``."""
     check(probs, labels)
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
 

@@ -105,7 +105,7 @@ def _within(ranked: Ranked, cumulative: Tensor) -> Tensor:
 
 
 def _summed(ranked: Ranked, values: Tensor) -> Tensor:
-    """Sum over the samples of equal confidence with errors, each taken once."""
+    """Sum over groups of samples with equal confidence and errors, each counted once."""
     return (values * ranked.ranking.is_end[..., ranked.with_errors]).sum(-1)
 
 

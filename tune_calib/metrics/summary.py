@@ -72,7 +72,7 @@ def evaluate(
 
 
 def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
-    """Metrics of the order of confidences, which are sorted once."""
+    """Return the metrics of the order of confidences, which are sorted once."""
     confidence, correct = top_label(probs.double(), labels)
     ranked = Ranked(Ranking(confidence), correct)
     area = aurc_of(ranked)
@@ -165,7 +165,7 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
 
 
 def given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Metrics of plug-ins, which know one classifier and no population."""
+    """Return metrics of plug-ins, which take one classifier at a time."""
     found = {}
     each = logits.double().reshape(-1, *logits.shape[-2:])
     for metric in (METRICS[name] for name in METRICS):

@@ -1,4 +1,4 @@
-"""Checks of what metrics and methods are given."""
+"""Checks of the inputs of metrics and methods."""
 
 import torch
 from torch import Tensor

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tune_calib.data.shift import find_sets
-from tune_calib.engine.shifts import shifted_bank_key
+from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table

@@ -4,8 +4,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tune_calib.engine.extra import ExtraEvaluation
-from tune_calib.engine.shifts import shifted_bank_key
+from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.paths import parse_path
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import refuse_moved
