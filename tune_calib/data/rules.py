@@ -1,6 +1,6 @@
 """Published rules that cut a data set into splits, by the name of `data.split`.
 
-Each draws from a generator of its own; the global ones of numpy, torch and Python stay as they are.
+Each has its own generator; the global ones of numpy, torch and Python are not touched.
 """
 
 import random
@@ -19,14 +19,14 @@ from tune_calib.spec.datasets import GENERAL_RULES
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Which images of the published parts make the splits of a trial.
+    """Positions of the images of each split of a trial in the published parts.
 
     Attributes:
         train: positions in the training part, (N,) int64.
-        validation: positions of ``select`` and, behind them, ``calib``, (N,) int64.
-        of_test: whether ``validation`` counts in the test part.
-        test: positions in the test part, (N,) int64; none is all of it.
-        selected: how many of ``validation`` are ``select``; its first half if absent.
+        validation: positions of ``select``, then of ``calib``, (N,) int64.
+        of_test: ``validation`` are positions in the test part.
+        test: positions in the test part, (N,) int64; None is all of it.
+        selected: size of ``select`` in ``validation``; half of it if absent.
     """
 
     train: Tensor
@@ -80,7 +80,7 @@ def tst(share: float, train: Tensor, test: Tensor) -> Cut:
 
 
 def plp(train: Tensor, test: Tensor) -> Cut:
-    """PLP and MIT: ``RandomState(101).permutation``; the last tenth is for validation."""
+    """Hold out the last tenth as PLP and MIT: ``RandomState(101).permutation``."""
     del test
     order = torch.from_numpy(np.random.RandomState(101).permutation(len(train)))
     kept = len(train) - len(train) // 10
@@ -88,7 +88,7 @@ def plp(train: Tensor, test: Tensor) -> Cut:
 
 
 def mdca(train: Tensor, test: Tensor) -> Cut:
-    """MDCA: ``random.seed(100); random.shuffle``; the first tenth is for validation."""
+    """Hold out the first tenth as MDCA: ``random.seed(100); random.shuffle``."""
     del test
     order = list(range(len(train)))
     random.Random(100).shuffle(order)
@@ -96,10 +96,10 @@ def mdca(train: Tensor, test: Tensor) -> Cut:
 
 
 def tenth_of_each_class(train: Tensor, test: Tensor) -> Cut:
-    """MbLS, ACLS and FeDLaS on Tiny-ImageNet: of each class, shuffled, the last tenth (50 of 500).
+    """Hold out the last tenth of each class, shuffled, as MbLS, ACLS and FeDLaS on Tiny-ImageNet.
 
-    One stream of numpy's seed 1 shuffles the classes one after the other. The images that are held
-    out stand in turns, one of each class, so that both halves of them hold all classes.
+    One stream of numpy's seed 1 shuffles the classes one after the other. Held-out images alternate
+    between the classes, so that both halves of them have all classes.
     """
     del test
     chance = np.random.RandomState(1)
@@ -117,7 +117,7 @@ def tenth_of_each_class(train: Tensor, test: Tensor) -> Cut:
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:
-    """All of the training part trains (CRL; published weights); the test part is cut in three.
+    """Train on all of the training part (CRL; published weights); cut the test part in three.
 
     Shuffled by numpy's seed 1, its first quarter is ``select``, the second ``calib``, and the rest
     ``test``.
@@ -128,9 +128,9 @@ def whole(train: Tensor, test: Tensor) -> Cut:
 
 
 def val_is_test(train: Tensor, test: Tensor) -> Cut:
-    """Validation is the test part itself, as in several programs: what they chose saw test.
+    """Validate on the test part itself, as several programs do: what they choose has seen test.
 
-    The halves are drawn by numpy's seed 1. For reproduction alone.
+    The halves are drawn by numpy's seed 1. It is for reproduction only.
     """
     return Cut(torch.arange(len(train)), _shuffled(test), of_test=True)
 
@@ -138,9 +138,9 @@ def val_is_test(train: Tensor, test: Tensor) -> Cut:
 def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cut:
     """Train on all of the training part; ``select``, ``calib`` and ``test`` share the test part.
 
-    For networks that saw all of the training part. The images of each class, in the order of a
-    permutation by torch's seed 0, are cut by ``shares`` (of the three, summing to one), by the
-    method of largest remainders, so that each has images of every class; positions of each rise.
+    This suits networks that saw all of the training part. The images of each class, permuted by
+    torch's seed 0, are cut by ``shares`` (of the three, summing to one) with largest remainders, so
+    that each split has images of every class; positions are sorted.
     """
     # The defaults of MaC-Cal were chosen on the first half of this very permutation for CIFAR-10
     # (tests/benchmarks/mac_cal_defaults.py): `test` should hold as few of those images as can be.

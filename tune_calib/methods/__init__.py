@@ -1,4 +1,4 @@
-"""What a method is made of; every other file of this package is a method."""
+"""Methods, one in each file; files that begin with an underscore are shared by several."""
 
 from tune_calib.methods._base import (
     Batch,

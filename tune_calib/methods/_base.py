@@ -300,7 +300,7 @@ class PostHocMethod:
         raise NotImplementedError
 
     def flags(self) -> dict[str, Tensor]:
-        """Which flags of ``names.FLAGS`` the fit of each classifier deserves, each (K,) bool."""
+        """Return the flags of ``names.FLAGS`` that the fit of each classifier raises, (K,) bool."""
         return {}
 
 

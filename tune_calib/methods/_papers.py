@@ -1,4 +1,4 @@
-"""What papers say of the hyper-parameters of several methods."""
+"""Hyper-parameters of several methods in their papers."""
 
 from typing import Any
 

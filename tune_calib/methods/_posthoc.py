@@ -1,4 +1,4 @@
-"""What post-hoc methods share: fits of one classifier after the other, and the flags of a fit."""
+"""Parts of post-hoc methods: fits of one classifier after the other, and the flags of a fit."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What structured vector and matrix scaling share (Berta et al., arXiv 2511.03685).
+"""Parts of structured vector and matrix scaling (Berta et al., arXiv 2511.03685).
 
 First the best temperature, then a mixture with the uniform distribution, 1 / (n + 1) of it, so that
 no logarithm is without bound; then an affine map of the log-probabilities that ridge penalties draw

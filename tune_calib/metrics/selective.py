@@ -1,4 +1,4 @@
-"""How well confidence tells right from wrong: AURC, E-AURC, AUROC; entropy of right and of wrong.
+"""Separation of right and wrong by confidence: AURC, E-AURC, AUROC; entropy of both.
 
 Sources: Geifman, Uziel, El-Yaniv, ICLR 2019 (AURC, E-AURC); Hendrycks and Gimpel, ICLR 2017 (AUROC
 of misclassification). Samples of equal confidence are taken in every order alike.

@@ -1,14 +1,14 @@
 """Generated corruptions: the kinds of Hendrycks and Dietterich (ICLR 2019), at five severities.
 
-Kinds and strengths are those of the CIFAR version of the benchmark; ``frost``, which needs artwork,
-and ``spatter`` are not here. What is generated here has other noise than the published files
-(CIFAR-10-C), and their names say so wherever numbers stand: ``generated/fog``.
+Kinds and strengths are those of the CIFAR version of the benchmark, without ``frost``, which needs
+artwork, and ``spatter``. Generated images have other noise than the published files (CIFAR-10-C),
+and their names say so: ``generated/fog``.
 
-Strengths that are lengths in pixels are of images of 32 pixels; in larger images they grow with
-the side (that is ours: the benchmark has a table for each size).
+Strengths that are lengths in pixels are those of images of 32 pixels; they grow with the side (the
+benchmark has a table for each size instead).
 
-What is drawn for an image depends on the kind, the severity and the position of the image in its
-data set alone: neither on the batch that it comes in nor on the device.
+Random numbers of an image depend only on the kind, the severity and the position of the image in
+its data set, not on its batch or the device.
 """
 
 import torch
@@ -22,7 +22,7 @@ from tune_calib.spec.names import CORRUPTION_KINDS
 SEVERITIES = (1, 2, 3, 4, 5)
 
 VERSION = 2
-"""Raise it when the same call gives other images: artifacts of shifted features name it."""
+"""To be raised when the same call gives other images: artifacts of shifted features name it."""
 
 KINDS: dict[str, Kind] = {
     kind.name: kind for kind in (*noise.KINDS, *blur.KINDS, *weather.KINDS, *digital.KINDS)
@@ -35,13 +35,13 @@ _EDGE = 1e-3  # of a grey level: what was 7 and is 6.9999 in floating point is 7
 
 
 def corrupted(images: Tensor, indices: Tensor, kind: str, severity: int) -> Tensor:
-    """Corrupt some images; equal calls give equal images.
+    """Corrupt some images; equal calls return equal images.
 
     Args:
         images: (N, C, H, H), uint8; they are not changed.
-        indices: (N,), int64, position of each image in its data set, which its noise is drawn by.
+        indices: (N,), int64, position of each image in its data set, the seed of its noise.
         kind: a key of ``KINDS``; one that ``needs_colour`` takes C = 3.
-        severity: of ``SEVERITIES``, 5 the worst.
+        severity: one of ``SEVERITIES``, 5 the worst.
 
     Returns:
         (N, C, H, H), uint8, on the device of the images.

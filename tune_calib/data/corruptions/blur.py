@@ -16,7 +16,7 @@ def _gaussian(pixels: Tensor, deviation: float, chance: Chance) -> Tensor:
 
 
 def _defocus(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tensor:
-    """Folded with a disk whose edge is softened."""
+    """Convolve with a disk whose edge is softened."""
     del chance
     radius, edge = strength
     kernel = _disk(radius * scale(pixels), edge).to(pixels.device)
@@ -40,7 +40,7 @@ def _disk(radius: float, edge: float) -> Tensor:
 
 
 def _glass(pixels: Tensor, strength: tuple[float, int, int], chance: Chance) -> Tensor:
-    """Each pixel is that of a place near it, in an image that is blurred before and after.
+    """Take each pixel from a place near it, in an image that is blurred before and after.
 
     The benchmark's program means to swap pixels; its assignment copies them, from places that it
     has not reached yet, so that all may be taken at once.
@@ -71,7 +71,7 @@ def _motion(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Te
 
 
 def _zoom(pixels: Tensor, largest: float, chance: Chance) -> Tensor:
-    """The mean of the image and of enlarged ones."""
+    """Average the image and enlarged ones."""
     del chance
     factors = np.arange(1, largest, 0.01).tolist()
     return (pixels + sum(zoomed(pixels, factor) for factor in factors)) / (len(factors) + 1)

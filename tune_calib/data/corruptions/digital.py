@@ -19,7 +19,7 @@ def _contrast(pixels: Tensor, kept: float, chance: Chance) -> Tensor:
 
 
 def _elastic(pixels: Tensor, strength: tuple[float, float, float], chance: Chance) -> Tensor:
-    """A random affine map, then a smooth random field of displacements."""
+    """Apply a random affine map, then a smooth random field of displacements."""
     side = pixels.shape[-1]
     field, smooth, corners = (share * side for share in strength)
     pixels = _affine(pixels, corners, chance)
@@ -35,7 +35,7 @@ def _elastic(pixels: Tensor, strength: tuple[float, float, float], chance: Chanc
 
 
 def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
-    """The map that moves three corners of a square in the middle by at most so many pixels."""
+    """Apply the map that moves three corners of a central square by at most ``most`` pixels."""
     samples, side = len(pixels), pixels.shape[-1]
     centre, reach = side // 2, side // 3
     places = [(reach, reach), (reach, -reach), (-reach, -reach)]
@@ -93,7 +93,7 @@ def _apply_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) 
 
 
 def _saturate(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tensor:
-    """The saturation of HSV changed, hue and value as they were; grey has the hue of red."""
+    """Change the saturation of HSV, but neither hue nor value; grey has the hue of red."""
     del chance
     factor, added = strength
     value = pixels.amax(1, keepdim=True)

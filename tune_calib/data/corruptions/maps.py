@@ -90,10 +90,10 @@ def blurred(
     border: Literal["nearest", "reflect"] = "nearest",
     truncate: float = 4.0,
 ) -> Tensor:
-    """Fold rows and columns of (..., H, H) with a normal density, as ``scipy.ndimage``.
+    """Convolve rows and columns of (..., H, H) with a normal density, as ``scipy.ndimage``.
 
-    ``deviation`` is in pixels, ``truncate`` in deviations; beyond the border its last pixel is
-    seen, or the image mirrored.
+    ``deviation`` is in pixels, ``truncate`` in deviations; the border repeats its last pixel, or
+    mirrors the image.
     """
     reach = int(truncate * deviation + 0.5)
     if reach == 0:
@@ -107,7 +107,7 @@ def blurred(
     else:
         seen = seen % (2 * side)
         seen = torch.minimum(seen, 2 * side - 1 - seen)
-    # As a matrix: what is beyond a border is folded back once, and not at every image.
+    # As a matrix: the border is folded back once, and not for every image.
     matrix = torch.zeros(side, side, dtype=torch.float64)
     matrix.scatter_add_(1, seen, (weights / weights.sum()).expand(side, -1).contiguous())
     matrix = matrix.float().to(pixels.device)
@@ -115,7 +115,7 @@ def blurred(
 
 
 def zoomed(pixels: Tensor, factor: float) -> Tensor:
-    """The middle of images, (N, C, H, H), enlarged to their size."""
+    """Enlarge the middle of images, (N, C, H, H), to their size."""
     side = pixels.shape[-1]
     window = math.ceil(side / factor)
     top = (side - window) // 2
@@ -127,7 +127,11 @@ def zoomed(pixels: Tensor, factor: float) -> Tensor:
 
 
 def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Tensor:
-    """Blur (N, C, H, H) along lines, to one side, as ImageMagick's motion blur."""
+    """Blur (N, C, H, H) along lines, to one side, as ImageMagick's motion blur.
+
+    The line is cut at ``radius`` pixels; ``deviation`` in pixels is that of the half of a normal
+    density along it, and ``angles`` (N,) are in degrees. The border is repeated.
+    """
     samples, channels, side = pixels.shape[:3]
     steps = torch.arange(2 * math.ceil(radius) + 1)
     weights = (-0.5 * (steps.double() / deviation).square()).exp()

@@ -18,7 +18,7 @@ def _speckle(pixels: Tensor, deviation: float, chance: Chance) -> Tensor:
 
 
 def _shot(pixels: Tensor, photons: int, chance: Chance) -> Tensor:
-    """Counts of photons, Poisson with ``photons`` for a white pixel, by inversion."""
+    """Draw counts of photons, Poisson with ``photons`` for a white pixel, by inversion."""
     levels = (255 * pixels).round()
     table, width = _poisson(photons)
     drawn = levels.double() + chance.uniform(*pixels.shape[1:])
@@ -28,7 +28,7 @@ def _shot(pixels: Tensor, photons: int, chance: Chance) -> Tensor:
 
 @lru_cache
 def _poisson(photons: int) -> tuple[Tensor, int]:
-    """Distribution functions of the 256 grey levels, one behind the other and rising by 1 each."""
+    """Return the distribution functions of the 256 grey levels, joined and rising by 1 each."""
     width = math.ceil(photons + 10 * math.sqrt(photons)) + 10
     rates = torch.arange(256, dtype=torch.float64)[:, None] * photons / 255
     counts = torch.arange(1, width + 1, dtype=torch.float64).expand(256, -1)
@@ -37,7 +37,7 @@ def _poisson(photons: int) -> tuple[Tensor, int]:
 
 
 def _impulse(pixels: Tensor, share: float, chance: Chance) -> Tensor:
-    """Salt and pepper, in each channel by itself."""
+    """Add salt and pepper to each channel separately."""
     drawn = chance.uniform(*pixels.shape[1:])
     return torch.where(drawn < share, (drawn < share / 2).float(), pixels)
 

@@ -11,7 +11,7 @@ _GREY = (0.299, 0.587, 0.114)  # of ITU-R BT.601
 
 
 def grey(pixels: Tensor) -> Tensor:
-    """Luma, (N, 1, H, H)."""
+    """Return the luma, (N, 1, H, H)."""
     if pixels.shape[1] == 1:
         return pixels
     weights = torch.tensor(_GREY, device=pixels.device).view(1, 3, 1, 1)
@@ -19,7 +19,7 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def _snow(pixels: Tensor, strength: tuple[float, ...], chance: Chance) -> Tensor:
-    """Flakes that are drawn out along their fall, over an image that is paler than before."""
+    """Add flakes, blurred along their fall, to a paler image."""
     mean, deviation, zoom, least, radius, reach, kept = strength
     side = pixels.shape[-1]
     flakes = zoomed(mean + deviation * chance.normal(1, side, side), zoom)
@@ -31,7 +31,7 @@ def _snow(pixels: Tensor, strength: tuple[float, ...], chance: Chance) -> Tensor
 
 
 def _fog(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tensor:
-    """A cloud over the image, which is no brighter than before."""
+    """Add a cloud to the image without making it brighter."""
     thickness, decay = strength
     side = pixels.shape[-1]
     cloud = _plasma(2 ** max(1, math.ceil(math.log2(side))), decay, chance)[:, :side, :side]
@@ -40,7 +40,7 @@ def _fog(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tenso
 
 
 def _plasma(side: int, decay: float, chance: Chance) -> Tensor:
-    """A fractal height map in [0, 1] by the diamond-square algorithm, (N, side, side)."""
+    """Draw a fractal height map in [0, 1] by the diamond-square algorithm, (N, side, side)."""
     heights = chance.streams.new_zeros((len(chance.streams), side, side), dtype=torch.float32)
     step, amplitude = side, 100.0
     while step >= 2:
@@ -63,7 +63,7 @@ def _plasma(side: int, decay: float, chance: Chance) -> Tensor:
 
 
 def _brightness(pixels: Tensor, added: float, chance: Chance) -> Tensor:
-    """The value of HSV raised, hue and saturation as they were."""
+    """Raise the value of HSV, but change neither hue nor saturation."""
     del chance
     value = pixels.amax(1, keepdim=True)
     raised = (value + added).clamp(max=1)
