@@ -1,4 +1,4 @@
-"""Normalisation and augmentation of whole batches of raw images, on the device where they live."""
+"""Normalisation and augmentation of whole batches of raw images, on their device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-if TYPE_CHECKING:  # the inner loop of a training knows torch alone
+if TYPE_CHECKING:  # the inner loop of training needs torch alone
     from tune_calib.spec.datasets import DatasetInfo
 
 
@@ -17,8 +17,8 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
 
     Args:
-        images: (N, C, H, W), uint8; of larger images than a network sees, the window in the middle
-            is taken.
+        images: (N, C, H, W), uint8; the window in the middle is taken if they are larger than the
+            network's input.
         info: the data set, for its constants and its size.
 
     Returns:
@@ -63,7 +63,7 @@ class Draws:
         return Draws(offsets, mirrored, self.padding, self.spare)
 
     def part(self, first: int, last: int) -> "Draws":
-        """Return those of the images [first, last)."""
+        """Return the draws of the images [first, last)."""
         offsets = self.offsets[:, first:last] if self.offsets is not None else None
         mirrored = self.mirrored[first:last] if self.mirrored is not None else None
         return Draws(offsets, mirrored, self.padding, self.spare)
@@ -76,14 +76,14 @@ def draw_views(
     generator: torch.Generator,
     spare: int = 0,
 ) -> Draws:
-    """Draw how the images of some batches, of given sizes, are cropped and mirrored.
+    """Draw crops and flips of the images of some batches.
 
     Args:
         batches: the size of each batch.
-        padding: width of the border in pixels; with ``spare`` 0 too, nothing is cropped or drawn.
+        padding: width of the border in pixels; if ``spare`` is 0 too, 0 crops and draws nothing.
         flip: mirror left and right with probability 1/2; False draws nothing.
-        generator: of the CPU, so that the draws do not depend on the device. It gives, for each
-            batch of N in this order, N rows and N columns in [0, 2 * padding + spare], then N bits.
+        generator: one of the CPU, so that the draws do not depend on the device. For each batch of
+            N it draws N rows and N columns in [0, 2 * padding + spare], then N bits.
         spare: pixels by which the images are larger than their crops.
     """
     places = 2 * padding + spare + 1
@@ -110,7 +110,7 @@ def crop_flip(images: Tensor, draws: Draws) -> Tensor:
     if draws.offsets is not None:
         height, width = (side - draws.spare for side in images.shape[2:])
         border = F.pad(images, [draws.padding] * 4)
-        # Views of every window: the images are copied once, by the index, and not one by one.
+        # Views of all windows: the images are copied once, by the index, and not one by one.
         windows = border.unfold(2, height, 1).unfold(3, width, 1)
         rows, columns = draws.offsets
         images = windows[torch.arange(len(images), device=images.device), :, rows, columns]

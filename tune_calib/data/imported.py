@@ -1,4 +1,4 @@
-"""Splits of imported features and logits, and the checks of their numbers."""
+"""Splits of imported features and logits, and checks of their numbers."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ SMALLEST = 1e-12
 """Lower bound of probabilities, since the logarithm of 0 is not finite."""
 
 UNLIKE = 0.01
-"""Largest difference between given logits and those of the head, relative to the largest logit."""
+"""Largest difference of logits in a file from those of the head, relative to the largest logit."""
 
 CHUNK = 2**22
 """Numbers that are processed at a time."""
@@ -73,7 +73,7 @@ class ImportedSplit:
 
     @property
     def kind(self) -> Outputs:
-        """Source of its logits."""
+        """Source of the logits."""
         if self.outputs is None:
             return "head"
         return "probs" if "probs" in self.arrays else "logits"
@@ -199,7 +199,7 @@ def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
-    """Refuse arrays that are too few for a split, or that give one thing twice."""
+    """Refuse too few arrays for a split, and redundant ones."""
     if "labels" not in roles:
         raise UserError(f"{where} has no labels; {describe_roles(ROLES)}")
     if "logits" in roles and "probs" in roles:
@@ -235,7 +235,7 @@ def _check_shape(rows: Rows, array: Array, samples: int) -> None:
 
 
 def _finite(rows: Rows, array: Array, first: int) -> Tensor:
-    """Return rows of an array, the first of which has the number ``first``, as finite float32."""
+    """Return rows of an array, from row ``first`` on, as finite float32."""
     if not np.issubdtype(rows.dtype, np.floating):
         raise UserError(f"{array} holds {rows.dtype}; it must hold floating-point numbers")
     with np.errstate(over="ignore"):

@@ -1,4 +1,4 @@
-"""An estimator in scikit-learn's manner of every post-hoc method: made from the registry.
+"""Estimators in scikit-learn's style: one for every post-hoc method, and one for a classifier.
 
 ``tune_calib.TemperatureScaling(fit="nll").fit(logits, labels).predict_proba(logits)``: the name is
 that of the method's class, the settings are its hyper-parameters. scikit-learn's ``clone``,
@@ -39,9 +39,9 @@ class PostHocEstimator(Estimator):
     Attributes:
         classes_: (C,), the classes in the order of the columns of the logits.
         n_features_in_: C.
-        flags_: warnings that the fit deserves, of ``names.FLAGS``; ``fit`` warns of each.
-        transform_: the fitted method. What was fitted stands under its own names too, with an
-            underscore behind them, e.g. ``temperature_``.
+        flags_: names of ``names.FLAGS``; ``fit`` warns of each.
+        transform_: the fitted method. Fitted values are attributes too, with an underscore after
+            their names, e.g. ``temperature_``.
     """
 
     info: ClassVar[MethodInfo]
@@ -66,16 +66,16 @@ class PostHocEstimator(Estimator):
         """Fit on held-out samples.
 
         Args:
-            logits: (N, C), unnormalised, or log-probabilities; an array or a tensor. Of two classes
-                also scores (N,), as ``decision_function`` gives them: the logit of the second class
-                over the first.
+            logits: (N, C), unnormalised, or log-probabilities; an array or a tensor. For two
+                classes also scores (N,) of a ``decision_function``: the logit of the second class
+                minus that of the first.
             labels: (N,), integers from 0 to C - 1, or C other values (strings, integers), which
                 are the columns in sorted order, as in scikit-learn.
             classes: (C,), the values of the columns; needed where ``labels`` lack one.
 
         Raises:
-            ValueError: they are of other shapes, not finite or out of range, or the logits are
-                probabilities.
+            ValueError: an argument has another shape, is not finite or out of range, or the logits
+                are probabilities.
             UserError: a setting is out of range, or the method does not suit the classes.
         """
         rows = logits_of(_two_columns(logits))
@@ -105,13 +105,13 @@ class PostHocEstimator(Estimator):
         """Return calibrated probabilities, (N, C), float64; a tensor for a tensor, else an array.
 
         Raises:
-            ValueError: the logits are of other classes than in ``fit``, not finite, or several rows
-                of probabilities.
+            ValueError: the logits have other classes than in ``fit``, are not finite, or are
+                several rows of probabilities.
         """
         return match_type(self._calibrated(logits).softmax(-1), logits)
 
     def decision_function(self, logits: Any) -> Any:
-        """Return calibrated logits, (N, C), float64; of scores (N,) scores."""
+        """Return calibrated logits, (N, C), float64; scores (N,) for scores."""
         found = self._calibrated(logits)
         return match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
 
@@ -174,7 +174,7 @@ def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
     told = [f"    {key}: {' '.join((f.description or '').split())}" for key, f in fields.items()]
     lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
     lines += ["", "Args:", *told] if told else []
-    # Of ``tune_calib``, where pickle and joblib look it up.
+    # A class of ``tune_calib``, where pickle and joblib look it up.
     names = {
         "info": info, "__init__": __init__, "__doc__": "\n".join(lines), "__module__": "tune_calib",
     }  # fmt: skip
@@ -199,7 +199,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             by default.
 
     Attributes:
-        classes_: (C,), those of the classifier, else those of the labels.
+        classes_: (C,), classes of the classifier, else of the labels.
         method_: the fitted method.
     """
 
@@ -240,7 +240,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     @torch.no_grad()
     def _logits(self, samples: Any) -> Any:
-        """Return logits (N, C) or scores (N,): of a classifier without them log-probabilities."""
+        """Return logits (N, C), scores (N,), or log-probabilities of a classifier without them."""
         if not isinstance(self.classifier, nn.Module):
             if hasattr(self.classifier, "decision_function"):
                 return self.classifier.decision_function(samples)

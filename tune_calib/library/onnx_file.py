@@ -24,15 +24,15 @@ _HARD = 256  # of each kind of hard logits
 def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = None) -> None:
     """Write a calibrated network as ONNX; a batch may have any size.
 
-    It takes ``images`` (uint8), or ``features`` or ``logits`` (float32) where its trial stood on
-    such, and gives ``probabilities`` and the logits before the transform, ``uncalibrated``, (N, C)
+    Its input is ``images`` (uint8), or ``features`` or ``logits`` (float32) if its trial used such;
+    its outputs are ``probabilities`` and the logits before the transform, ``uncalibrated``, (N, C)
     and float32 both.
 
     Args:
-        network: on the CPU.
-        file: to write.
-        real: logits (N, C) before the transform, of samples of the network; they are checked in
-            addition to made ones.
+        network: the network, on the CPU.
+        file: path of the file.
+        real: logits (N, C) of real samples before the transform, which are checked in addition to
+            synthetic ones.
     """
     refuse_there(file)
     try:
@@ -48,13 +48,13 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
         )
     plain = _Plain(network).eval()
     name, given = plain.example()
-    # First, so that what is made once (methods, constants) is made of numbers and not of symbols.
+    # First, so that methods and constants, which are made once, contain numbers and not symbols.
     with torch.no_grad():
         _, logits = plain(given)
     content = _exported(plain, name, given)
     found, found_logits = _run(content, name, given)
-    # On the same logits: a transform with steps enlarges what two programs differ by in the last
-    # digit of single precision.
+    # On the same logits: a transform with steps enlarges differences in the last digit of single
+    # precision.
     expected = plain.calibrated_of(found_logits).softmax(-1)
     difference = max(
         float((found - expected).abs().max()),
@@ -78,7 +78,7 @@ def _refuse_different(network: CalibratedNetwork, difference: float, where: str)
 
 
 def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
-    """Return logits (N, C) on which two programs may differ, by what they are."""
+    """Return logits (N, C) on which two programs may differ, with names."""
     drawn = torch.randn(_HARD, classes, generator=torch.Generator().manual_seed(0))
     tied = drawn.round()
     made = [
@@ -92,7 +92,7 @@ def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
 
 
 class _Plain(nn.Module):
-    """The same in one pass over a batch, as a graph has it."""
+    """A calibrated network as one pass over a batch, for a graph."""
 
     def __init__(self, network: CalibratedNetwork) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _Plain(nn.Module):
         return own if transform is None else transform.method.transform(own.unsqueeze(0))[0]
 
     def example(self) -> tuple[str, Tensor]:
-        """Return name of the input and some of it, always the same."""
+        """Return the name of the input and a fixed example."""
         chance, info = torch.Generator().manual_seed(0), self.calibrated.info
         if self.calibrated.network is not None:
             size = info.stored or info.size
@@ -134,7 +134,7 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
     sink = io.BytesIO()
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what is a constant in the file, as it should be
+            warnings.simplefilter("ignore")  # about constants of the file, which are intended
             program: Any = torch.onnx.export(
                 plain,
                 (given,),
@@ -146,9 +146,9 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
             )
             program.save(sink)
     except Exception as error:
-        # What torch says of an operation that ONNX lacks is a page long.
+        # The message of torch about an operation that ONNX lacks is a page long.
         raise UserError(
-            f"{_describe(plain.calibrated)} does what torch cannot write as ONNX "
+            f"{_describe(plain.calibrated)} uses an operation that torch cannot write as ONNX "
             f"({type(error).__name__}); export without ONNX"
         ) from error
     return sink.getvalue()
@@ -163,7 +163,7 @@ def _run(content: bytes, name: str, given: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _run_transform(content: bytes, logits: Tensor) -> Tensor:
-    """Return the probabilities of logits (N, C) by the part of a file that follows its network."""
+    """Return probabilities of logits (N, C) by the part of a file that follows its network."""
     import onnx
     import onnxruntime
     from onnx.utils import Extractor

@@ -1,4 +1,4 @@
-"""A head retrained on features, as an estimator: the engine's training without a store."""
+"""A head retrained on features, as an estimator, by the engine's training without a store."""
 
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from tune_calib.library.arrays import (
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
-# What is said of images stands in the features already.
+# These settings concern images, from which the features were computed.
 _OF_IMAGES = {"views", "bn_mode", "augment"}
 
 
@@ -35,15 +35,15 @@ class RetrainedHead(Estimator):
 
     Args:
         method: name of a head method, e.g. ``mac_cal``.
-        network_seed: drives the order of batches that all heads of a network share.
-        settings: of the method and of the head slot (``lr``, ``epochs``, ``select``, ``seed``);
-            no recipe is read.
+        network_seed: seed of the order of batches that all heads of a network share.
+        settings: settings of the method and of the head slot (``lr``, ``epochs``, ``select``,
+            ``seed``); no recipe is read.
 
     Attributes:
         classes_: (C,), the classes in the order of the logits.
         n_features_in_: D.
-        epoch_: that was selected, 1-based.
-        history_: what each epoch recorded, by name; of ``select`` where it was given.
+        epoch_: the selected epoch, 1-based.
+        history_: values of each epoch, by name; those of ``select`` only if it was given.
         classifier_: the head.
     """
 
@@ -61,18 +61,17 @@ class RetrainedHead(Estimator):
         """Train the head.
 
         Args:
-            features: (N, D), of the training images; an array or a tensor, on whose device it is
-                trained.
+            features: (N, D), of the training images; an array or a tensor, whose device is used
+                for training.
             labels: (N,), integers from 0 to C - 1, or other values (strings, integers), which are
                 the classes in sorted order, as in scikit-learn.
-            select: features and labels of held-out images, by which an epoch is selected.
+            select: features and labels of held-out images, on which an epoch is selected.
             own_head: weight (C, D) and bias (C,) of the network's own head, which some settings
-                start from or ask of (``start`` but ``fresh``, ``gamma=val_ratio``).
-            classes: C, where the labels lack a class and there is no ``own_head``.
+                need (``start`` other than ``fresh``, ``gamma=val_ratio``).
+            classes: C, if the labels lack a class and there is no ``own_head``.
 
         Raises:
-            ValueError: something is of another shape, not finite or out of range, or is needed
-                and absent.
+            ValueError: an argument has another shape, is not finite or out of range, or is missing.
             UserError: a setting is unknown or out of range, or the training diverged.
         """
         slot = self._slot()
@@ -108,7 +107,7 @@ class RetrainedHead(Estimator):
                 f"the loss of epoch {epoch + 1} is not finite: take a smaller lr, or scale the "
                 "features"
             )
-        # Without a split of its own, `select` stands for train: nothing may be read off it.
+        # Without a split of its own, `select` is train, and its values mean nothing.
         names = [n for n in reports[0] if held_out is not None or not n.startswith("select/")]
         self.history_ = {name: [float(report[name][0]) for report in reports] for name in names}
         self.epoch_ = int(trainer.best_epoch[0]) + 1
@@ -122,7 +121,7 @@ class RetrainedHead(Estimator):
         return match_type(self._logits(features).softmax(-1), features)
 
     def decision_function(self, features: Any) -> Any:
-        """Return logits, (N, C), float64, that a post-hoc method may be fitted on."""
+        """Return logits, (N, C), float64, to which a post-hoc method may be fitted."""
         return match_type(self._logits(features), features)
 
     def _logits(self, features: Any) -> Tensor:
@@ -147,7 +146,7 @@ class RetrainedHead(Estimator):
 
 
 class _MemoryBank(DevelopmentBank):
-    """Features in memory where a bank on disk would be."""
+    """Features in memory in place of a bank on disk."""
 
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
@@ -185,7 +184,7 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
 
 
 def _unknown(classes: int, rows: Tensor) -> LinearHead:
-    """Return a head of NaN: what reads it has no finite loss."""
+    """Return a head of NaN, with which no loss is finite."""
     nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
     return LinearHead(nothing, nothing[:, 0])
 

@@ -1,4 +1,4 @@
-"""Parts that several backbones share, and how a backbone declares its stages."""
+"""Building of networks, parts that several backbones share, and stages of backbones."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -16,14 +16,14 @@ from tune_calib.spec.backbones import (
 )
 
 FEATURE_WIDTH = 512
-"""Features of our own small backbones: as many as a ResNet-18 has."""
+"""Number of features of our own small backbones, as of a ResNet-18."""
 
 
 def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:
     """Declare how a backbone is cut into stages, for ``Network.stages``.
 
-    ``cut`` gives parts that, one after the other, are the extractor; the last one pools the maps of
-    the one before, (N, D, h, w) -> (N, D).
+    ``cut`` returns the consecutive parts of the extractor; the last one pools the maps of the one
+    before, (N, D, h, w) -> (N, D).
     """
     # Not as an attribute: modules of timm have a ``stages`` of their own, and it is no state.
     vars(backbone)["cut_into_stages"] = cut
@@ -53,7 +53,7 @@ def conv_blocks(
     Maps are halved while their size is at least ``pooled_from``.
 
     Returns:
-        The layers, and how many there are up to the end of each block.
+        The layers, and their number up to the end of each block.
     """
     layers: list[nn.Module] = []
     bounds: list[int] = []
@@ -111,16 +111,16 @@ def build_network(
 ) -> Network:
     """Build a network on the CPU; its weights depend on the arguments alone.
 
-    The global generators are as before afterwards.
+    The global generators are restored.
 
     Args:
         backbone: a name of ``BACKBONES``.
         init: ``reference``, as the code of the papers draws, or ``timm``, as timm does.
-        channels: of the images.
+        channels: channels of the images.
         size: height and width of the images, in pixels.
         classes: number of classes.
-        seed: of the network slot.
-        is_bf16: the backbone will compute in bfloat16; its weights are float32.
+        seed: seed of the network slot.
+        is_bf16: the backbone computes in bfloat16; its weights are float32.
     """
     info: BackboneInfo = BACKBONES[backbone]
     with torch.random.fork_rng(devices=[]):

@@ -33,8 +33,8 @@ def init_stack(
 
     Args:
         sizes: widths from the features to the logits.
-        seeds: one a head; head k's weights depend on seeds[k] alone.
-        device: where the weights live.
+        seeds: one for each head; the weights of head k depend on seeds[k] alone.
+        device: device of the weights.
 
     Returns:
         ``{"0.weight": (K, out, in), "0.bias": (K, 1, out), "1.weight": ...}``, leaves of autograd.
@@ -64,9 +64,9 @@ def apply_stack(
     product over all heads is no faster and does not.
 
     Args:
-        parameters: as ``init_stack`` gives them.
+        parameters: the result of ``init_stack``.
         features: (B, D), shared by all heads, or (K, B, D).
-        activations: one behind each hidden layer.
+        activations: one after each hidden layer.
 
     Returns:
         Logits (K, B, C).
@@ -78,9 +78,8 @@ def apply_stack(
 class _Perceptrons(torch.autograd.Function):
     """K perceptrons, with their gradients by hand.
 
-    To the last bit what autograd makes of ``baddbmm`` and the activations, in fewer passes over
-    memory: autograd has the gradient of a transposed weight, which it copies into the weight's
-    own order.
+    They equal those of autograd for ``baddbmm`` and the activations to the last bit, in fewer
+    passes over memory: autograd copies the gradient of a transposed weight into the weight's order.
     """
 
     @staticmethod
@@ -126,13 +125,13 @@ class _Perceptrons(torch.autograd.Function):
 
 def _activate(hidden: Tensor, kind: Activation) -> Tensor:
     if kind == "relu":
-        # In place: where it passes nothing it is zero, which is all that its gradient asks.
+        # In place: it is zero where it passes nothing, which is all that its gradient needs.
         return hidden.relu_()
     return F.gelu(hidden) if kind == "gelu" else hidden
 
 
 def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
-    """Return the gradient in front of an activation of ``before``; ``gradient`` is overwritten."""
+    """Return the gradient at the input ``before`` of an activation; ``gradient`` is overwritten."""
     if kind == "none":
         return gradient
     aten = torch.ops.aten
@@ -161,8 +160,8 @@ def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
 def _sums_alike(heads: int, batch: int, outputs: int, inputs: int) -> bool:
     """Return whether the weights' gradient has the digits of its transposed form.
 
-    Results of all earlier versions come from the transposed form. Which order a processor's
-    matrix library sums in depends on the shapes alone.
+    Results of all earlier versions have those of the transposed form. The order in which a
+    processor's matrix library sums depends on the shapes alone.
     """
     chance = torch.Generator().manual_seed(0)
     g = torch.randn(heads, batch, outputs, generator=chance)

@@ -37,12 +37,12 @@ class Network(nn.Module):
         self.is_bf16 = is_bf16
 
     def forward(self, images: Tensor) -> Output:
-        """Give features and logits of normalised images (N, channels, size, size)."""
+        """Return features and logits of normalised images (N, channels, size, size)."""
         features = self.features(images)
         return Output(features, self.head(features))
 
     def features(self, images: Tensor) -> Tensor:
-        """Give the features (N, D) of normalised images (N, channels, size, size)."""
+        """Return the features (N, D) of normalised images (N, channels, size, size)."""
         compiled = vars(self).get("compiled")
         with _bf16(images, self.is_bf16):
             if compiled is None:
@@ -54,11 +54,11 @@ class Network(nn.Module):
 
     def compile_backbone(self, mode: str) -> None:
         """Compile the backbone, but not its stages, in a mode of ``torch.compile``."""
-        # Not as an attribute: as a submodule it would stand twice in the checkpoint.
+        # Not as an attribute: as a submodule it would be in the checkpoint twice.
         vars(self)["compiled"] = torch.compile(self.backbone, mode=mode)
 
     def stages(self) -> list[nn.Module]:
-        """Give parts of the backbone that, one after the other, are the backbone.
+        """Return the consecutive parts of the backbone.
 
         The last one pools the maps of the one before, (N, D, h, w) -> (N, D). The parts share
         their weights and their mode with the backbone.
@@ -74,7 +74,7 @@ class Network(nn.Module):
 
 
 class _Bf16(nn.Module):
-    """A stage that computes in bfloat16; what methods do with its maps is done in float32."""
+    """A stage that computes in bfloat16 and returns float32."""
 
     def __init__(self, stage: nn.Module) -> None:
         super().__init__()
@@ -87,5 +87,5 @@ class _Bf16(nn.Module):
 
 
 def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
-    # Not one that is off: the meta device, on which costs are counted, knows none.
+    # Not one that is off: the meta device, on which costs are counted, has none.
     return torch.autocast(given.device.type, torch.bfloat16) if is_on else nullcontext()

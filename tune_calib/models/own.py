@@ -1,7 +1,7 @@
 """A function of a user's file as a backbone: it returns a module, which is cut at its last layer.
 
 ``--backbone FILE.py:FUNCTION``. The module is a whole classifier, whose logits come straight out of
-a linear layer, or an extractor, which gives features.
+a linear layer, or an extractor, which returns features.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tune_calib.models.base import name_last_layer
 from tune_calib.spec.backbones import BackboneInfo, Init
 
 PROBE = 4
-"""Images by which it is found out where the features are."""
+"""Number of images with which the features are located."""
 
 
 def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
@@ -29,12 +29,12 @@ def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
 def build(
     channels: int, size: int, init: Init, *, name: str, function: Callable[[], Any]
 ) -> tuple[nn.Module, int]:
-    """Call the function and cut what it returns into extractor and number of features.
+    """Call the function, cut its module, and return the extractor and the number of features.
 
-    Weights are as the function draws them, whatever ``init`` says.
+    Weights are those of the function; ``init`` is ignored.
     """
     del init
-    # Also where a plan is reckoned on tensors without numbers, by which nothing can be cut.
+    # A forecast may use tensors without numbers, with which no module can be cut.
     with torch.device("cpu"):
         module = _run(name, function, function)
         if not isinstance(module, nn.Module):
@@ -45,13 +45,13 @@ def build(
 
 
 def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any:
-    """Do some work of the user's code; its errors are one line that names theirs."""
+    """Run the user's code and report its errors in one line."""
     try:
         return work()
     except (Exception, SystemExit) as error:
         file = function.__code__.co_filename
-        told = locate_error(error, lambda path: path == file)
-        raise UserError(f"{name}: {told}") from None
+        text = locate_error(error, lambda path: path == file)
+        raise UserError(f"{name}: {text}") from None
 
 
 @torch.no_grad()
@@ -77,22 +77,22 @@ def _cut(
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != PROBE:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise UserError(
-            f"{name}: of {tuple(images.shape)} images it makes {what}, and neither logits nor "
+            f"{name}: for {tuple(images.shape)} images it returns {what}, and neither logits nor "
             f"features ({PROBE}, D)"
         )
     last = next((each for each in reversed(calls) if torch.equal(each[2], output)), None)
     features = output if last is None else _without(name, module, last[0], last[1], output)
     if last is not None and not _is_close(module(images), features):
         raise UserError(
-            f"{name}: its last linear layer, {last[0]}, is not all that makes logits of features; "
-            "return them as they leave it"
+            f"{name}: its logits are not the output of its last linear layer, {last[0]}; return "
+            "that output unchanged"
         )
     name_last_layer(module, last[0] if last else None)
     return module.train(was_training), features.shape[1]
 
 
 def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
-    """Take the last layer out; gives the features that it was handed."""
+    """Remove the last layer, and return its input, the features."""
     parent, _, own = path.rpartition(".")
     layer: Any = module.get_submodule(path)
     again = F.linear(features, layer.weight, layer.bias)

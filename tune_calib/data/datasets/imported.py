@@ -1,7 +1,7 @@
-"""Features and logits that others made: a data set without images.
+"""Placeholder for the data set of imported features and logits, which has no images.
 
-It is no entry of the registry, but a name that it knows: nobody trains on it. What is imported lies
-in the store (``tune_calib.engine.imports``).
+The name is known to the registry, but is not an entry of it. Imports are in the store
+(``tune_calib.engine.imports``).
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from tune_calib.spec.names import IMPORTED
 
 
 def refuse(root: Path | None) -> NoReturn:
-    """Refuse: there are no images to be loaded."""
+    """Refuse to load images."""
     del root
     raise UserError("imported data have no images, which this needs")
 

@@ -1,7 +1,6 @@
-"""The backbone of imported features and logits, which is not there.
+"""Placeholder for the backbone of imported features and logits, which do not have one.
 
-No entry of the registry, but a name that it knows: of imported data it stands where a backbone
-does.
+The name is known to the registry, but is not an entry of it.
 """
 
 from typing import NoReturn
@@ -12,7 +11,7 @@ from tune_calib.spec.names import IMPORTED
 
 
 def build(channels: int, size: int, init: Init) -> NoReturn:
-    """Refuse: there is no network to be built."""
+    """Refuse to build a network."""
     del channels, size, init
     raise UserError("imported data have no network, which this needs")
 

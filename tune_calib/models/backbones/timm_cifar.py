@@ -29,15 +29,15 @@ STAGED_FAMILIES = (RESNETS, "densenet")
 """Modules of timm whose models are cut into stages here."""
 
 TITLES = {"vit_base_patch16_384": "ViT-B/16"}
-"""What the papers call models of timm that they use."""
+"""Names of timm models in the papers."""
 
 
 @lru_cache(maxsize=64)
 def resolve(name: str) -> BackboneInfo | None:
-    """Make the record of a timm name; None if timm does not know it.
+    """Return the record of a timm name; None if timm does not know it.
 
-    A name with a tag of pre-trained weights (``resnet50.a1_in1k``) is refused: networks start
-    untrained here.
+    Names with a tag of pre-trained weights (``resnet50.a1_in1k``) are unknown, since networks start
+    untrained.
     """
     if "." in name:
         return None
@@ -52,13 +52,13 @@ def resolve(name: str) -> BackboneInfo | None:
         build=partial(build, name=name),
         has_stages=family in STAGED_FAMILIES,
         norm=_norm(name),
-        # With the CIFAR stem they are none that timm publishes.
+        # With the CIFAR stem, timm publishes no weights for them.
         norm_from=CIFAR_STEM_UP_TO + 1 if family == RESNETS else 0,
     )
 
 
 def names() -> list[str]:
-    """Return the names of timm that ``resolve`` knows, those that timm deprecates among them."""
+    """Return the names of timm that ``resolve`` knows, including deprecated ones."""
     import timm.models
 
     return [name for name in dir(timm.models) if timm.models.is_model(name)]
@@ -77,13 +77,13 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
     """Build a timm model without its classifier; return it with its number of features.
 
     Args:
-        channels: of the images.
+        channels: channels of the images.
         size: height and width of the images. Up to 64 pixels, a model of timm's ResNet class
             starts with a 3x3 convolution of stride 1 and has no max pool, as the CIFAR ResNets
             of the calibration papers.
         init: ``timm``: as timm draws. ``reference``: every convolution by torch's defaults and,
             in ResNets, no BN that starts at zero.
-        name: of the model.
+        name: name of the model.
     """
     import timm
     from timm.models.densenet import DenseNet
@@ -95,7 +95,7 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         if isinstance(model, ResNet) and size <= CIFAR_STEM_UP_TO:
             use_cifar_stem(model, channels)
         width = _measure_width(model, channels, size)
-    # timm checks no image size: a model fails where its code happens to, in any of these ways.
+    # timm checks no image size: a model fails somewhere in its code, in any of these ways.
     except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
@@ -146,7 +146,7 @@ def densenet_stages(model: Any) -> list[nn.Module]:
 
 @torch.no_grad()
 def _measure_width(model: nn.Module, channels: int, size: int) -> int:
-    """Run one image: some models build for any size but fail on maps that become too small."""
+    """Run one image, since some models can be built but fail on maps that become too small."""
     # In evaluation mode: batch statistics of one image of zeros must not enter the network.
     features = model.eval()(torch.zeros(1, channels, size, size))
     model.train()
