@@ -175,7 +175,7 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
     [
         ("softmax", "the last layer of .* is none, .*straight out of a linear layer"),
         ("twice", "the last layer of .* is none"),
-        ("skip", "last linear layer, out, is not all"),
+        ("skip", "last linear layer, out; return"),
         ("pair", "it returns tuple, and neither logits nor features"),
         ("tokens", "the last layer of .* is none"),
         ("number", "returns a int, and no torch.nn.Module"),
