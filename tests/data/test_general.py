@@ -56,7 +56,7 @@ def test_other_images_are_another_network_and_are_refused_under_the_old_plan(nam
 @each("name", GENERAL)
 def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
-    with pytest.raises(UserError, match="leave carved out"):
+    with pytest.raises(UserError, match="leave out carved"):
         described(name, root, tmp_path / "cache", split="carved")
     test = root / "test"
     shutil.rmtree(test) if test.is_dir() else (root / "test.parquet").unlink()
@@ -124,7 +124,7 @@ def test_wrong_folders(tmp_path):
         described("imagefolder", root, tmp_path / "cache")
     shutil.rmtree(root / "test" / "other")
     (root / "train" / "class0" / "notes.txt").write_text("")
-    with pytest.raises(UserError, match=r"notes\.txt is no image by its name"):
+    with pytest.raises(UserError, match=r"notes\.txt has no name of an image file"):
         described("imagefolder", root, tmp_path / "cache")
     with pytest.raises(UserError, match=r"no train\.parquet"):
         described("parquet", root, tmp_path / "cache")

@@ -154,7 +154,7 @@ def _parts(scan: Scan, format_: Format, slot: "DataSlot") -> Source:
     train = scan.train(format_)
     if slot.split == CARVED:
         if scan.test is not None:
-            raise UserError(f"data.split: {scan.where} has a test part; leave carved out")
+            raise UserError(f"data.split: {scan.where} has a test part; leave out carved")
         # A fifth, which torch's ``randperm`` under seed 1 puts first, is the test part.
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
         count = len(train) // 5

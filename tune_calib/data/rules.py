@@ -185,7 +185,7 @@ def _first_out(order: Tensor, count: int) -> tuple[Tensor, Tensor]:
     return order[count:], order[:count]
 
 
-# Every data set has these; its own stand in its record.
+# Rules of every data set; its own are in its record.
 GENERAL: dict[str, Rule] = dict(zip(GENERAL_RULES, (whole, val_is_test), strict=True))
 
 CIFAR10: dict[str, Rule] = {"tst": partial(tst, 0.2), "plp": plp, "mdca": mdca}

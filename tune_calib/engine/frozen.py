@@ -1,4 +1,4 @@
-"""A frozen network and the images that it is judged on: it may not have been trained on them."""
+"""Checks that a frozen network is not evaluated on images on which it was trained."""
 
 from collections.abc import Mapping
 from statistics import NormalDist
@@ -13,11 +13,11 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 CHANCE = 1e-6
-"""Probability with which a network that did not see the hold-out is taken for one that did."""
+"""Probability that a network that did not see the held-out images is refused."""
 
 
 def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
-    """Refuse a hold-out on which a network of this program was trained, or its epoch chosen."""
+    """Refuse held-out images on which a network of this program was trained or selected."""
     network = made.network
     if network.weights is not None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
@@ -27,15 +27,15 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
         return
     if data.holds_out_train:
         raise UserError(
-            f"network.weights: the network was trained on {_describe(made.data)}, and with another "
-            "cut of the training part it would be chosen on images that it saw; cut it so, or take "
+            f"network.weights: the network was trained on {_describe(made.data)}, and another cut "
+            "of the training part holds out images that it saw; use the same cut, or take "
             "`holdout` test"
         )
     needs = METHODS[network.method].needs
     if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
         raise UserError(
-            f"network.weights: the network was trained on {_describe(made.data)}, and test images "
-            "chose its epoch; cut the test part so that they are not those of test again"
+            f"network.weights: the network was trained on {_describe(made.data)}, and its epoch "
+            "was chosen on test images; cut the test part in the same way, so that test lacks them"
         )
 
 
@@ -49,15 +49,15 @@ def _describe(data: DataSlot) -> str:
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
-    """Refuse a frozen network that is better on what is held out of train than on test.
+    """Refuse a frozen network that is better on images held out of train than on test.
 
-    By more than chance: a one-sided z-test of two proportions. Without test nothing is refused,
-    since a search may not look at it, nor if this program knows what the network has seen.
+    A one-sided z-test of two proportions decides. Nothing is refused without test, which a search
+    may not read, or if this program knows which images the network saw.
     """
     network = spec.network
     if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:
         return
-    if network.weights is None:  # imported: of what its test samples are, nobody here can know
+    if network.weights is None:  # imported, with test samples of unknown origin
         return
     held_out = [_right(logits[name]) for name in ("select", "calib")]
     right, count = (sum(numbers) for numbers in zip(*held_out, strict=True))
@@ -68,16 +68,16 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
     if gap <= NormalDist().inv_cdf(1 - CHANCE) * spread:
         return
     made = trained_spec(network.weights, store)
-    if made is not None and made.network.weights is None:  # else it began with others' weights
+    if made is not None and made.network.weights is None:  # else it began with foreign weights
         return
     raise RefusedError(
         f"the frozen network is right on {right / count:.2%} of select and calib, which are of the "
-        f"training part, and on {right_of_test / tested:.2%} of test: it was trained on what it "
-        "would be chosen on; take `holdout` test"
+        f"training part, but on {right_of_test / tested:.2%} of test: it was trained on the images "
+        "held out; take `holdout` test"
     )
 
 
 def _right(split: SplitLogits) -> tuple[int, int]:
-    """Count the right samples, and all."""
+    """Return the number of right samples, and of all."""
     count = len(split.labels)
     return round(float(accuracy(split.logits[0].double().softmax(-1), split.labels)) * count), count

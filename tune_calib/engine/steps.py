@@ -148,7 +148,7 @@ def train_epoch(
         correct = right if correct is None else correct + right
         seen, number = seen + size, number + 1
     if total is None or correct is None:
-        raise ValueError("an epoch without a batch")
+        raise ValueError("an epoch has no batch")
     return total, correct, seen
 
 

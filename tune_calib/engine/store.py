@@ -145,7 +145,7 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
         raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
     if own not in (None, _name_of(folder)):
         raise MisplacedError(
-            f"{folder} holds {own}, which was moved or renamed: give it back its name, or delete it"
+            f"{folder} holds {own}, which was moved or renamed: restore its name, or delete it"
         )
     return manifest
 

@@ -131,9 +131,7 @@ def read(path: Path) -> dict[str, Tensor]:
         ) from None
     for name, tensor in tensors.items():
         if bool(tensor.isnan().any()):
-            raise UserError(
-                f"network.weights: {path}: {name} holds NaN; was the training diverged?"
-            )
+            raise UserError(f"network.weights: {path}: {name} holds NaN; did its training diverge?")
     return tensors
 
 

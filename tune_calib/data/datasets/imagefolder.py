@@ -71,7 +71,7 @@ def _listed(part: Path, classes: list[str]) -> Found:
         files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
         other = next((path for path in files if path.suffix.lower() not in known), None)
         if other is not None:
-            raise DamagedFileError(f"{other} is no image by its name; move it away")
+            raise DamagedFileError(f"{other} has no name of an image file; move it away")
         if not files:
             raise DamagedFileError(f"{part / name} holds no image: a class is missing")
         found += [(file, label) for file in files]
