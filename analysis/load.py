@@ -1,4 +1,4 @@
-"""Reading a sweep: its manifest and its result tables, complete or loudly incomplete."""
+"""Read the results of a run: its manifest and tables, with a note on what is missing."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,8 +17,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import BASE, column
 from tune_calib.spec.names import BELOW, HEAD_BELOW, STATUSES, signed
 
-# What ranks need of a trial besides its metric: what it is, how it ended, where it counts, and in
-# which regime its network is.
+# Columns that ranks need besides those of their metric.
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
@@ -30,28 +29,19 @@ _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions")
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A sweep as its folder holds it.
-
-    Attributes:
-        out: the folder.
-        manifest: ``sweep.json``: what was asked and planned.
-        trials: one row a planned trial that has a result; metrics are fractions.
-        shows_regime: whether its tables have columns of the regime.
-        shown: metrics of its table, of ``names.METRICS``; the usual ones if empty.
-        shows_intervals: whether the means of its table have intervals over the test samples.
-    """
+    """The results of a run, and the options of its tables."""
 
     out: AnyPath
     manifest: SweepManifest
-    trials: pd.DataFrame
-    shows_regime: bool = False
-    shown: tuple[str, ...] = ()
-    shows_intervals: bool = False
+    trials: pd.DataFrame  # one row per planned trial with a result; metrics are fractions
+    shows_regime: bool = False  # as columns of its table
+    shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
+    shows_intervals: bool = False  # over the test samples, at the means of its table
 
-    # The long tables are read when they are first asked for: ranks and tests need the trials alone.
+    # The long tables are read when they are first needed: ranks and tests use the trials alone.
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """Return one row a (trial, epoch, name): spec_hash, epoch, name, value."""
+        """Return one row per (trial, epoch, name): spec_hash, epoch, name, value."""
         return _unique(self._curves, ["spec_hash", "epoch", "name"])
 
     # Of thousands of trials they are gigabytes in pandas.
@@ -59,27 +49,34 @@ class Sweep:
     def _curves(self) -> pa.Table:
         return read_table(self.out, "curves", encoded=("spec_hash", "name"))
 
+    @cached_property
+    def _recorded(self) -> dict[str, pd.DataFrame]:
+        return {}
+
     def recorded(self, name: str) -> pd.DataFrame:
         """Return one recorded quantity of all trials: columns spec_hash, epoch, value."""
-        curves = self._curves
-        own = curves.filter(pc.equal(curves["name"].cast(pa.string()), name)).drop_columns("name")
-        return _unique(own, ["spec_hash", "epoch"])
+        if name not in self._recorded:
+            # A chunk at a time: the names of all rows as texts are as large as the table.
+            names = self._curves["name"].chunks
+            is_own = [pc.equal(chunk.cast(pa.string()), name) for chunk in names]
+            own = self._curves.filter(pa.chunked_array(is_own, pa.bool_())).drop_columns("name")
+            self._recorded[name] = _unique(own, ["spec_hash", "epoch"])
+        return self._recorded[name]
 
     @cached_property
     def bins(self) -> pd.DataFrame:
-        """Return one row a (trial, split, bin)."""
+        """Return one row per (trial, split, bin)."""
         bins = read_table(self.out, "bins", encoded=("spec_hash", "split"))
         return _unique(bins, ["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """Return the bootstrap intervals over the test samples by spec_hash and metric; fractions.
+        """Return bootstrap intervals over the test samples by spec_hash and metric; fractions.
 
-        Columns lower, upper, se, resamples. Of a trial with several the one of most draws counts.
+        Columns lower, upper, se, resamples. If a trial has several, the one of most draws counts.
         """
         names = ["spec_hash", "split", "metric", "lower", "upper", "se", "resamples"]
-        found = read_table(self.out, "intervals", columns=names)
-        rows: pd.DataFrame = found.to_pandas()
+        rows: pd.DataFrame = read_table(self.out, "intervals", columns=names).to_pandas()
         rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")
         key = ["spec_hash", "metric"]
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
@@ -100,10 +97,7 @@ class Sweep:
 
     @property
     def vanished(self) -> str:
-        """Return a sentence if rungs of the ladder are absent; else empty.
-
-        Older versions ran two rungs with equal settings once, under the label of the first.
-        """
+        """Return a sentence on absent rungs, since older versions merged equal ones; else empty."""
         indices = set(self.labels)
         gone = sorted(set(range(max(indices, default=0))) - indices)
         if not gone:
@@ -115,19 +109,19 @@ class Sweep:
 
     @property
     def missing(self) -> int:
-        """Return how many planned trials have no row."""
+        """Count the planned trials without a row."""
         planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Return the rows of one rung; only finished ones have metrics."""
-        # They are sorted by rungs: a slice copies none of their hundred columns.
+        # The rows are sorted by rung, and a slice copies none of their hundred columns.
         rows = self.done if done_only else self.trials
         first, end = rows["rung"].searchsorted([index, index + 1])
         return rows.iloc[first:end]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
-        """Return how many of some trials are done, for each rung that has one."""
+        """Count the finished ones among some trials, for each rung that has one."""
         rungs = self.done.loc[self.done["spec_hash"].isin(set(hashes)), "rung"]
         counts = rungs.value_counts()
         return [int(counts[index]) for index in self.labels if index in counts]
@@ -140,7 +134,8 @@ class Sweep:
     @cached_property
     def done(self) -> pd.DataFrame:
         """Return the rows of finished trials."""
-        return self.trials[self.trials["status"] == "done"]
+        is_done = self.trials["status"] == "done"
+        return self.trials if is_done.all() else self.trials[is_done]
 
     def label(self, rung: RungRecord) -> str:
         """Return the label of a rung with the signs of its flags."""
@@ -179,7 +174,7 @@ class Sweep:
 
     @cached_property
     def _planned(self) -> Counter[int]:
-        """How many trials are planned of each rung."""
+        """Count the planned trials of each rung."""
         return Counter(entry.rung for entry in self.manifest.planned)
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
@@ -189,36 +184,32 @@ class Sweep:
 
 
 def load(out: AnyPath, metric: str | None = None) -> Sweep:
-    """Read a sweep, or only what a rank of one metric needs, which takes a quarter of the time.
-
-    Raises:
-        UserError: the folder holds no sweep, or a file of it is damaged; damaged curves or bins
-            raise when they are first read.
-    """
+    """Read a run, or only what a rank of one metric needs, which takes a quarter of the time."""
     manifest = read_sweep_manifest(out)
     columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
-    # The long texts as categories: what repeats is held once, and copies of rows share it.
+    # The long texts as categories, which store a repeated text once, and which copies share.
     found = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS)
-    # The manifest decides what the sweep is: other rows of the folder enter no mean.
+    # The manifest decides which trials belong to the run: other rows enter no mean.
     planned = pa.array([entry.spec_hash for entry in manifest.planned], pa.string())
     found = found.filter(pc.is_in(found["spec_hash"], planned))
-    trials: pd.DataFrame = found.to_pandas()
-    # A trial that was run again may stand in two files: that it is done counts.
-    is_retried = (trials["status"] != "done").sort_values(kind="stable")
-    last = trials.loc[is_retried.index, "spec_hash"].drop_duplicates().index
+    # The order is found from a few columns, so that the others are copied once.
     order = ["rung", "network_seed", "head_seed"]
-    trials = with_flags(trials.loc[trials.loc[last, order].sort_values(order).index])
+    keys = found.select(["spec_hash", "status", *order]).to_pandas()
+    # A trial that was run again may be in two files: the finished one counts.
+    is_retried = (keys["status"] != "done").sort_values(kind="stable")
+    last = keys.loc[is_retried.index].drop_duplicates("spec_hash").sort_values(order).index
+    found = found.take(pa.array(last))
+    trials: pd.DataFrame = found.to_pandas(split_blocks=True, self_destruct=True)
+    del found, keys
+    trials = with_flags(trials)
     shifts = read_shifts(out, metric)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
-    return Sweep(out, manifest, trials.reset_index(drop=True))
+    return Sweep(out, manifest, trials)
 
 
 def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with a text in the column ``flags``, which older results lack.
-
-    The flag of heads far below their networks is added here, from columns that rows have anyway.
-    """
+    """Return the trials with a text in ``flags``, with that of heads far below their networks."""
     flags = trials["flags"].fillna("") if "flags" in trials else pd.Series("", trials.index)
     return trials.assign(
         flags=flags.mask(_is_below(trials), flags + "," + HEAD_BELOW).str.strip(",")
@@ -240,6 +231,6 @@ def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:
-    """Return the rows of a long table once; a retried trial may have them in two files."""
+    """Return the rows of a long table without duplicates, which a retried trial may have."""
     frame: pd.DataFrame = rows.to_pandas().drop_duplicates(key)
     return frame

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from analysis.compare import ranks, significance
 from analysis.compare.blocks import over_seeds
-from analysis.compare.friedman import friedman
 from analysis.compare.gather import collect
 from analysis.compare.ranks import rank
+from analysis.compare.tests import friedman
 from analysis.ladder import tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.report import write_report

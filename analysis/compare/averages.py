@@ -1,4 +1,4 @@
-"""Averages of metrics over (data set, backbone) columns, as MaC-Cal's figure 4 draws them."""
+"""Average metrics over (data set, backbone) columns, as in MaC-Cal's figure 4."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
 class Averages:
     """Means of methods over the columns in which every method has every metric."""
 
-    source: str  # the published tables, or the ids of the sweeps
+    source: str  # the published tables, or the ids of the runs
     is_published: bool
     values: pd.DataFrame  # index method, columns metric; fractions; NaN where there is no number
     columns: tuple[str, ...]  # names of those that count
     at_chance: frozenset[str]  # methods with a trial at chance in one of them, never the best
     flags: Mapping[str, list[str]]  # cells of the column ``flags`` of the trials of each method
-    notes: tuple[str, ...]  # the regime of each sweep, and what is left out and why
+    notes: tuple[str, ...]  # the network check of each run, and omissions with their reasons
 
     def label(self, method: str) -> str:
         """Return the name of a method with the signs of its flags."""
@@ -43,34 +43,27 @@ class Averages:
 def average(collected: Mapping[str, Collected]) -> Averages:
     """Average each metric of ``gather.collect`` over the columns that count for all of them."""
     scores = {metric: gather(each.frame, metric) for metric, each in collected.items()}
+    every = list(scores.values())
     complete: list[list[Any]] = [
-        [key for key in each.values.columns if key not in each.uncounted]
-        for each in scores.values()
+        [key for key in each.values.columns if key not in each.uncounted] for each in every
     ]
     columns = [key for key in complete[0] if all(key in own for own in complete)]
     if not columns:
         raise UserError("no column has a number of every method and metric: name fewer metrics")
     means = {m: each.values[columns].mean(axis="columns") for m, each in scores.items()}
-    methods = list(
-        dict.fromkeys(method for each in scores.values() for method in each.values.index)
-    )
-    flags = {m: cells for each in scores.values() for m, cells in each.flags.items()}
-    notes = [note for each in collected.values() for note in each.notes]
-    notes += [note for each in scores.values() for note in each.notes]
+    methods = list(dict.fromkeys(method for each in every for method in each.values.index))
+    flags = {m: cells for each in every for m, cells in each.flags.items()}
+    notes = [note for each in (*collected.values(), *every) for note in each.notes]
     lost = [column_name(key) for own in complete for key in own if key not in columns]
     notes += [f"{column} does not count: a metric has no number there" for column in lost]
     notes += legend(cell for cells in flags.values() for cell in cells)
-    first = next(iter(scores.values()))
-    at_chance: set[str] = set()
-    for each in scores.values():
-        is_chance = each.at_chance[columns].any(axis="columns")
-        at_chance |= set(map(str, is_chance.index[is_chance]))
+    chance = [each.at_chance[columns].any(axis="columns") for each in every]
     return Averages(
-        source=first.source,
-        is_published=first.is_published,
+        source=every[0].source,
+        is_published=every[0].is_published,
         values=pd.DataFrame(means).reindex(methods),
         columns=tuple(column_name(key) for key in columns),
-        at_chance=frozenset(at_chance),
+        at_chance=frozenset(str(method) for own in chance for method in own.index[own]),
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )

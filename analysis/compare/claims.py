@@ -21,8 +21,8 @@ import pandas as pd
 
 from analysis.compare.blocks import Matched, over_seeds
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
-from analysis.compare.paired import MIN_PAIRS
 from analysis.compare.regime import Regime, regime_of
+from analysis.compare.tests import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.tidy import parted, tidy
 from tune_calib.spec.metrics import METRICS, column

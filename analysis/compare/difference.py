@@ -1,4 +1,4 @@
-"""Two sweeps side by side: rungs of one name, their trials matched by seeds, and what differs."""
+"""Compare two runs: rungs of one name with matched seeds, and the settings that differ."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.compare.blocks import Matched, over_seeds
 from analysis.compare.intervals import t_interval
-from analysis.compare.paired import MIN_PAIRS
+from analysis.compare.tests import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.settings import by_rung
 from analysis.tables.latex import label_of
@@ -26,20 +26,20 @@ USUAL = ("accuracy", "ece", "nll")
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """What changes from a first sweep to a second one."""
+    """The change from a first run to a second one."""
 
     titles: tuple[str, str]  # of both, with their settings in words
     metrics: tuple[str, ...]
-    unit: str  # what a block is, in words
-    table: pd.DataFrame  # as of ``_row``, for each rung of both and metric; fractions
+    unit: str  # of a block, in words
+    table: pd.DataFrame  # rows of ``_row``, for each rung of both and metric; fractions
     changed: pd.DataFrame  # settings that differ; rungs in brackets where not all have a value
-    notes: tuple[str, ...]  # what is missing
+    notes: tuple[str, ...]  # missing trials and rungs
 
 
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
 ) -> Difference:
-    """Compare two sweeps rung by rung and seed by seed, matched as in ``blocks.over_seeds``."""
+    """Compare two runs rung by rung with matched seeds, see ``blocks.over_seeds``."""
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
@@ -47,15 +47,20 @@ def difference(
         raise UserError(f"no rung has the same name in both: {'; '.join(rungs)}")
     names = tuple(dict.fromkeys(metrics or USUAL))
     rows: list[dict[str, object]] = []
-    told: list[str] = []
+    remarks: list[str] = []
     unit = ""
     for metric in names:
         check_metric(metric)
         of_split = split or default_split(first, metric)
         pair = over_seeds(first, metric, of_split), over_seeds(second, metric, of_split)
-        unit = _unit(*pair)
+        unit = pair[0].unit
+        if unit != pair[1].unit:
+            raise UserError(
+                f"the trials are not matched alike: in A a block is a {unit}, in B a "
+                f"{pair[1].unit}; run both with --seeds, or both with the same kinds of seeds"
+            )
         rows += [_row(label, metric, *pair) for label in shared]
-        told += [f"{name}: {note}" for name, m in zip("AB", pair, strict=True) for note in m.notes]
+        remarks += [f"{name}: {n}" for name, m in zip("AB", pair, strict=True) for n in m.notes]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():
         raise UserError(
@@ -63,9 +68,9 @@ def difference(
             f"{', '.join(map(str, first.manifest.network_seeds))} and "
             f"{', '.join(map(str, second.manifest.network_seeds))}; nothing can be matched"
         )
-    notes = (*_absent(first, second, shared), *_same(first, second), *dict.fromkeys(told))
-    titles = (_title(first), _title(second))
-    return Difference(titles, names, unit, table, _changed(first, second, shared), notes)
+    notes = (*_describe_overlap(first, second, shared), *dict.fromkeys(remarks))
+    a, b = (f"{s.out} ({s.manifest.title}; {s.manifest.setting})" for s in (first, second))
+    return Difference((a, b), names, unit, table, _changed(first, second, shared), notes)
 
 
 def _refuse(first: Sweep, second: Sweep) -> None:
@@ -80,24 +85,11 @@ def _refuse(first: Sweep, second: Sweep) -> None:
         )
 
 
-def _title(sweep: Sweep) -> str:
-    return f"{sweep.out} ({sweep.manifest.title}; {sweep.manifest.setting})"
-
-
-def _unit(first: Matched, second: Matched) -> str:
-    if first.unit != second.unit:
-        raise UserError(
-            f"the trials are not matched alike: of A a block is a {first.unit}, of B a "
-            f"{second.unit}; run both with --seeds, or both with the same kinds of seeds"
-        )
-    return first.unit
-
-
 def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, object]:
     both = pd.concat([first.values[label], second.values[label]], axis=1, keys=["a", "b"])
     both = both.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
-        both = both[:1]  # one trial, which stands in every block
+        both = both[:1]  # one trial, repeated in every block
     # Rounded as in ``paired``: the last bit of a float is no difference.
     change = (both["b"] - both["a"]).round(12).to_numpy()
     low, high = t_interval(change) if len(change) >= MIN_PAIRS else (np.nan, np.nan)
@@ -115,31 +107,21 @@ def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, 
     }
 
 
-def _absent(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
-    """Return the rungs that only one of them has."""
+def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
+    """Describe the rungs that only one of them has, and the trials that both have."""
     lines = []
     for name, sweep in (("A", first), ("B", second)):
         own = [label for label in sweep.labels.values() if label not in shared]
         lines += [f"only in {name}: {', '.join(own)}"] if own else []
+    a, b = ({entry.spec_hash for entry in s.manifest.planned} for s in (first, second))
+    if both := len(a & b):
+        lines.append(f"{format_count(both, 'trial')} of both have equal settings and seeds")
     return lines
 
 
-def _same(first: Sweep, second: Sweep) -> list[str]:
-    """Return how many trials are the same ones, which cannot differ."""
-    hashes = [{entry.spec_hash for entry in s.manifest.planned} for s in (first, second)]
-    both = len(hashes[0] & hashes[1])
-    if not both:
-        return []
-    return [
-        f"{format_count(both, 'trial')} of both have equal settings and seeds: one and the same"
-    ]
-
-
 def _changed(first: Sweep, second: Sweep, shared: Sequence[str]) -> pd.DataFrame:
-    told = [_settings(sweep, shared) for sweep in (first, second)]
-    names = [name for name in dict.fromkeys([*told[0], *told[1]])
-             if told[0].get(name) != told[1].get(name)]  # fmt: skip
-    rows = [(name, *(own.get(name, "-") for own in told)) for name in names]
+    a, b = (_settings(sweep, shared) for sweep in (first, second))
+    rows = [(n, a.get(n, "-"), b.get(n, "-")) for n in {**a, **b} if a.get(n) != b.get(n)]
     return pd.DataFrame(rows, columns=["setting", "first", "second"], dtype=object)
 
 
@@ -188,14 +170,14 @@ def view(found: Difference) -> View:
 
 
 def _sentences(found: Difference) -> list[str]:
-    """Return what was compared and how, and what is missing."""
+    """Describe the runs, the pairs and the intervals, and name missing trials."""
     same = [] if len(found.changed) else ["The rungs of both have the same settings."]
     lines = [
         f"A: {found.titles[0]}",
         f"B: {found.titles[1]}",
         f"A pair is a {found.unit}; means are over the pairs",
-        f"Intervals: Student's over pairs, from {MIN_PAIRS} on, each for itself: of twenty that "
-        "show nothing one leaves out 0",
+        f"Intervals: Student's over pairs, from {MIN_PAIRS} on, without a correction for their "
+        "number",
         *same,
         *found.notes,
     ]

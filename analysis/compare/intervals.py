@@ -1,6 +1,7 @@
 """Intervals that belong to a test: each leaves out 0 exactly where its test has p < ``ALPHA``."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from scipy import stats
 ALPHA = 0.05
 
 MOST_EXACT = 1000
-"""Values of which the exact distribution of the signed ranks is worked out, in n^3 steps."""
+"""Values up to which the exact distribution of the signed ranks is computed, in n^3 steps."""
 
 Floats = NDArray[np.float64]
 
@@ -27,10 +28,9 @@ def t_interval(values: Floats) -> tuple[float, float]:
 def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float, float]:
     """Return the mean of repetitions that share their samples, and half of its interval.
 
-    The mean is uncertain because of the samples, whose standard error does not shrink with the
-    number of repetitions, and because of the repetitions themselves, as in Student's interval. The
-    variances add up; degrees of freedom after Welch and Satterthwaite. One value has the interval
-    over the samples alone.
+    The standard error over the samples does not shrink with the number of repetitions, whose own
+    spread enters as in Student's interval. The variances add up; degrees of freedom after Welch and
+    Satterthwaite. One value has the interval over the samples alone.
     """
     n = len(values)
     if n == 0:
@@ -85,13 +85,12 @@ def is_exact(differences: Floats) -> bool:
 
 
 def _pair_means(values: Floats, *places: int) -> list[float]:
-    """Return the means of pairs, each with itself too, that stand at some places in order."""
+    """Return the means of pairs, each with itself too, at some places in their order."""
     if len(values) <= MOST_EXACT:
         left, right = np.triu_indices(len(values))
         means = np.sort((values[left] + values[right]) / 2)
         return [float(means[place]) for place in places]
-    # So many pairs need not be held: how many lie below a number is counted, and the number found
-    # by halving what is between two of them.
+    # So many pairs are not stored: those below a number are counted, and it is found by bisection.
     values = np.sort(values)
     own = np.arange(len(values))
 
@@ -108,6 +107,7 @@ def _pair_means(values: Floats, *places: int) -> list[float]:
     return found
 
 
+@lru_cache(maxsize=4)  # methods of a comparison mostly have equally many pairs
 def _rank_sums(n: int) -> Floats:
     """Compute the probability of each sum of positive ranks, 0 to n (n + 1) / 2, by chance."""
     share: Floats = np.ones(1)

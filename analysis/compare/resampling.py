@@ -1,10 +1,10 @@
-"""How far test metrics of one trial would move with other test samples, from its bins.
+"""Intervals of the accuracy and ECE of a trial over the test samples, from its bins.
 
-The ECE of a sample is biased upwards: a calibrated network has one above 0 by chance, and the fewer
-samples the larger. Bootstrap intervals around it then miss the truth (calibrated networks: always
+The ECE of a sample is biased upwards: a calibrated network has one above 0 by chance, the larger
+the fewer samples. Bootstrap intervals around it then miss the truth (calibrated networks: always
 the percentile and the bias-corrected one, one time in two the basic one) and may miss the estimate.
-So the interval is by inversion of a test, which knows what chance adds: all true ECEs under which
-the observed one is no surprise.
+So the interval inverts a test that accounts for chance: all true ECEs under which the observed one
+is no surprise.
 """
 
 from collections.abc import Callable
@@ -39,19 +39,13 @@ def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
             continue
         trial = trials.loc[spec_hash]
         rung: Any = trial["rung"]
-        row = {
-            "rung": sweep.labels[rung],
-            "network_seed": trial["network_seed"],
-            "head_seed": trial["head_seed"],
-        }
-        rows.append((rung, {**row, **_intervals(own), **_drawn(sweep, str(spec_hash), split)}))
-    # A network's own head has no seed, which sorts nowhere among numbers.
-    rows.sort(key=lambda pair: (pair[0], pair[1]["network_seed"], _or_first(pair[1]["head_seed"])))
+        network, head = trial["network_seed"], trial["head_seed"]
+        row = {"rung": sweep.labels[rung], "network_seed": network, "head_seed": head}
+        row |= {**_intervals(own), **_drawn(sweep, str(spec_hash), split)}
+        # A network's own head has no seed, which sorts nowhere among numbers.
+        rows.append(((rung, network, -1 if pd.isna(head) else int(head)), row))
+    rows.sort(key=lambda pair: pair[0])
     return pd.DataFrame([row for _, row in rows])
-
-
-def _or_first(seed: Any) -> int:
-    return -1 if pd.isna(seed) else int(seed)
 
 
 def _drawn(sweep: Sweep, spec_hash: str, split: str) -> dict[str, float]:
@@ -93,17 +87,16 @@ def ece_interval(
 ) -> tuple[float, float, float]:
     """Compute the ECE of a sample and both ends of a 95 % interval of the true one, from full bins.
 
-    A network that is t off in every bin, as far as accuracies allow, in the direction in which the
-    sample is, shows other ECEs on other samples of this size; the interval is of the true ECEs of
-    those t for which the observed one is in the middle 95 % of them. It is widened to hold the
-    observed one, which may lie above it (see above).
+    A network that is t off in every bin, as far as accuracies allow, in the direction of the
+    sample, has other ECEs on other samples of this size; the interval covers the true ECEs of those
+    t for which the observed one is in the middle 95 %. It is widened to include the observed one.
     """
     total = counts.sum()
     share = counts / total
     off = (share * (confidence - accuracy)).sum()
     observed = float(np.abs(share * (confidence - accuracy)).sum())
-    # The same draws for every t: with others the quantiles would not rise steadily with t, as the
-    # bisection needs. A fixed seed, so that a report made again is the same.
+    # The same draws for every t: otherwise the quantiles would not rise steadily with t, as the
+    # bisection needs. A fixed seed, so that a repeated report is the same.
     chance = np.random.default_rng(0).standard_normal((DRAWS, len(counts)))
 
     def gaps(t: float) -> Floats:
@@ -113,7 +106,7 @@ def ece_interval(
     def quantile(t: float, level: float) -> float:
         gap = gaps(t)
         right = confidence - gap
-        # Of the summed differences in a bin: right or not, and how many samples fall into it.
+        # Over the summed differences in a bin: right or not, and the number of samples in it.
         variance = share * (right * (1 - right) + (1 - share) * gap**2) / total
         shown = np.abs(share * gap + np.sqrt(variance) * chance).sum(1)
         return float(np.quantile(shown, level))
@@ -126,7 +119,7 @@ def ece_interval(
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Find where in [0, 1] a rising function reaches a level; the nearer end if it does nowhere."""
+    """Find where in [0, 1] a rising function reaches a level; the nearer end if nowhere."""
     low, high = 0.0, 1.0
     if rising(low) >= level:
         return low

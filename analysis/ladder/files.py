@@ -11,8 +11,8 @@ import pandas as pd
 from analysis.compare import significance
 from analysis.compare.blocks import over_seeds
 from analysis.compare.intervals import t_interval
-from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import regime_of
+from analysis.compare.tests import PAIRED_TESTS
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table

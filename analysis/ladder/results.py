@@ -8,11 +8,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.compare.friedman import Friedman
-from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.regime import PLAIN
 from analysis.compare.resampling import over_samples
 from analysis.compare.significance import Verdict, for_report
+from analysis.compare.tests import PAIRED_TESTS, Friedman
 from analysis.ladder.samples import sample_statistics
 from analysis.load import Sweep
 

@@ -27,6 +27,10 @@ from tune_calib.text import mask_urls
 LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
 
 
+_PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
+_SHARED = ["ladder", "rung_label", "dataset", "backbone"]
+
+
 def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
     """Read ``sweep.json``, or recover what the rows know of it, with ``is_lost``.
 
@@ -42,7 +46,7 @@ def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
             return SweepManifest.read(out)
         except DamagedFileError as error:
             foreign = error if isinstance(error, ForeignFileError) else None
-    rows = read_table(out, "trials")
+    rows = read_table(out, "trials", columns=[*_PLANNED, *_SHARED])
     if rows.num_rows:
         return _recover_manifest(out, rows)
     if foreign is not None:
@@ -104,7 +108,7 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
         damage = f"{path} is lost"
     else:
         raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the `out` folder of a search")
-    ladders = [name for name in _texts(read_table(out, "trials"), "ladder") if name]
+    ladders = _texts(read_table(out, "trials", columns=["ladder"]), "ladder")
     command = f"tune-calib {ladders[0] if ladders else 'search'}"
     raise DamagedFileError(
         f"{damage}; run the command of the search again ({command} ... --out {out}): it restores "
@@ -177,8 +181,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     identity = read_identity(out) or ""
     name = next(iter(_texts(rows, "ladder")), "")
     datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
-    keys = ["spec_hash", "rung", "network_seed", "head_seed"]
-    planned = {row["spec_hash"]: row for row in rows.select(keys).to_pylist()}
+    planned = {row["spec_hash"]: row for row in rows.select(_PLANNED).to_pylist()}
     labels = dict(zip(rows["rung"].to_pylist(), rows["rung_label"].to_pylist(), strict=True))
     networks = {row["network_seed"] for row in planned.values()}
     pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}

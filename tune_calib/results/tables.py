@@ -16,10 +16,11 @@ The ``trials`` file is written last: a trial is done when its row is on disk.
 
 import fnmatch
 import hashlib
-import itertools
 import json
+import os
 import re
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,12 @@ import pyarrow.parquet as pq
 
 from tune_calib.errors import DamagedFileError, UserError, describe_os_error
 from tune_calib.paths import AnyPath, atomic_write, fetch_files
+from tune_calib.progress import report_progress
 from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
 
 SCHEMA_VERSION = 1
-FILES_AT_ONCE = 256
+FILES_AT_ONCE = 64
 # Raise it when a trial of the same spec gets other numbers: rows of two versions are not mixed.
 # Rows without it have version 1.
 NUMBERS = 1
@@ -132,11 +134,20 @@ def read_table(
     Raises:
         DamagedFileError: A file is half-written, foreign, or was written by a later version.
     """
-    found = (_encode(each, encoded) for each in read_files(out, table, name, columns))
+    wanted = re.compile("|".join(map(fnmatch.translate, columns)))
+    files = fetch_files(out / table, f"{name}.parquet")
     parts = []
-    # Combined now and then: a column of each of thousands of files takes more than its numbers.
-    while batch := list(itertools.islice(found, FILES_AT_ONCE)):
-        parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        read_all = pool.map if len(files) > 1 else map
+        # Combined now and then: a column of each of thousands of files takes more than its numbers.
+        for first in range(0, len(files), FILES_AT_ONCE):
+            if first:
+                report_progress(f"reading {table}", first, len(files))
+            batch = read_all(
+                lambda file: _encode(_read_file(*file, table, wanted), encoded),
+                files[first : first + FILES_AT_ONCE],
+            )
+            parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
     if not parts:
         return _encode(SCHEMAS[table].empty_table(), encoded)
     return pa.concat_tables(parts, promote_options="default")

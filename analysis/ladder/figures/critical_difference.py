@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.compare.friedman import Friedman
 from analysis.compare.intervals import ALPHA
 from analysis.compare.significance import friedman_sentence
+from analysis.compare.tests import Friedman
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder.results import LadderResults
 from tune_calib.spec.metrics import METRICS

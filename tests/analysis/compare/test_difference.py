@@ -69,7 +69,7 @@ def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
 def test_the_same_trials_are_called_so(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", again=""))
     assert not found.table["difference"].any()
-    assert "20 trials of both have equal settings and seeds: one and the same" in found.notes
+    assert "20 trials of both have equal settings and seeds" in found.notes
 
 
 def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):

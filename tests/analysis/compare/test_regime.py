@@ -8,13 +8,12 @@ import pandas as pd
 import pytest
 
 from analysis.compare.blocks import over_columns, over_seeds
-from analysis.compare.friedman import friedman
 from analysis.compare.gather import collect
 from analysis.compare.intervals import over_both
-from analysis.compare.paired import PAIRED_TESTS
 from analysis.compare.ranks import rank
 from analysis.compare.regime import known_networks, of_baseline, regime_of
 from analysis.compare.significance import judge, view
+from analysis.compare.tests import PAIRED_TESTS, friedman
 from analysis.ladder import tables
 from analysis.ladder.report import write_report
 from analysis.load import load

@@ -10,11 +10,10 @@ from typer.testing import CliRunner
 from analysis import style
 from analysis.compare import intervals
 from analysis.compare.blocks import Matched, over_columns, over_seeds
-from analysis.compare.friedman import friedman
 from analysis.compare.intervals import hodges_lehmann, signed_rank_interval
-from analysis.compare.paired import compare
 from analysis.compare.ranks import rank
 from analysis.compare.significance import for_report, judge, spreads_of, view
+from analysis.compare.tests import compare, friedman
 from analysis.ladder.figures.critical_difference import draw_critical_difference
 from analysis.ladder.report import write_report
 from analysis.load import load

@@ -1,0 +1,177 @@
+"""Tests over matched blocks: of methods against a baseline, and Friedman's that none differs."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from analysis.compare.blocks import Matched
+from analysis.compare.intervals import (
+    ALPHA,
+    MOST_EXACT,
+    Floats,
+    hodges_lehmann,
+    is_exact,
+    signed_rank_interval,
+    t_interval,
+)
+from tune_calib.errors import UserError
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import is_chance
+from tune_calib.text import nearest
+
+PAIRED_TESTS = ("wilcoxon", "t")
+MIN_PAIRS = 3
+MIN_BLOCKS = 5
+
+
+def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
+    """Test each method against a baseline, two-sided, on the blocks in which both have a number.
+
+    Returns a row per method with pairs, better (pairs in which it beats the baseline), difference
+    (method minus baseline: the mean for ``t``, Hodges and Lehmann's estimate for ``wilcoxon``),
+    low and high (the 95 % interval of the same test: without 0 exactly where p < ``ALPHA``), p,
+    p_holm (over the rows that have a p) and statement (why there is no p; else empty).
+    """
+    methods = [str(method) for method in matched.values]
+    if baseline not in methods:
+        raise UserError(f"no method {baseline!r} in these results{nearest(baseline, methods)}")
+    if len(methods) < 2:
+        raise UserError(f"{baseline!r} is the only method: there is nothing to compare it with")
+    rows = [_comparison(matched, m, baseline, test) for m in methods if m != baseline]
+    table = pd.DataFrame(rows).assign(p_holm=np.nan)
+    # A comparison that was not tested must not make the others pay in Holm's correction.
+    has_p = table["p"].notna()
+    if has_p.any():
+        table.loc[has_p, "p_holm"] = multipletests(table.loc[has_p, "p"], method="holm")[1]
+    return table[
+        ["method", "pairs", "better", "difference", "low", "high", "p", "p_holm", "statement"]
+    ]
+
+
+def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict[str, object]:
+    pairs = matched.values[[method, baseline]].dropna()
+    # Rounded, since ranks of differences must not be decided by the last bit of a float.
+    difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
+    sign = -1 if METRICS[matched.metric].is_less_better else 1
+    statement = _explain_no_test(difference, test)
+    p = low = high = estimate = np.nan
+    if not statement and test == "t":
+        p = float(stats.ttest_1samp(difference, 0.0).pvalue)
+        low, high = t_interval(difference)
+    elif not statement:
+        # Without the zeros SciPy permutes the signed ranks where few of them tie.
+        is_small = len(difference) <= MOST_EXACT
+        method_of_p = "exact" if is_small and is_exact(difference) else "auto"
+        p = float(stats.wilcoxon(difference[difference != 0], method=method_of_p).pvalue)
+        low, high = signed_rank_interval(difference)
+    if len(difference):
+        estimate = hodges_lehmann(difference) if test == "wilcoxon" else float(difference.mean())
+    return {
+        "method": method,
+        "pairs": len(pairs),
+        "better": int((sign * difference > 0).sum()),
+        "difference": estimate,
+        "low": low,
+        "high": high,
+        "p": p,
+        "statement": statement,
+    }
+
+
+def _explain_no_test(difference: Floats, test: str) -> str:
+    """Explain why a paired test of these differences would say nothing; empty if it would."""
+    n, moved = len(difference), int((difference != 0).sum())
+    if n == 0:
+        return "no pair: no block has a number of both"
+    if moved == 0:
+        return f"all {n} pairs are equal"
+    # Two-sided: all signs alike, either way, of 2**moved ways that are equally likely.
+    least = 2.0 ** (1 - moved)
+    if test == "wilcoxon" and least > ALPHA:
+        return f"too few pairs that differ ({moved}): Wilcoxon's smallest p is {least:.2g}"
+    if n < MIN_PAIRS:
+        return f"too few pairs ({n}) for a t test, which takes {MIN_PAIRS} at least"
+    if test == "t" and np.ptp(difference) == 0:
+        return f"all {n} differences are equal: no spread to test against"
+    return ""
+
+
+@dataclass(frozen=True, eq=False)
+class Friedman:
+    """Friedman's test that no method differs, and Nemenyi's of each pair."""
+
+    metric: str
+    unit: str  # of a block, in words
+    blocks: int  # complete ones, which alone enter
+    ranks: "pd.Series[float]"  # mean rank of each method, ties at their mean rank, best is 1
+    statistic: float  # chi-square; this and p are NaN if there is a statement
+    p: float
+    nemenyi: pd.DataFrame | None  # p of each pair, both ways; None unless Friedman's p is small
+    critical_difference: float  # mean ranks further apart than this differ at ``ALPHA``
+    statement: str  # why there is no p; else empty
+    notes: tuple[str, ...]  # methods and blocks left out
+
+
+def friedman(matched: Matched) -> Friedman:
+    """Run Friedman's test over the complete blocks, then Nemenyi's.
+
+    Methods without any number or at chance are left out first, then blocks in which one has none.
+    """
+    at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
+    # Methods before blocks: a single one without numbers would leave no block complete.
+    values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
+    absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
+    # Rounded as in paired tests: the last bit of a mean over head seeds must not break a tie.
+    complete = values.dropna().round(12)
+    if not len(values.columns):  # without any method every block would count as complete
+        complete = complete.iloc[:0]
+    notes = list(matched.notes)
+    notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
+    notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
+    lost = len(values.dropna(how="all")) - len(complete)
+    notes += [f"{lost} blocks left out: not every method has a number"] if lost else []
+    is_less_better = METRICS[matched.metric].is_less_better
+    ranks = complete.rank(axis="columns", ascending=is_less_better)
+    blocks, methods = complete.shape
+    statement = _explain_no_ranks(ranks)
+    statistic = p = critical = np.nan
+    nemenyi = None
+    if not statement:
+        # On the values: both tests rank them, and the direction changes no distance.
+        statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
+        # As Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
+        quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
+        critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
+        # After a test that finds nothing, pairs are not to be searched for a difference.
+        if p < ALPHA:
+            import scikit_posthocs  # takes half a second, and most reports rank nothing
+
+            nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete)
+    return Friedman(
+        metric=matched.metric,
+        unit=matched.unit,
+        blocks=blocks,
+        ranks=ranks.mean(),
+        statistic=statistic,
+        p=p,
+        nemenyi=nemenyi,
+        critical_difference=critical,
+        statement=statement,
+        notes=tuple(notes),
+    )
+
+
+def _explain_no_ranks(ranks: pd.DataFrame) -> str:
+    blocks, methods = ranks.shape
+    if blocks == 0:
+        return "no block has a number of every method"
+    if methods < 3:
+        return f"Friedman's test takes three methods, here are {methods}: declare wilcoxon or t"
+    if blocks < MIN_BLOCKS:
+        return f"too few blocks ({blocks}) for Friedman's test, which takes {MIN_BLOCKS} at least"
+    if (ranks.nunique(axis="columns") == 1).all():
+        return "all methods tie in every block"
+    return ""
