@@ -1,4 +1,4 @@
-"""A figure of a report as a record: what it is called, what it tells, and how it is drawn."""
+"""A figure of a report as a record: its name, title, caption and function that draws it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tune_calib.registry import Registry
 
-if TYPE_CHECKING:  # so that what figures tell can be listed without loading what draws them
+if TYPE_CHECKING:  # figures are listed without loading matplotlib
     from matplotlib.figure import Figure as Drawing
 
 R = TypeVar("R")
@@ -20,14 +20,14 @@ class Figure(Generic[R]):
 
     Attributes:
         name: registry key, name of its files, and part of its id in the page.
-        title: what it shows, without a full stop.
-        reading: how to read it, in sentences.
-        draw: draws it; None where there is nothing to draw.
-        caption: what these results show in it, in sentences, computed from the rows that it draws.
-        absent: why there is none where ``draw`` gives None, without a full stop; empty where
-            nobody waits for it.
-        takes: what a caller may choose, of ``settings`` (two or more) and ``metric``.
-        position: where it stands in the page, the smallest first, equal ones by their names.
+        title: title without a full stop.
+        reading: instructions for reading it, in sentences.
+        draw: function that draws it, or returns None where there is nothing to draw.
+        caption: sentences on the drawn results.
+        absent: reason for ``draw`` to return None, without a full stop; empty where nobody would
+            miss the figure.
+        takes: options of a caller, of ``settings`` (two or more) and ``metric``.
+        position: place in the page, the smallest first, equal ones by their names.
     """
 
     name: str
@@ -40,11 +40,11 @@ class Figure(Generic[R]):
     position: int = 1000
 
     def full_caption(self, results: R) -> str:
-        """Return how to read it, and what these results show in it."""
+        """Return the instructions for reading it and the sentences on these results."""
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: R) -> str:
-        """Return why it is not drawn of these results; empty where nobody waits for it."""
+        """Return the reason for not drawing it; empty where nobody would miss it."""
         return self.absent if isinstance(self.absent, str) else self.absent(results)
 
 

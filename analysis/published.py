@@ -1,4 +1,4 @@
-"""The numbers that the papers print, as package data, in the tidy shape of our own results."""
+"""The published numbers, from package data, in the tidy shape of our own results."""
 
 import csv
 from dataclasses import replace
@@ -19,7 +19,7 @@ _FOLDER = files("analysis") / "published"
 _NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")
 _PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "methods": "method"}
 
-# Our name of a method, and how each paper prints it where that is more than a matter of case.
+# The name of each method in the papers, where it differs from ours by more than case.
 _PRINTED = {
     "maccal": {"ce": "Vanilla", "mit_a": "MIT", "mac_cal": "MaC-Cal"},
     "fedlas": {
@@ -66,14 +66,14 @@ def describe_published() -> dict[str, dict[str, Any]]:
 
 
 def printed_name(table: str, method: str) -> str | None:
-    """Return how a table names one of our methods; None if it has no such row."""
+    """Return the name of one of our methods in a table; None if it has no such row."""
     methods = {name.lower(): name for name in published(table)["method"].unique()}
     name = _PRINTED.get(table.partition("/")[0], {}).get(method, method)
     return methods.get(name.lower())
 
 
 def published_titles() -> dict[str, str]:
-    """Return how the papers print the names of data sets and backbones, by our names."""
+    """Return the printed names of data sets and backbones, by our names."""
     with (_FOLDER / "titles.csv").open(encoding="utf-8") as file:
         return {row["name"]: row["title"] for row in csv.DictReader(file)}
 

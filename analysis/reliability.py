@@ -1,4 +1,4 @@
-"""A reliability diagram: bars of accuracy, and how far chance alone takes a calibrated network."""
+"""A reliability diagram: bars of accuracy, and the range of a calibrated network by chance."""
 
 import numpy as np
 import pandas as pd
@@ -17,18 +17,18 @@ _SEED = 0
 
 
 def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
-    """Return how far the accuracy of each full bin may be from its confidence by chance alone.
+    """Return the range of the accuracy of each full bin if calibrated, by consistency resampling.
 
-    Consistency resampling: as many test samples as the split has are drawn with the shares of the
-    bins, and each is right with the mean confidence of its bin; ``RESAMPLES`` times. Trials of a
-    rung share the test split, so pooling them makes the sample no larger. Unlike a bootstrap of
-    the outcomes, the band is not 0 wide in a bin of one sample.
+    As many test samples as the split has are drawn with the shares of the bins, and each is right
+    with the mean confidence of its bin; ``RESAMPLES`` times. Trials of a rung share the test split,
+    so pooling them does not enlarge the sample. Unlike a bootstrap of the outcomes, the band is not
+    0 wide in a bin of one sample.
     """
     shown = bins[bins["count"] > 0]
     chance = np.random.default_rng(seed)
     samples = round(shown["count"].sum() / shown["trials"].max())
     drawn = chance.multinomial(samples, shown["share"], size=RESAMPLES)
-    drawn = np.maximum(drawn, 1)  # a bin that is drawn empty has no accuracy to lie anywhere
+    drawn = np.maximum(drawn, 1)  # an empty bin would have no accuracy
     # Pooling may round a mean confidence past 1, which a binomial refuses.
     right = chance.binomial(drawn, shown["confidence"].clip(0, 1))
     tail = (1 - LEVEL) / 2
@@ -49,7 +49,7 @@ def describe_bins(bins: pd.DataFrame) -> list[str]:
 
 
 def diagram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Draw accuracy against confidence, and what chance does to a calibrated network."""
+    """Draw accuracy against confidence, and the range of a calibrated network by chance."""
     shown = bins[bins["count"] > 0]
     width = shown["upper"] - shown["lower"]
     reached = axis.bar(

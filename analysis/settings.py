@@ -1,4 +1,4 @@
-"""What each trial was set to: the slots' JSON of the results as plain columns."""
+"""The settings of trials: the JSON of their slots as plain columns."""
 
 import json
 import re
@@ -14,14 +14,14 @@ _SEED = re.compile(r'"seed": ?\d+')
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return every setting of trials but their seeds, a column for each ``slot.key`` of ``--set``.
+    """Return the settings of trials except seeds, a column for each ``slot.key`` of ``--set``.
 
     None where a trial has no such setting; a list and null as JSON, so that values can be grouped.
     """
     texts = rows.reindex(columns=list(SLOTS)).astype(object)
     seeded = ["network", "head"]
     texts[seeded] = texts[seeded].map(_without_seed, na_action="ignore")
-    # Trials share most of their slots: each combination is read once.
+    # Trials share most of their slots: each combination is parsed once.
     kinds = texts.groupby(list(SLOTS), dropna=False, sort=False).ngroup()
     known = [
         {name: value for slot in SLOTS if isinstance(kind[slot], str)
@@ -59,7 +59,7 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
-    """Return which rungs have which value of each setting: columns setting, value and rungs.
+    """Return the rungs of each value of each setting: columns setting, value and rungs.
 
     Rungs are their labels joined, or ``all``; indices of ``labels`` may have gaps.
     """

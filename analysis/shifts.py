@@ -1,12 +1,11 @@
-"""What finished trials do on shifted images, as columns beside their metrics on test.
+"""Metrics of finished trials on shifted images, as columns like those on test.
 
-``ood/<set>/<metric>`` of foreign images, ``ood/mean/<metric>`` over the foreign sets of a folder
-that has several; of corruptions ``<family>/<kind>/<severity>/<metric>``, where the family is
-``corrupt`` of published files and ``generated`` of what was made here, and means:
-``<family>/<kind>/mean/<metric>`` over severities, ``<family>/mean/<severity>/<metric>`` over kinds,
-``<family>/mean/<metric>`` over both. A mean over kinds is one over all kinds of the benchmark (of
-those that can be generated), so that two of them are over the same; where a kind is not there it is
-none. Nor has a trial a mean that lacks a foreign set which others have.
+* ``ood/<set>/<metric>``: foreign images; ``ood/mean/<metric>``: mean over the foreign sets of a
+  folder that has several, for trials that have all of them.
+* ``<family>/<kind>/<severity>/<metric>``: corruptions, where the family is ``corrupt`` (published
+  files) or ``generated``; ``<family>/<kind>/mean/<metric>``: mean over severities,
+  ``<family>/mean/<severity>/<metric>`` over kinds, ``<family>/mean/<metric>`` over both. A mean
+  over kinds exists only over all kinds of the benchmark (all that can be generated).
 """
 
 from collections.abc import Iterable
@@ -43,11 +42,7 @@ def kind_title(kind: str) -> str:
 
 
 def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
-    """Return the metrics on shifted images, of one metric or of all, a row a trial.
-
-    Raises:
-        DamagedFileError: a file is half-written or foreign.
-    """
+    """Return one metric on shifted images, or all, with one row per trial."""
     long: pd.DataFrame = read_table(out, "shifts", columns=_KEPT).to_pandas()
     if metric is not None:
         long = long[long["metric"] == metric]
@@ -110,14 +105,13 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
     """Return the values of a metric on each bootstrap draw of the samples, by spec hash.
 
     ``split`` is ``test``, a shift set or a mean over some. A draw takes the same test samples in
-    all trials and sets, so draws of a mean are the means of draws. Of a trial with several numbers
-    of draws the most count; one that lacks draws of a set has none.
+    all trials and sets, so draws of a mean are the means of draws. If a trial has several numbers
+    of draws, the most count; one that lacks draws of a set has none.
     """
-    if split == "test":
-        table, where, sets = read_table(out, "intervals"), "split", [split]
-    else:
-        table, where = read_table(out, "shifts"), "set"
-        sets = _sets(split, table[where].unique().to_pylist())
+    where = "split" if split == "test" else "set"
+    names = ["spec_hash", "metric", "resamples", "draws", where]
+    table = read_table(out, "intervals" if split == "test" else "shifts", columns=names)
+    sets = ["test"] if split == "test" else _sets(split, table["set"].unique().to_pylist())
     is_asked = pc.and_(
         pc.equal(table["metric"], metric), pc.is_in(table[where], pa.array(sets, pa.string()))
     )

@@ -106,7 +106,7 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in FORMATS]
-    # Once for all formats, which it takes as long as to draw one.
+    # The layout is computed once for all formats, which takes as long as drawing one.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for path, kind in zip(paths, FORMATS, strict=True):

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from io import BytesIO
 from weakref import WeakKeyDictionary
 from xml.etree import ElementTree as ET
@@ -22,37 +22,30 @@ from tune_calib.console import printable
 _POINTS_AN_INCH = 72
 _NARROWEST = 6.0  # of a mark that is pointed at, in points
 
-# What matplotlib draws with. A folder may come from anybody: of its pictures the page takes no
-# script, link, style sheet or foreign element.
+# The elements that matplotlib uses. A folder may come from anybody: the page takes no script, link,
+# style sheet or foreign element from its pictures.
 _ELEMENTS = frozenset(
-    [
-        "svg",
-        "g",
-        "defs",
-        "path",
-        "use",
-        "rect",
-        "circle",
-        "image",
-        "text",
-        "tspan",
-        "title",
-        "clipPath",
-        "mask",
-        "pattern",
-    ]
-)
+    ("svg", "g", "defs", "path", "use", "rect", "circle", "image", "text", "tspan", "title",
+     "clipPath", "mask", "pattern")
+)  # fmt: skip
+_MOST_LABELS = 1000  # points of one artist; more would make a page that no browser shows at once
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _SVG = "{http://www.w3.org/2000/svg}"
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 _DIGITS = re.compile(r"(\.\d\d)\d+")  # a hundredth of a point is finer than any screen
 
-# Beside the artists, which have no room for texts; an entry goes when its figure does.
+# The texts of artists, which have no attribute for them; an entry goes when its figure does.
 _LABELS: "WeakKeyDictionary[Artist, list[str]]" = WeakKeyDictionary()
 
 
-def label_points(drawn: Artist | BarContainer, texts: Sequence[str]) -> None:
-    """Give every point of a line, scatter or bar chart a tooltip of one or more lines."""
+def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
+    """Give every point of a line, scatter or bar chart a tooltip of one or more lines.
+
+    A scatter of thousands of points becomes an image without tooltips in SVG and PDF.
+    """
+    if isinstance(drawn, PathCollection) and len(drawn.get_offsets()) > _MOST_LABELS:
+        drawn.set_rasterized(True)
+        return
     artists = list(drawn) if isinstance(drawn, BarContainer) else [drawn]
     parts = [[text] for text in texts] if isinstance(drawn, BarContainer) else [list(texts)]
     for artist, labels in zip(artists, parts, strict=True):
@@ -62,7 +55,7 @@ def label_points(drawn: Artist | BarContainer, texts: Sequence[str]) -> None:
 def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
     """Return the box in points and the text of each labelled point of a drawn figure.
 
-    Large ones come first, so that small ones on top of them can be pointed at.
+    Large boxes come first, so that the pointer reaches small ones on top of them.
     """
     found = []
     to_points = _POINTS_AN_INCH / figure.dpi

@@ -1,7 +1,4 @@
-"""Numbers as text: digits, titles, and cells that know the number they print.
-
-Percent appears only here. What is ranked, marked or sorted is the number of a cell, never its text.
-"""
+"""Cells of tables: a text, and the printed number by which they are ranked and sorted."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +7,7 @@ from typing import Protocol
 
 from tune_calib.spec.metrics import METRICS, format_value
 
-# How the best (1) and the second (2) of a column look, by the kind of text.
+# Marks of the best (1) and the second (2) of a column, by the kind of text.
 MARKS = {
     "plain": {0: "{}", 1: "{} *", 2: "{} '"},
     "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
@@ -21,21 +18,15 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table.
-
-    Attributes:
-        text: what is printed.
-        value: the printed number, rounded to its digits; None where the text is no number.
-        rank: 1 for the best of its column, 2 for the second, else 0.
-    """
+    """A cell of a table."""
 
     text: str
-    value: float | None = None
-    rank: int = 0
+    value: float | None = None  # as printed, rounded; None where the text is no number
+    rank: int = 0  # 1 for the best of its column, 2 for the second
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the cell says nothing."""
+        """Return whether the cell is empty or a dash."""
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
@@ -56,21 +47,21 @@ def cell(value: object) -> Cell:
     # None, NaN, and the same of pandas, which lists do without.
     if str(value) in ("None", "nan", "NaT", "<NA>"):
         return NOTHING
-    # NumPy's whole numbers are no Python ones, but can do as much; a truth value is no number.
+    # Includes NumPy's numbers; a truth value is no number.
     is_number = hasattr(value, "__float__") and not isinstance(value, bool)
     return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
 
 
 class Printed(Protocol):
-    """How a kind of number is printed, as a ``Metric`` says."""
+    """The format of a kind of number, like that of a ``Metric``."""
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied by."""
+        """Return the factor of a printed value."""
 
     @property
     def digits(self) -> int:
-        """Decimals."""
+        """Return the number of decimals."""
 
     def format(self, value: float, signed: bool = False) -> str:
         """Format a value."""
@@ -78,7 +69,7 @@ class Printed(Protocol):
 
 def rounded(metric: str | Printed, value: float) -> float:
     """Return the number that is printed; equal prints are equal and share a rank."""
-    # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 takes the sign off -0.0.
+    # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 makes -0.0 positive.
     record = METRICS[metric] if isinstance(metric, str) else metric
     return round(float(record.scale * value), record.digits) + 0.0
 

@@ -1,4 +1,4 @@
-"""Results as one tidy frame, ours and the papers' in the same shape, complete or loudly not."""
+"""Results as one tidy frame, ours and the papers' in the same shape, with what is missing."""
 
 import json
 from collections import Counter
@@ -25,12 +25,11 @@ _TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
 
 
 def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) -> pd.DataFrame:
-    """Return one row a (planned trial, metric) of a sweep, with the columns ``COLUMNS``.
+    """Return one row per (planned trial, metric) of a run, with the columns ``COLUMNS``.
 
-    Values are fractions, NaN unless the trial is done. The source is the sweep's id, the method
-    the label of the rung, the variant what differs from the data set (``label_noise=0.2``), the
-    status one of ``names.STATUSES`` or ``missing``. Without ``metrics`` or ``split`` all recorded
-    ones are returned.
+    Values are fractions, NaN unless the trial is done. The source is the id of the run, the method
+    the label of the rung, the variant a change of the data (``label_noise=0.2``), the status one of
+    ``STATUSES`` or ``missing``. Without ``metrics`` or ``split`` all recorded ones are returned.
     """
     rows = planned_trials(sweep)
     found = [name for name in map(str, rows) if is_metric_column(name)]
@@ -44,17 +43,13 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     parts = {name: name.rpartition("/") for name in found}
     long["split"] = long["column"].map({name: part[0] for name, part in parts.items()})
     long["metric"] = long["column"].map({name: part[2] for name, part in parts.items()})
-    # What is not done stays, without a number, so that nobody averages over a gap unseen.
+    # Unfinished trials stay, without a number, so that nobody averages over a gap unseen.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
 
 
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
-    """Return the column of a metric; a column of the rows may hold another quantity.
-
-    Raises:
-        UserError: there is neither such a metric nor such a column.
-    """
+    """Return the column of a metric, or of another quantity that the rows have."""
     name = f"{split}/{metric}"
     return name if name in rows else column(split, metric)
 
@@ -76,8 +71,8 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     if metric is not None:
         found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
         is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
-        told = f"done without {METRICS[metric].title if metric in METRICS else metric}"
-        rows = rows.assign(status=rows["status"].mask(is_without, told))
+        status = f"done without {METRICS[metric].title if metric in METRICS else metric}"
+        rows = rows.assign(status=rows["status"].mask(is_without, status))
     planned = Counter(rows["method"])
     lines = [LOST] if sweep.manifest.is_lost else []
     bad = rows[rows["status"] != "done"]
@@ -93,17 +88,12 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
 
 def incomplete(sweep: Sweep, metric: str) -> list[str]:
     """Return one line with all ``complaints``, or nothing."""
-    told = complaints(sweep, metric)
-    return [f"INCOMPLETE: {'; '.join(told)}"] if told else []
+    lines = complaints(sweep, metric)
+    return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
 
 def check_metric(metric: str, of_search: bool = False) -> None:
-    """Refuse a metric that no row can have, or that ranks no rows.
-
-    Raises:
-        UserError: the metric is unknown, has no best value, or is not known of searches, which
-            see ``select`` only.
-    """
+    """Refuse a metric that is unknown, has no best value, or is not recorded in searches."""
     if metric not in METRICS:
         known = rankable_metrics() if of_search else list(METRICS)
         raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}")
@@ -114,11 +104,7 @@ def check_metric(metric: str, of_search: bool = False) -> None:
 
 
 def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
-    """Split a name such as ``ood/svhn/auroc`` into its metric and its split.
-
-    Raises:
-        UserError: ``split`` names another one.
-    """
+    """Split a name such as ``ood/svhn/auroc`` into its metric and its split."""
     own, slash, name = metric.rpartition("/")
     if not slash:
         return metric, split
@@ -128,24 +114,16 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
 
 
 def check_looked(frame: pd.DataFrame, metric: str) -> None:
-    """Refuse a metric of foreign images where no trial was evaluated on any.
-
-    Raises:
-        UserError: no row has it.
-    """
+    """Refuse a metric of foreign images where no trial was evaluated on any."""
     if metric in OOD_METRICS and frame["value"].isna().all():
         raise UserError(
-            f"no trial here has {METRICS[metric].title}, which is of foreign images: give the "
-            "sweep's command again with --shift, e.g. --shift noise"
+            f"no trial here has {METRICS[metric].title}, which needs foreign images: repeat the "
+            "command of the run with --shift, e.g. --shift noise"
         )
 
 
 def default_split(sweep: Sweep, metric: str) -> str:
-    """Return ``test``, or for a metric of foreign images the one set with results.
-
-    Raises:
-        UserError: there is no such set, or several.
-    """
+    """Return ``test``, or for a metric of foreign images the only set with results."""
     if metric not in OOD_METRICS:
         return "test"
     frame = tidy(sweep, [metric])
@@ -158,32 +136,28 @@ def default_split(sweep: Sweep, metric: str) -> str:
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
-    """Return the rows whose columns have one of the wanted values, e.g. ``metric="ece"``.
-
-    Raises:
-        UserError: no such column, or no row has the value; the message suggests the nearest.
-    """
-    for name, asked in wanted.items():
+    """Return the rows whose columns have one of the wanted values, e.g. ``metric="ece"``."""
+    for name, value in wanted.items():
         if name not in frame:
             raise UserError(
                 f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
             )
-        values = list(asked) if isinstance(asked, list | tuple | set) else [asked]
+        values = [str(v) for v in (value if isinstance(value, list | tuple | set) else [value])]
         texts = frame[name].astype(str)
         known = sorted(texts.unique())
-        for value in map(str, values):
-            if value not in known:
-                raise UserError(f"no result has {name} {value!r}{nearest(value, known)}")
-        frame = frame[texts.isin([str(value) for value in values])]
+        for text in values:
+            if text not in known:
+                raise UserError(f"no result has {name} {text!r}{nearest(text, known)}")
+        frame = frame[texts.isin(values)]
     return frame
 
 
 def planned_trials(sweep: Sweep) -> pd.DataFrame:
-    """Return one row a planned trial, with its result where there is one."""
+    """Return one row per planned trial, with its result where there is one."""
     ours = ["rung", "network_seed", "head_seed"]
     entries = [(p.spec_hash, p.rung, p.network_seed, p.head_seed) for p in sweep.manifest.planned]
     planned = pd.DataFrame(entries, columns=["spec_hash", *ours])
-    # Rung and seeds of the plan: a trial without a row has them there alone.
+    # Rung and seeds are those of the plan, which a trial without a row has too.
     rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
     variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
     # A trial without a row is on the data and backbone of the others, where those agree.
@@ -204,12 +178,12 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
 def seeds_of(row: Mapping[Any, Any]) -> str:
     """Describe the seeds of a trial; a network has no head seed."""
     network, head = row["network_seed"], row["head_seed"]
-    told = f"network seed {network:.0f}"
-    return told if pd.isna(head) else f"{told}, head seed {head:.0f}"
+    text = f"network seed {network:.0f}"
+    return text if pd.isna(head) else f"{text}, head seed {head:.0f}"
 
 
 def _variant(data: str) -> str:
-    """Describe what a data slot changes of its data set, e.g. ``label_noise=0.2``."""
+    """Describe the changes of a data slot to its data set, e.g. ``label_noise=0.2``."""
     slot: dict[str, Any] = json.loads(data)
     if slot.get("imported"):
         return str(slot["imported"]["digest"])

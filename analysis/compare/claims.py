@@ -1,9 +1,9 @@
-"""Whether results hold what a paper claims: paired differences over seeds and over test samples.
+"""Judge whether results support a paper's claim: paired differences over seeds and test samples.
 
 A difference is uncertain for two reasons. Training: its spread over the seeds, whose share of the
 variance falls with their number. The test samples, which all seeds share: the spread of the mean
 difference over bootstrap draws of them, the same draws for all rungs. The variances add up.
-What is no metric is not of the test samples: it is judged over seeds alone.
+A quantity that is not a metric does not depend on test samples: it is judged over seeds alone.
 
 Every comparison is a weighted sum of the values of some rungs (``Comparison.weigh``): a difference,
 a difference from a multiple, a slope over a setting, or a difference of ranks.
@@ -35,7 +35,7 @@ _MANY = 10_000
 
 @dataclass(frozen=True)
 class Verdict:
-    """What results say to a claim; ``no verdict`` if the base network is not over-confident."""
+    """The verdict on a claim; ``no verdict`` if the base network is not over-confident."""
 
     claim: Claim
     outcome: Outcome
@@ -49,6 +49,11 @@ class Verdict:
     # if no number up to 10,000 would make it, or if it is not known.
     seeds: int | None = None
     why: str = ""  # there is no decision
+
+    @property
+    def width(self) -> float:
+        """Return the width of the interval, at least the last bit of a difference."""
+        return max(self.high - self.low, 1e-12)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from analysis.compare.intervals import (
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import is_chance
-from tune_calib.text import nearest
+from tune_calib.text import format_count, nearest
 
 PAIRED_TESTS = ("wilcoxon", "t")
 MIN_PAIRS = 3
@@ -79,6 +79,21 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
         "p": p,
         "statement": statement,
     }
+
+
+def describe_change(metric: str, change: Floats, base: str) -> str:
+    """Describe paired differences from a base with their interval, for the head of a page."""
+    record = METRICS[metric]
+    unit = " points" * (record.unit == "fraction")
+    size = f"a change of {record.format(change.mean(), signed=True)}{unit} from {base}"
+    if len(change) < 2:
+        return f"{size}, without an interval since only one seed is matched"
+    low, high = (record.format(end, signed=True) for end in t_interval(change))
+    seeds = format_count(len(change), "matched seed")
+    if np.ptp(change) == 0:
+        return f"{size}, the same in {seeds}"
+    interval = f"95 % interval {low} to {high} over {seeds}, as if it had been chosen beforehand"
+    return f"{size} ({interval})"
 
 
 def _explain_no_test(difference: Floats, test: str) -> str:

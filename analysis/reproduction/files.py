@@ -1,12 +1,14 @@
-"""What ``tune-calib reproduce`` leaves beside the results of a table: tables, claims, a page."""
+"""Write the files of ``tune-calib reproduce``: tables, verdicts on claims, a page."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 import pandas as pd
 
-from analysis.compare.claims import judge, judge_mean
+from analysis.compare.claims import Outcome, judge, judge_mean
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
@@ -30,7 +32,7 @@ PAGE = "reproduction.html"
 
 @dataclass(frozen=True)
 class Made:
-    """The results of a table: each folder with the run that it holds."""
+    """The results of a table: its sweeps, each with the name of its run."""
 
     table: Reproduction
     sweeps: Sequence[tuple[str, Sweep]]
@@ -64,7 +66,7 @@ class Made:
         return found
 
     def _groups(self, run: str) -> list[list[Sweep]]:
-        """Group the sweeps of a run; those of frozen networks of one data set count together."""
+        """Group the sweeps of a run; those of frozen networks of one data set are one group."""
         groups: dict[str, list[Sweep]] = {}
         for own, sweep in self.sweeps:
             if own == run:
@@ -158,7 +160,8 @@ def _page(
     trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
     return render(
         title=f"{made.table.name}: {made.table.title}",
-        setting=made.table.note.rstrip(".") or "Ours beside the print",
+        lead=describe_verdicts(verdicts, sweeps),
+        setting=made.table.note.rstrip(".") or "Our results next to the published ones",
         regime="; ".join(f"{name_of(s)}: {regime_of(s).sentence}" for s in sweeps),
         state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
         troubles=troubles,
@@ -168,10 +171,33 @@ def _page(
             Section("table", "Table", tables=[*tables.values()]),
             Section("environment", "Environment", tables=environment(trials)),
         ],
-        steps=[Step("Make all of it again; what is done stays.", command)],
+        steps=[Step("Repeat all of it; finished trials are skipped.", command)],
         files=files,
         links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
     )
+
+
+def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> str:
+    """Return the sentence that the page of a table begins with; empty without claims."""
+    counted = [one for one in verdicts if not one.is_part]
+    if not counted:
+        return ""
+    counts = Counter(one.verdict.outcome for one in counted)
+    outcomes = ", ".join(f"{counts[each]} {each}" for each in get_args(Outcome) if counts[each])
+    verdict = "verdict" if len(counted) == 1 else "verdicts"
+    text = f"Of {len(counted)} {verdict} on claims of the paper: {outcomes}"
+    decided = [one for one in counted if one.verdict.outcome in ("held", "not held")]
+    if decided:
+        own = max(decided, key=lambda one: abs(one.verdict.difference) / one.verdict.width)
+        (row,) = judged.table("", [own]).records
+        title = judged.title_of(own.verdict.claim)
+        text += f"; most clearly {own.verdict.outcome} on {own.where}: “{title}” ("
+        text += f"{row['compared'].text}: {row['difference'].text}, "
+        text += f"95 % interval {row['95 %'].text})"
+    if len(sweeps) == 1:
+        return f"{text}; {regime_of(sweeps[0]).brief}."
+    over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)
+    return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
 
 
 def _pictures(made: Made) -> list[Picture]:

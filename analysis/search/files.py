@@ -5,7 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from analysis.compare.intervals import Floats
 from analysis.compare.regime import of_baseline
+from analysis.compare.tests import describe_change
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
 from analysis.page.figures import Gallery
@@ -35,8 +37,9 @@ from tune_calib.results.selection import (
     OPTIMISM,
     describe_reads,
 )
+from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import format_setting
+from tune_calib.text import format_count, format_setting
 
 
 def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
@@ -82,6 +85,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     )  # fmt: skip
     return render(
         title=f"Search of {search.method}",
+        lead=describe_choice(search),
         setting=_setting(search),
         regime=of_baseline(search.trials).sentence,
         state=_state(search),
@@ -107,6 +111,36 @@ def _table_texts(search: SearchResults) -> dict[str, str]:
         contents[f"{table.key}.md"] = f"{markdown(table)}\n"
         contents[f"{table.key}.tex"] = f"{latex(table)}\n"
     return contents
+
+
+def describe_choice(search: SearchResults) -> str:
+    """Return the sentence that the page of a search begins with."""
+    metric = METRICS[search.metrics[0]]
+    table = search.table().set_index("number")
+    done = format_count(int(table["mean"].notna().sum()), "finished suggestion")
+    network = of_baseline(search.trials).brief
+    what = f"Of {done} for {search.method}, searched by {metric.title} on select"
+    if search.chosen is None:
+        return f"{what}, none keeps the accuracy within the guard; {network}."
+    value = format_value(metric.name, table.loc[search.chosen, "mean"])
+    change = _changes(search, column("select", metric.name))
+    gain = "without a matched trial of the baseline"
+    if len(change):
+        gain = describe_change(metric.name, change, "the baseline (cross entropy)")
+    return f"{what}, number {search.chosen} is chosen ({metric.title} {value}), {gain}; {network}."
+
+
+def _changes(search: SearchResults, name: str) -> Floats:
+    """Return the choice minus the baseline in a column, per network or head of a single one."""
+    trials = search.trials.reindex(columns=["spec_hash", "rung", "network_seed", "head_seed", name])
+    specs = next(s.specs for s in search.outcome.suggestions if s.number == search.chosen)
+    own = trials[trials["spec_hash"].isin(specs)]
+    base = trials[trials["rung"] < 0].groupby("network_seed")[name].mean()
+    is_of_heads = own["network_seed"].nunique() == 1 and own["head_seed"].notna().any()
+    blocks = own["head_seed" if is_of_heads else "network_seed"]
+    change = (own[name] - own["network_seed"].map(base)).groupby(blocks).mean().dropna()
+    # Rounded as in paired tests: the last bit of a float is no difference.
+    return change.round(12).to_numpy()
 
 
 def _setting(search: SearchResults) -> str:

@@ -1,11 +1,14 @@
-"""The page over all entries of a sweep file: what each is, how far it is, and its numbers."""
+"""The page over all entries of an experiment file: their progress and results."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
+from analysis.ladder.lead import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep, load
 from analysis.page.page import PAGE, Section, Step, render
+from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
@@ -20,147 +23,144 @@ from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import format_count
 
 SHOWN = ("accuracy", "ece", "nll")
+_MOST_LEADS = 3
 
 
 @dataclass
-class _Found:
-    """What the page is made of.
+class _Entries:
+    """The contents of the page, collected entry by entry."""
 
-    Attributes:
-        entries: a row an entry.
-        rungs: a row a rung of each ladder or comparison.
-        choices: a row a search: its best suggestions within the guard.
-        troubles: a line for each way in which an entry has no numbers.
-        flags: of all trials.
-        commands: that ran the entries.
-        pages: of the entries that have one, by name.
-        is_whole: whether every planned trial and suggestion is done.
-    """
-
-    entries: list[Record] = field(default_factory=list)
-    rungs: list[Record] = field(default_factory=list)
-    choices: list[Record] = field(default_factory=list)
+    rows: list[Record] = field(default_factory=list)  # one per entry
+    rungs: list[Record] = field(default_factory=list)  # one per rung of a ladder or comparison
+    choices: list[Record] = field(default_factory=list)  # of a search: baseline and best ones
+    leads: list[str] = field(default_factory=list)
     troubles: list[str] = field(default_factory=list)
-    flags: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)  # of all trials
     commands: list[str] = field(default_factory=list)
-    pages: dict[str, str] = field(default_factory=dict)
-    is_whole: bool = True
+    pages: dict[str, str] = field(default_factory=dict)  # of the entries that have one, by name
+    is_complete: bool = True
+
+    def add(
+        self, name: str, what: str, setting: str, planned: str, counts: dict[str, int], lead: str
+    ) -> None:
+        """Add the row of an entry and its sentence."""
+        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+        self.rows.append(
+            {
+                "entry": Cell(name),
+                "what": Cell(what),
+                "setting": Cell(setting),
+                "planned": Cell(planned, float(planned.split()[0])),
+                "ended": cell(ended or "none"),
+            }
+        )
+        self.leads += [f"{name}: {lead[0].lower()}{lead[1:]}"] if lead else []
+
+    def add_sweep(self, sweep: Sweep) -> None:
+        """Add a ladder or comparison."""
+        name, counts = sweep.out.name, sweep.counts()
+        planned = format_count(len(sweep.manifest.planned), "trial")
+        manifest = sweep.manifest
+        self.add(name, manifest.title, manifest.setting, planned, counts, describe_best(sweep))
+        self.is_complete &= set(counts) <= {"done"}
+        self.troubles += [f"{name}: {line}" for line in complaints(sweep)]
+        self.flags += sweep.flags()
+        self.commands.append(manifest.command)
+        table = ladder_table(sweep, SHOWN)
+        for rung in sweep.rungs:
+            own = table[table["rung"] == rung.index].to_dict("records")
+            self.rungs.append(
+                {
+                    "entry": Cell(name),
+                    "rung": Cell(sweep.label(rung)),
+                    **{METRICS[row["metric"]].head: number_cell(row["metric"], row["mean"],
+                                                                row["sd"]) for row in own},
+                    "trials": Cell(sweep.statuses(rung.index)),
+                }
+            )  # fmt: skip
+
+    def add_search(self, search: SearchResults) -> None:
+        """Add a search."""
+        name, counts = search.out.name, search.counts()
+        setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
+        planned = format_count(search.outcome.planned, "suggestion")
+        lead = describe_choice(search) if search.outcome.suggestions else ""
+        self.add(name, f"Search of {search.method}", setting, planned, counts, lead)
+        self.is_complete &= "missing" not in counts
+        self.troubles += [f"{name}: {line}" for line in search.remarks()]
+        self.flags += list(search.trials["flags"])
+        self.commands += search.commands
+        evaluated = "not evaluated"
+        if (search.out / SEARCH_EVALUATED).exists():
+            evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
+        metric, accuracy = METRICS[search.metrics[0]].head, METRICS["accuracy"].head
+        # Searches for different metrics cannot share a column: each row names its own.
+        for row in best(search, 1).records:
+            self.choices.append(
+                {
+                    "entry": Cell(name),
+                    "suggestion": row["suggestion"],
+                    "searched for": Cell(metric),
+                    "value": row[metric],
+                    accuracy: row[accuracy],
+                    "on test": Cell(evaluated),
+                }
+            )
 
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
     """Write the page over the entries of an experiment file, and return its path."""
-    found = _Found()
+    found = _Entries()
     for entry in entries:
         if (entry / PAGE).exists():
             found.pages[entry.name] = f"{entry.name}/{PAGE}"
         try:
             if is_search(entry):
-                _take_search(load_search(entry), found)
+                found.add_search(load_search(entry))
             else:
-                _take_sweep(load(entry), found)
+                found.add_sweep(load(entry))
         except UserError as error:
-            found.is_whole = False
+            found.is_complete = False
             found.troubles.append(f"{entry.name}: {error}")
     atomic_write(out / PAGE, _page(out, found).encode())
     return out / PAGE
 
 
-def _take_sweep(sweep: Sweep, found: _Found) -> None:
-    name, counts = sweep.out.name, sweep.counts()
-    found.entries.append(
-        _entry(name, sweep.manifest.title, sweep.manifest.setting, "trials",
-               len(sweep.manifest.planned), counts)
-    )  # fmt: skip
-    found.is_whole &= set(counts) <= {"done"}
-    found.troubles += [f"{name}: {line}" for line in complaints(sweep)]
-    found.flags += sweep.flags()
-    found.commands.append(sweep.manifest.command)
-    table = ladder_table(sweep, SHOWN)
-    for rung in sweep.rungs:
-        own = table[table["rung"] == rung.index].set_index("metric")
-        cells = {"entry": Cell(name), "rung": Cell(sweep.label(rung))}
-        for metric in SHOWN:
-            cells[METRICS[metric].head] = number_cell(
-                metric, own["mean"][metric], own["sd"][metric]
-            )
-        found.rungs.append({**cells, "trials": Cell(sweep.statuses(rung.index))})
-
-
-def _take_search(search: SearchResults, found: _Found) -> None:
-    name, counts = search.out.name, search.counts()
-    question = search.manifest.question
-    setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
-    found.entries.append(
-        _entry(name, f"Search of {question.method}", setting, "suggestions",
-               search.outcome.planned, counts)
-    )  # fmt: skip
-    found.is_whole &= "missing" not in counts
-    found.troubles += [f"{name}: {line}" for line in search.remarks()]
-    found.flags += list(search.trials["flags"])
-    found.commands += search.commands
-    evaluated = "not evaluated"
-    if (search.out / SEARCH_EVALUATED).exists():
-        evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
-    metric = METRICS[search.metrics[0]].head
-    # Searches for other things cannot share a column: what was searched for stands in the row.
-    for row in best(search, 1).records:
-        found.choices.append(
-            {
-                "entry": Cell(name),
-                "suggestion": row["suggestion"],
-                "searched for": Cell(metric),
-                "value": row[metric],
-                METRICS["accuracy"].head: row[METRICS["accuracy"].head],
-                "on test": Cell(evaluated),
-            }
-        )
-
-
-def _entry(
-    name: str, what: str, setting: str, unit: str, planned: int, counts: dict[str, int]
-) -> Record:
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    return {
-        "entry": Cell(name),
-        "what": Cell(what),
-        "setting": Cell(setting),
-        "planned": Cell(format_count(planned, unit.removesuffix("s")), float(planned)),
-        "ended": cell(told or "none"),
-    }
-
-
-def _page(out: AnyPath, found: _Found) -> str:
-    state = "Complete: every entry" if found.is_whole else "Not every entry"
-    links = found.pages
-    note = "Mean ± standard deviation over the trials of a rung, on test."
-    note += _signs(found.flags, found.rungs)
-    best_note = (
-        "Of every search the baseline, the method's own settings and the best suggestion within "
-        "its guard; on select, where the choice looks better than it is: test says how good."
+def _page(out: AnyPath, found: _Entries) -> str:
+    state = "Complete: every entry" if found.is_complete else "Not every entry"
+    more = len(found.leads) - _MOST_LEADS
+    leads = [*found.leads[:_MOST_LEADS], *([f"And {more} more below."] if more > 0 else [])]
+    results = "Mean ± standard deviation over the trials of a rung, on test."
+    searches = (
+        "For each search the baseline, the method's own settings and the best suggestion within "
+        "its guard, on select. The choice was made on these numbers; test shows how good it is."
     )
-    best_note += _signs(found.flags, found.choices)
-    tables = [
-        Table("entry-rows", "Each name leads to its page.", found.entries, links=links),
-        Table("rung-rows", note, found.rungs, ("entry",), _starts(found.rungs), links),
-        Table("choice-rows", best_note, found.choices, (), _starts(found.choices), links),
-    ]
-    heads = (("entries", "Entries"), ("results", "Results on test"), ("searches", "Searches"))
+    parts = (
+        ("entries", "Entries", "entry-rows", "Each name leads to its page.", found.rows, ()),
+        ("results", "Results on test", "rung-rows", results, found.rungs, ("entry",)),
+        ("searches", "Searches", "choice-rows", searches, found.choices, ()),
+    )
+    sections = []
+    for key, title, rows, caption, records, chosen_by in parts:
+        caption += _signs(found.flags, records)
+        starts = {} if key == "entries" else _starts(records)
+        table = Table(rows, caption, records, chosen_by, starts, found.pages)
+        sections.append(Section(key, title, tables=[table] if records else []))
     return render(
-        title=f"Sweep file: {out.name}",
-        setting=f"{len(found.entries)} ladders, comparisons and searches",
-        regime="What may be said of their networks stands on the page of each entry",
+        title=f"Experiment: {out.name}",
+        lead=" ".join(leads),
+        setting=f"{len(found.rows)} ladders, comparisons and searches",
+        regime="The page of each entry describes its networks",
         state=f"{state} has all its numbers.",
         troubles=found.troubles,
-        sections=[
-            Section(*head, tables=[table] if table.records else [])
-            for head, table in zip(heads, tables, strict=True)
-        ],
+        sections=sections,
         steps=[
-            Step("Run it again; what is done stays.", "\n".join(dict.fromkeys(found.commands))),
-            Step("Make this page and those of the entries again.", "tune-calib report DIR"),
+            Step("Run it again; finished trials are skipped.",
+                 "\n".join(dict.fromkeys(found.commands))),
+            Step("Write this page and those of the entries again.", "tune-calib report DIR"),
         ],
-        files=list(links.values()),
-    )
+        files=list(found.pages.values()),
+    )  # fmt: skip
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
@@ -172,4 +172,4 @@ def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
 def _starts(records: Sequence[Record]) -> dict[int, str]:
     """Return the rows at which another entry begins."""
     names = [record["entry"].text for record in records]
-    return {i: "" for i in range(1, len(names)) if names[i] != names[i - 1]}
+    return {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
