@@ -1,4 +1,4 @@
-"""Numbers of methods over (data set, variant, backbone, split) columns, for ranks and averages."""
+"""Means of methods in (data set, variant, backbone, split) columns, for ranks and averages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,24 +30,24 @@ KEY = ["dataset", "variant", "backbone", "split"]
 class Collected(NamedTuple):
     """Results to compare."""
 
-    frame: pd.DataFrame  # as of ``tidy.tidy``
-    notes: list[str]  # the regime of each sweep, and planned trials without numbers
+    frame: pd.DataFrame  # with the columns of ``tidy.tidy``
+    notes: list[str]  # the network check of each run, and planned trials without numbers
     titles: dict[str, str]  # printed names of data sets and backbones
 
 
 def collect(
     folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
-    """Read the results of sweeps or of a published table, on ``test`` or every ``ood/`` set."""
+    """Read the results of runs or of a published table, on ``test`` or every ``ood/`` set."""
     metric, split = parted(metric, split)
     check_metric(metric)
     if bool(folders) == (table is not None):
-        raise UserError("name folders of sweeps, or --published with a table, not both")
+        raise UserError("name folders of runs, or --published with a table, not both")
     sweeps = [load(folder, metric) for folder in folders]
     checked = [(name_of(sweep), regime_of(sweep).sentence) for sweep in sweeps]
     notes = [f"{name}: {sentence[0].lower()}{sentence[1:]}" for name, sentence in checked]
     notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
-    # Sweeps recorded before there were titles have those of the papers.
+    # Runs recorded before there were titles have those of the papers.
     titles = published_titles()
     for sweep in sweeps:
         titles |= sweep.manifest.titles

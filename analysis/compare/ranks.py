@@ -77,7 +77,14 @@ def rank(
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # NaN, and not left out: the tables show the values of such a column all the same.
     ranks.loc[:, list(scores.uncounted)] = float("nan")
-    remarks = [*scores.notes, *_warn_of_little(ranks.dropna(axis="columns"))]
+    remarks = list(scores.notes)
+    counted = ranks.dropna(axis="columns")
+    if len(counted) == 1:
+        remarks.append("one method only: its rank says nothing")
+    elif (counted.nunique() == 1).all():
+        remarks.append("all methods tie in every column: the ranks say nothing")
+    elif counted.shape[1] == 1:
+        remarks.append("one column only: the mean rank is the rank there")
     remarks += legend(flag for cells in scores.flags.values() for flag in cells)
     if scores.at_chance.any(axis=None):
         remarks.append("at chance in a column is ranked last in it")
@@ -90,14 +97,6 @@ def rank(
         # Two columns under one title could not be told apart.
         titles={name: title for name, title in titles.items() if counts[title] == 1},
     )
-
-
-def _warn_of_little(ranks: pd.DataFrame) -> list[str]:
-    if len(ranks) == 1:
-        return ["one method only: its rank says nothing"]
-    if (ranks.nunique() == 1).all():
-        return ["all methods tie in every column: the ranks say nothing"]
-    return ["one column only: the mean rank is the rank there"] if ranks.shape[1] == 1 else []
 
 
 def view(table: RankTable) -> View:
@@ -118,27 +117,20 @@ def view(table: RankTable) -> View:
     ranks = [decimal_cell(rank, 2) for rank in summary["mean_rank"]]
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
     columns["Wins"] = [cell(wins) for wins in summary["wins"]]
-    main = Table(
-        "ranks",
-        "\n".join([_describe(table), *(f"{note}." for note in table.notes)]),
-        records_of(columns),
-        first=["Mean rank", "Wins"],
-        groups=groups,
-        label=label_of("ranks", table.metric),
-        is_main=True,
-    )
-    return View([main], _entries(table), tidy_ranks(table), table.notes)
-
-
-def _describe(table: RankTable) -> str:
     counts = sorted({n for n in table.n.to_numpy().flat if n})
     n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
     kind = "printed in" if table.is_published else f"mean over trials ({n} a cell) of sweep"
-    return (
-        f"{METRICS[table.metric].head}, {kind} {table.source}; ranks of the values as printed.\n"
+    lines = [
+        f"{METRICS[table.metric].head}, {kind} {table.source}; ranks of the values as printed.",
         f"Mean rank over {format_count(table.counted.shape[1], 'column')}, ties share the "
-        f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}"
-    )
+        f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}",
+        *(f"{note}." for note in table.notes),
+    ]
+    main = Table(
+        "ranks", "\n".join(lines), records_of(columns), first=["Mean rank", "Wins"],
+        groups=groups, label=label_of("ranks", table.metric), is_main=True,
+    )  # fmt: skip
+    return View([main], _entries(table), tidy_ranks(table), table.notes)
 
 
 def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:

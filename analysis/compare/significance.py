@@ -1,7 +1,6 @@
-"""Spread and tests over matched blocks. The caller declares the test; no data chooses one.
+"""Spread of methods and the test that the caller declares, as tables for readers and as numbers.
 
-Where there are too few blocks for a test to say anything, a statement stands in place of its
-p-value.
+With too few blocks for a test, a statement replaces its p-value.
 """
 
 import json
@@ -38,7 +37,7 @@ _INTERVALS = {
     test: f"Intervals of a difference: {name}, 95 % each; of p, not adjusted as p (Holm) is."
     for test, name in (("wilcoxon", "exact signed rank"), ("t", "Student's"))
 }
-_LEAST_P = 0.0001  # a smaller p is not told exactly
+_LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
 _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
@@ -125,7 +124,7 @@ def _spread(verdict: Verdict) -> Table:
             "sd": number_cell(metric, row.sd),
             "95 % interval of the mean (t)": span_cell(metric, row.low, row.high),
         }
-        for row in _rows(verdict.spreads)
+        for row in verdict.spreads.itertuples(index=False)
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over the blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
@@ -145,7 +144,7 @@ def _comparisons(verdict: Verdict) -> Table:
             "p": Cell(row.statement) if row.statement else _p(row.p),
             "p (Holm)": _p(row.p_holm),
         }
-        for row in _rows(verdict.comparisons)
+        for row in verdict.comparisons.itertuples(index=False)
     ]
     return _declared("comparisons", verdict, records)
 
@@ -170,10 +169,6 @@ def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
     return Table(key, caption, records, first=["p"], label=label, is_main=True)
 
 
-def _rows(frame: pd.DataFrame) -> Any:
-    return frame.itertuples(index=False)
-
-
 def _p(p: float) -> Cell:
     if p < _LEAST_P:
         return Cell(f"< {_LEAST_P}", _LEAST_P)
@@ -181,7 +176,7 @@ def _p(p: float) -> Cell:
 
 
 def _sentences(verdict: Verdict) -> list[str]:
-    """Return what was declared, what a block is, and what is missing."""
+    """Describe the declared test and the blocks, and name what is missing."""
     matched = verdict.matched
     lines = [
         f"A block is a {matched.unit}.",
@@ -213,7 +208,7 @@ def friedman_sentence(result: Friedman) -> str:
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
     text += f"p {'' if result.p < _LEAST_P else '= '}{_p(result.p).text}"
     if result.nemenyi is None:
-        return f"{text}: no difference at {ALPHA:.0%}, so no pair is told apart."
+        return f"{text}: no difference at {ALPHA:.0%}, so pairs are not tested."
     difference = f"{result.critical_difference:.2f}"
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
 
@@ -221,19 +216,17 @@ def friedman_sentence(result: Friedman) -> str:
 def _frame(verdict: Verdict) -> pd.DataFrame:
     """Return a row per method: spread, then the comparison or the mean rank; fractions."""
     if verdict.friedman is not None:
-        ranks = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
-        table = verdict.spreads.merge(ranks, on="method", how="left")
+        own = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
     else:
         assert verdict.comparisons is not None
         # Both frames have low and high: of the mean, and of the difference.
-        named = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
-        table = verdict.spreads.merge(named, on="method", how="left")
-    return table
+        own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
+    return verdict.spreads.merge(own, on="method", how="left")
 
 
 def _content(verdict: Verdict) -> dict[str, Any]:
-    """Return what was declared, ``methods``, then ``comparisons`` or ``friedman``."""
-    # Frames by way of pandas' JSON, which has null for NaN; json.dumps would write NaN.
+    """Return the declared test, ``methods``, then ``comparisons`` or ``friedman``."""
+    # Frames through pandas' JSON, which has null for NaN; json.dumps would write NaN.
     content: dict[str, Any] = {
         "metric": verdict.matched.metric,
         "block": verdict.matched.unit,
@@ -245,11 +238,10 @@ def _content(verdict: Verdict) -> dict[str, Any]:
         content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
     if verdict.friedman is not None:
         result = verdict.friedman
+        names = ("statistic", "p", "critical_difference")
         content["friedman"] = {
             "blocks": result.blocks,
-            "statistic": None if result.statement else result.statistic,
-            "p": None if result.statement else result.p,
-            "critical_difference": None if result.statement else result.critical_difference,
+            **{name: None if result.statement else getattr(result, name) for name in names},
             "statement": result.statement,
             "mean_ranks": result.ranks.to_dict(),
             "nemenyi": None if result.nemenyi is None else result.nemenyi.to_dict(),

@@ -1,4 +1,4 @@
-"""A table of a paper beside ours: the same rows, columns and digits, and the differences."""
+"""A table of a paper next to ours: the same rows, columns and digits, and the differences."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,14 @@ COLUMNS = (
 
 
 def beside_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
-    """Return our numbers of one folder beside the printed ones, a row a (rung, metric, column).
+    """Return our numbers of a folder and the printed ones, one row per (rung, metric, column).
 
-    Of the printed columns those of the folder's data set are shown, and of those the one of its
-    backbone where it exists. A difference is given on the same data set only, none for seconds,
-    and for a mean over foreign sets only if it is over the papers' sets. Shift sets that were not
-    evaluated have no column. Fractions; NaN where there is no number.
+    The printed columns are those of the folder's data set, and among them the one of its backbone
+    where it exists. A difference is given on the same data set only, none for seconds, and for a
+    mean over foreign sets only if it is over the papers' sets. Shift sets that were not evaluated
+    have no column. Fractions; NaN where there is no number.
     """
-    rows: list[dict[str, object]] = []
+    rows: list[tuple[object, ...]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
     dataset = sweep.manifest.dataset
     names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
@@ -55,26 +55,14 @@ def beside_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
         for rung in sweep.rungs:
             own = ours.loc[rung.index]
             for key in keys or [("", "")]:
-                paper = printed.get((*key, names[rung.index]), math.nan)
+                row = names[rung.index]
+                paper = printed.get((*key, row), math.nan)
                 is_comparable = key[0] in (dataset, "average") and is_same
-                rows.append(
-                    {
-                        "run": sweep.out.name,
-                        "dataset": dataset,
-                        "backbone": backbone,
-                        "row": names[rung.index],
-                        "rung": rung.label,
-                        "split": split,
-                        "metric": metric,
-                        "n": own["n"],
-                        "mean": own["mean"],
-                        "sd": own["sd"],
-                        "paper_dataset": key[0],
-                        "paper_backbone": key[1],
-                        "paper": paper,
-                        "difference": own["mean"] - paper if is_comparable else math.nan,
-                    }
-                )
+                difference = own["mean"] - paper if is_comparable else math.nan
+                rows.append((
+                    sweep.out.name, dataset, backbone, row, rung.label, split, metric,
+                    own["n"], own["mean"], own["sd"], *key, paper, difference,
+                ))  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
