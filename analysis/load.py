@@ -199,7 +199,7 @@ def load(out: AnyPath, metric: str | None = None) -> Sweep:
     is_retried = (keys["status"] != "done").sort_values(kind="stable")
     last = keys.loc[is_retried.index].drop_duplicates("spec_hash").sort_values(order).index
     found = found.take(pa.array(last, pa.int64()))
-    trials: pd.DataFrame = found.to_pandas(split_blocks=True, self_destruct=True)
+    trials: pd.DataFrame = found.to_pandas(self_destruct=True)
     del found, keys
     trials = with_flags(trials)
     shifts = read_shifts(out, metric)
