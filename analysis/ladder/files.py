@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from analysis.compare import significance
 from analysis.compare.blocks import over_seeds
-from analysis.compare.intervals import t_interval
 from analysis.compare.regime import regime_of
-from analysis.compare.tests import PAIRED_TESTS
+from analysis.compare.tests import PAIRED_TESTS, describe_change
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
@@ -178,9 +176,8 @@ def describe_best(sweep: Sweep) -> str:
     else:
         result = f"{name} is the best ({value}), {_change(sweep, metric.name, name, first)}"
     things = "methods" if significance.are_rivals(sweep) else "rungs"
-    return (
-        f"Of {len(means)} {things} compared by {metric.title} on test, {result}; {_network(sweep)}."
-    )
+    compared = f"Of {len(means)} {things} compared by {metric.title} on test"
+    return f"{compared}, {result}; {regime_of(sweep).brief}."
 
 
 def _change(sweep: Sweep, metric: str, best: str, first: int) -> str:
@@ -189,29 +186,7 @@ def _change(sweep: Sweep, metric: str, best: str, first: int) -> str:
     pairs = matched.values[[base, best]].astype(float).dropna()
     if pairs.empty:
         return f"without a trial matched with {base}"
-    # Rounded as in ``paired``: the last bit of a float is no difference.
+    # Rounded as in paired tests: the last bit of a float is no difference.
     change = (pairs[best] - pairs[base]).round(12).to_numpy()
-    record = METRICS[metric]
-    unit = " points" * (record.unit == "fraction")
-    size = f"a change of {record.format(change.mean(), signed=True)}{unit} from {base}"
-    if len(change) < 2 or {base, best} <= set(matched.fixed):
-        return f"{size}, without an interval since only one seed is matched"
-    low, high = t_interval(change)
-    ends = f"{record.format(low, signed=True)} to {record.format(high, signed=True)}"
-    seeds = format_count(len(change), "matched seed")
-    if np.isnan(low):
-        return f"{size}, the same in {seeds}"
-    interval = f"95 % interval {ends} over {seeds}, as if it had been chosen beforehand"
-    return f"{size} ({interval})"
-
-
-def _network(sweep: Sweep) -> str:
-    """Describe the base network: its fit to train, and whether it is over-confident."""
-    regime = regime_of(sweep)
-    if not regime.is_recorded:
-        return "whether the base network is over-confident was not recorded"
-    train = format_value("accuracy", regime.train)
-    fit = "" if np.isnan(regime.train) else f" (accuracy on train {train})"
-    if regime.is_over_confident:
-        return f"the base network is over-confident{fit}"
-    return f"the base network is not significantly over-confident, unlike in the papers{fit}"
+    is_one = {base, best} <= set(matched.fixed)  # one trial each, repeated in every block
+    return describe_change(metric, change[:1] if is_one else change, base)

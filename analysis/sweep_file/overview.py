@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from analysis.ladder.lead import describe_best
+from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep, load
 from analysis.page.page import PAGE, Section, Step, render
