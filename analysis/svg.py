@@ -43,7 +43,7 @@ def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
 
     A scatter of thousands of points becomes an image without tooltips in SVG and PDF.
     """
-    if isinstance(drawn, PathCollection) and len(drawn.get_offsets()) > _MOST_LABELS:
+    if isinstance(drawn, PathCollection) and len(np.asarray(drawn.get_offsets())) > _MOST_LABELS:
         drawn.set_rasterized(True)
         return
     artists = list(drawn) if isinstance(drawn, BarContainer) else [drawn]

@@ -71,8 +71,8 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     if metric is not None:
         found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
         is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
-        status = f"done without {METRICS[metric].title if metric in METRICS else metric}"
-        rows = rows.assign(status=rows["status"].mask(is_without, status))
+        lacking = f"done without {METRICS[metric].title if metric in METRICS else metric}"
+        rows = rows.assign(status=rows["status"].mask(is_without, lacking))
     planned = Counter(rows["method"])
     lines = [LOST] if sweep.manifest.is_lost else []
     bad = rows[rows["status"] != "done"]

@@ -53,7 +53,8 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     means = {m: each.values[columns].mean(axis="columns") for m, each in scores.items()}
     methods = list(dict.fromkeys(method for each in every for method in each.values.index))
     flags = {m: cells for each in every for m, cells in each.flags.items()}
-    notes = [note for each in (*collected.values(), *every) for note in each.notes]
+    notes = [note for own in collected.values() for note in own.notes]
+    notes += [note for own in every for note in own.notes]
     lost = [column_name(key) for own in complete for key in own if key not in columns]
     notes += [f"{column} does not count: a metric has no number there" for column in lost]
     notes += legend(cell for cells in flags.values() for cell in cells)

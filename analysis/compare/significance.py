@@ -124,7 +124,7 @@ def _spread(verdict: Verdict) -> Table:
             "sd": number_cell(metric, row.sd),
             "95 % interval of the mean (t)": span_cell(metric, row.low, row.high),
         }
-        for row in verdict.spreads.itertuples(index=False)
+        for row in _rows(verdict.spreads)
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over the blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
@@ -144,7 +144,7 @@ def _comparisons(verdict: Verdict) -> Table:
             "p": Cell(row.statement) if row.statement else _p(row.p),
             "p (Holm)": _p(row.p_holm),
         }
-        for row in verdict.comparisons.itertuples(index=False)
+        for row in _rows(verdict.comparisons)
     ]
     return _declared("comparisons", verdict, records)
 
@@ -167,6 +167,10 @@ def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
     caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
     label = label_of("significance", metric)
     return Table(key, caption, records, first=["p"], label=label, is_main=True)
+
+
+def _rows(frame: pd.DataFrame) -> Any:
+    return frame.itertuples(index=False)
 
 
 def _p(p: float) -> Cell:

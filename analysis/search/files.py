@@ -122,7 +122,7 @@ def describe_choice(search: SearchResults) -> str:
     what = f"Of {done} for {search.method}, searched by {metric.title} on select"
     if search.chosen is None:
         return f"{what}, none keeps the accuracy within the guard; {network}."
-    value = format_value(metric.name, table.loc[search.chosen, "mean"])
+    value = format_value(metric.name, float(table["mean"][search.chosen]))
     change = _changes(search, column("select", metric.name))
     gain = "without a matched trial of the baseline"
     if len(change):

@@ -137,16 +137,17 @@ def read_table(
     wanted = re.compile("|".join(map(fnmatch.translate, columns)))
     files = fetch_files(out / table, f"{name}.parquet")
     parts = []
+
+    def read(file: tuple[AnyPath, Path]) -> pa.Table:
+        return _encode(_read_file(file[0], file[1], table, wanted), encoded)
+
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         read_all = pool.map if len(files) > 1 else map
         # Combined now and then: a column of each of thousands of files takes more than its numbers.
         for first in range(0, len(files), FILES_AT_ONCE):
             if first:
                 report_progress(f"reading {table}", first, len(files))
-            batch = read_all(
-                lambda file: _encode(_read_file(*file, table, wanted), encoded),
-                files[first : first + FILES_AT_ONCE],
-            )
+            batch = list(read_all(read, files[first : first + FILES_AT_ONCE]))
             parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
     if not parts:
         return _encode(SCHEMAS[table].empty_table(), encoded)
