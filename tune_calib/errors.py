@@ -1,4 +1,4 @@
-"""Errors that a user can cause: each is one line that says what is wrong and how to mend it."""
+"""Errors of users: one line each that says what is wrong and how to fix it."""
 
 import errno
 import os
@@ -51,11 +51,11 @@ class UserError(Exception):
 
 
 class RefusedError(UserError):
-    """What a trial found out speaks against all of its run, which ends with this line."""
+    """A trial found a reason that no trial of its run can go on; the run ends with this line."""
 
 
 class DataNotFoundError(UserError):
-    """A data root does not hold the data set that was asked for."""
+    """The requested data set is not in the data root."""
 
 
 class DamagedFileError(UserError):
@@ -78,11 +78,7 @@ def way_out(error: OSError) -> str:
 
 
 def describe_os_error(error: OSError) -> str | None:
-    """Describe an error of a path or a disk in one line, with a hint.
-
-    Returns:
-        None if the error is of neither, which is then a defect of the program.
-    """
+    """Describe an error of a path or a disk, with a hint; None for others, which are defects."""
     if error.filename is None and error.errno not in _OF_DISKS:
         return None
     if not isinstance(error.filename, str | bytes | os.PathLike):
@@ -93,40 +89,29 @@ def describe_os_error(error: OSError) -> str | None:
 
 
 class LocatedError(NamedTuple):
-    """Where an error of a user's own code arose.
+    """The place and the text of an error of a user's own code."""
 
-    Attributes:
-        place: file and line; empty if it arose in none of their files.
-        said: what it says, in one line; of one that nobody meant to be read, its kind too.
-    """
-
-    place: str
-    said: str
+    place: str  # file and line; empty if it arose in none of their files
+    text: str  # one line; with the kind of error, unless it is a UserError
 
     def __str__(self) -> str:
         """Format for messages."""
-        return f"{self.place}: {self.said}" if self.place else self.said
+        return f"{self.place}: {self.text}" if self.place else self.text
 
 
 def locate_error(
     error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
 ) -> LocatedError:
-    """Find the line to mend: the deepest of the user's own.
-
-    Args:
-        error: as it was caught.
-        is_own: whether a file, by its path, is the user's.
-        shown: how a message names it.
-    """
+    """Find the deepest line of an error in files of the user, which messages name as ``shown``."""
     frames = [
         (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
         if is_own(frame.filename)
     ]
-    said = " ".join(str(error).split())
+    text = " ".join(str(error).split())
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
         # It was never run, so that it is no frame; its text repeats the place.
-        frames, said = [(error.filename, error.lineno)], error.msg
+        frames, text = [(error.filename, error.lineno)], error.msg
     if not isinstance(error, UserError):
-        said = ": ".join(filter(None, (type(error).__name__, said)))
-    return LocatedError(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", said)
+        text = ": ".join(filter(None, (type(error).__name__, text)))
+    return LocatedError(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", text)

@@ -18,7 +18,7 @@ from tune_calib.text import nearest, short_repr
 
 
 class Record(Protocol):
-    """What a registry holds."""
+    """A record of a registry."""
 
     @property
     def name(self) -> str:
@@ -29,18 +29,13 @@ T = TypeVar("T", bound=Record)
 
 
 class Registry(Generic[T]):
-    """Name to record. A duplicate raises, an unknown name suggests the nearest.
+    """Records by name. A duplicate raises, an unknown name suggests the nearest.
 
-    The modules of ``package`` are imported at the first look-up, so that a further file is a
-    further entry and importing the registry itself stays cheap. Of a package in ``index.json`` a
-    look-up imports the module of the record alone, and listing names or refusing others imports
-    nothing. Plug-ins add theirs, and can be taken out again.
-
-    Args:
-        kind: what a record is, for messages.
-        package: its modules register the program's own records.
-        record: the class of a record.
-        parted: its names are ``GROUP/NAME``, as those of the papers' tables.
+    The modules of ``package`` are imported at the first look-up, so that a new file is a new entry
+    and importing the registry itself stays cheap. For a package in ``index.json`` a look-up imports
+    the module of the record alone, and listing names or refusing others imports nothing. Records of
+    plug-ins can be removed again. ``kind`` names a record in messages; the names of a ``parted``
+    registry are ``GROUP/NAME``, as those of the papers' tables.
     """
 
     def __init__(self, kind: str, package: str, record: type[Any], parted: bool = False) -> None:
@@ -78,11 +73,9 @@ class Registry(Generic[T]):
         resolve: Callable[[str], T | None],
         names: Callable[[], Iterable[str]] | None = None,
     ) -> None:
-        """Add a rule for names that are too many to list.
+        """Add a rule for names that are too many to list; it returns None for foreign names.
 
-        Args:
-            resolve: returns None for a foreign name.
-            names: all that it knows, of the program's own rules, which ``require`` does not ask.
+        The program's own rules also list their ``names``, so that ``require`` imports nothing.
         """
         self._families.append((resolve, self._origin_of_caller(sys._getframe(1).f_globals)))
         if names is not None:
@@ -100,7 +93,7 @@ class Registry(Generic[T]):
         return not is_own and (name in self._own() or self._is_of_family(name))
 
     def origin(self, name: str) -> str | None:
-        """Content hash of the plug-in that a record is of; None for one of the program."""
+        """Return the content hash of the plug-in of a record; None for one of the program."""
         if not self._index:
             self._load()
         if name in self._records:
@@ -115,15 +108,15 @@ class Registry(Generic[T]):
         return origin
 
     def of(self, origin: str) -> list[T]:
-        """Return the records that a plug-in registered."""
+        """Return the records of a plug-in."""
         return [self._records[name] for name, own in self._origins.items() if own == origin]
 
     def families_of(self, origin: str) -> list[Callable[[str], T | None]]:
-        """Return the rules that a plug-in registered."""
+        """Return the rules of a plug-in."""
         return [resolve for resolve, own in self._families if own == origin]
 
     def remove(self, origin: str) -> None:
-        """Take out what a plug-in registered."""
+        """Remove the records and rules of a plug-in."""
         for record in self.of(origin):
             del self._records[record.name], self._origins[record.name]
         self._families = [family for family in self._families if family[1] != origin]
@@ -152,12 +145,12 @@ class Registry(Generic[T]):
         return index if index and index["modules"] == self.modules() else None
 
     def facts(self, name: str) -> Mapping[str, Any]:
-        """Return what can be said of a record without importing it; nothing of a plug-in's."""
+        """Return the facts of the index on a record, which imports nothing; none on a plug-in's."""
         known: Mapping[str, Any] = self._index["records"].get(name, {}) if self._index else {}
         return known
 
     def require(self, name: str) -> None:
-        """Refuse an unknown name; of a package in the index nothing is imported for it."""
+        """Refuse an unknown name; nothing of a package in the index is imported."""
         if not isinstance(name, str):
             raise UserError(f"a {self.kind} is named by a text, got {name!r}")
         if name not in self and not self._is_of_family(name):
@@ -179,7 +172,7 @@ class Registry(Generic[T]):
         return sorted({name for names in self._names_of_families for name in names()})
 
     def __getitem__(self, name: str) -> T:
-        """Look a record up, and import its module if need be."""
+        """Return a record, importing its module if need be."""
         self.require(name)
         if name not in self._records:
             if facts := self.facts(name):
@@ -217,9 +210,9 @@ REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
 
 @cache
 def read_index() -> dict[str, Any]:
-    """Return what is known of the packages whose modules take seconds to import.
+    """Return facts on the packages whose modules take seconds to import.
 
-    ``python -m docs.generate.index`` makes the file, and ``tests/test_registry.py`` holds it true.
+    ``python -m docs.generate.index`` writes the file, and ``tests/test_registry.py`` checks it.
     """
     index: dict[str, Any] = json.loads(Path(__file__).with_name("index.json").read_text("utf-8"))
     return index

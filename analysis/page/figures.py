@@ -83,7 +83,7 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
         except Exception as error:
             # In one line, with its origin unless it was written for users.
             found = locate_error(error, lambda p: "site-packages" not in p, lambda p: Path(p).name)
-            why = found.said if isinstance(error, UserError) else str(found)
+            why = found.text if isinstance(error, UserError) else str(found)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
         finally:
             # Unfinished ones too, since pyplot keeps every figure that is open.

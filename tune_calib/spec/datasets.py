@@ -10,7 +10,7 @@ from tune_calib.registry import Registry
 from tune_calib.text import format_count, nearest, short_repr
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""Settings by slot; those of a method beside those of its slot: ``{"head": {"gamma": 0.9}}``."""
+"""Settings by slot, which include those of its method: ``{"head": {"gamma": 0.9}}``."""
 
 DEFAULT_RULE = "default"
 GENERAL_RULES = ("whole", "val_is_test")
@@ -41,17 +41,11 @@ NORMS: dict[str, Constants] = {
 
 @dataclass(frozen=True)
 class Quick:
-    """The cheapest setting of a data set that is worth a table.
+    """The cheapest settings of a data set whose results are worth a table."""
 
-    Attributes:
-        title: one line, as captions print it.
-        settings: by slot.
-        backbones: that it was made for; none: any.
-    """
-
-    title: str
+    title: str  # one line, as captions print it
     settings: Settings
-    backbones: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = ()  # that it was made for; none if it fits any
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +118,11 @@ class DatasetInfo:
 
     @property
     def spare(self) -> int:
-        """Pixels by which an image is kept larger than a network sees it."""
+        """Return the pixels by which stored images are larger than those that a network sees."""
         return (self.stored or self.size) - self.size
 
     def of_test(self) -> "DatasetInfo":
-        """Return the record for test images, which a published quirk normalises otherwise."""
+        """Return the record for test images, which may have other constants."""
         if self.test_constants is None:
             return self
         mean, std = self.test_constants
@@ -159,7 +153,7 @@ class DatasetInfo:
         return replace(self, **changed) if changed else self
 
     def _without(self, held_out: Sequence[int], changed: Mapping[str, Any]) -> dict[str, Any]:
-        """Other classes than some, numbered anew."""
+        """Renumber the classes without some."""
         classes = changed.get("classes", self.classes)
         stored = changed.get("relabel") or tuple(range(classes))
         kept = [label for label in range(classes) if label not in held_out]
@@ -216,13 +210,13 @@ class DatasetInfo:
 
 
 class General(Protocol):
-    """Reads data sets of which only their files say what they are."""
+    """Reader of data sets of a user's own images, which only their files describe."""
 
     def effective(self, slot: Any) -> dict[str, Any]:
-        """Fields of the record that a slot with ``found`` gives; none of one without."""
+        """Return the fields of the record that a slot with ``found`` gives, else none."""
 
     def describe(self, slot: Any, root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """Read the fields of ``ScannedData`` from the files."""
+        """Return the fields of ``ScannedData``, read from the files."""
 
 
 def refuse_crop(stored: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Records in words: a method, a ladder or a setting as Markdown, for a terminal and for pages."""
+"""Describe methods, ladders and settings in Markdown, for terminals and pages."""
 
 import inspect
 import re
@@ -27,7 +27,7 @@ _SECTION = re.compile(r"docs/pages/methods/index\.md#([\w-]+)")
 
 
 def describe(name: str) -> str:
-    """Describe the method or the ladder of a name, or both, with the readings that it names."""
+    """Describe the method or ladder of a name, or both, with the readings that they refer to."""
     parts = [describe_method(METHODS[name])] if name in METHODS else []
     parts += [_readings(part) for part in parts]
     parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
@@ -119,9 +119,9 @@ def _readings(text: str) -> str:
     wanted = set(_SECTION.findall(text))
     parts = []
     for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
-        title, _, told = section.partition("\n")
+        title, _, text = section.partition("\n")
         if re.sub(r"[^\w]+", "-", title.lower()).strip("-") in wanted:
-            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", told.strip())
+            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text.strip())
             parts.append(f"## Readings of the papers: {title}\n\n{plain}")
     return "\n\n".join(parts)
 
@@ -145,12 +145,12 @@ def describe_ladder(ladder: Ladder) -> str:
         kind = {"step": "", "base": " (base)"}.get(rung.kind, f" ({rung.kind})")
         own = {f"{slot}.{key}": v for slot, keys in rung.slots.items() for key, v in keys.items()}
         parts.append(f"- **{rung.label}**{kind}: {rung.ingredient}")
-        told = [f"sets {_values(own)}"] if own else []
+        lines = [f"sets {_values(own)}"] if own else []
         if rung.adds_head_epochs:
-            told.append("trains the network as many epochs longer as heads are retrained")
+            lines.append("trains the network as many epochs longer as heads are retrained")
         if rung.published:
-            told.append(f"in the paper: {rung.published}")
-        parts += [f"    - {line}" for line in told]
+            lines.append(f"in the paper: {rung.published}")
+        parts += [f"    - {line}" for line in lines]
     return "\n\n".join(parts) + "\n"
 
 
@@ -218,7 +218,7 @@ def _plain(annotation: Any) -> str:
 
 
 def _interval(metadata: list[Any]) -> str:
-    """E.g. ``[0, 1)`` or ``≥ 1``."""
+    """Format bounds, e.g. ``[0, 1)`` or ``≥ 1``."""
     low = high = ""
     left, right = "(", ")"
     for bound in metadata:

@@ -1,4 +1,4 @@
-"""Models of an experiment file; ``tune-calib run --schema`` prints them as a JSON schema."""
+"""Models of experiment files; ``tune-calib run --schema`` prints them as a JSON schema."""
 
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -50,7 +50,7 @@ def _slot_schema(schema: dict[str, Any]) -> None:
 
 
 def _settings_of_methods(slot: str) -> dict[str, Any]:
-    """Settings by key; of one that several methods have, each with its own meaning and range."""
+    """Return the settings of methods by key; those of several methods as alternatives."""
     found: dict[str, list[dict[str, Any]]] = {}
     for name in METHODS:
         if METHODS[name].kind == slot:
@@ -60,48 +60,48 @@ def _settings_of_methods(slot: str) -> dict[str, Any]:
 
 
 class MethodSettings(Part):
-    """Settings of a pipeline's own slots."""
+    """Settings of the slots of a pipeline."""
 
     model_config = ConfigDict(json_schema_extra=_slot_schema)
 
     network: dict[str, Any] = Field(default_factory=dict)
-    """Of the network and its method."""
+    """Settings of the network and its method."""
     head: dict[str, Any] = Field(default_factory=dict)
-    """Of the head and its method."""
+    """Settings of the head and its method."""
     posthoc: dict[str, Any] = Field(default_factory=dict)
-    """Of the post-hoc method."""
+    """Settings of the post-hoc method."""
 
     @model_validator(mode="after")
     def _refuse_names(self) -> "MethodSettings":
-        for slot, asked in self.by_slot().items():
-            for key in asked:
+        for slot, own in self.by_slot().items():
+            for key in own:
                 if key in NOT_SETTINGS:
                     raise ValueError(f"{slot}.{key} is no setting; methods and seeds name it")
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
         """Return the settings of the slots that have any."""
-        return {slot: asked for slot, asked in self.model_dump().items() if asked}
+        return {slot: own for slot, own in self.model_dump().items() if own}
 
 
 class Settings(MethodSettings):
     """Settings by slot, as ``--set slot.key=value`` takes them."""
 
     data: dict[str, Any] = Field(default_factory=dict)
-    """Of the data: train_fraction, label_noise, imbalance."""
+    """Settings of the data: train_fraction, label_noise, imbalance."""
 
 
 class Method(Part):
-    """A method or pipeline with values of its own."""
+    """A method or pipeline with settings of its own."""
 
     method: Annotated[str, Name(METHODS, "+")]
     """A method, or several of different kinds as ls+mac_cal+temperature."""
     set: MethodSettings = MethodSettings()
-    """Values of this method alone."""
+    """Settings of this method alone."""
 
 
 class SeedCounts(Part):
-    """How many seeds; a plain number varies network and head together."""
+    """Numbers of seeds; a plain number varies network and head together."""
 
     both: int | None = Field(None, ge=1)
     """Pairs of a network and a head seed."""
@@ -127,7 +127,7 @@ Counts = Annotated[
 
 
 class TrialResources(Part):
-    """What one Ray trial may use."""
+    """Resources of one Ray trial."""
 
     gpus: Share = 0.0
     """0, 1 or a fraction 1/k."""
@@ -145,13 +145,13 @@ class SearchOptions(Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     trials: int | None = Field(None, ge=1)
-    """Budget: suggestions."""
+    """Budget: number of suggestions."""
     heads: int | None = Field(None, ge=1)
-    """Budget: heads that are trained (a suggestion trains one for each pair of seeds)."""
+    """Budget: number of heads to train (a suggestion trains one for each pair of seeds)."""
     hours: float | None = Field(None, gt=0)
-    """Budget: hours of work, those of earlier sessions counted."""
+    """Budget: hours of work, including those of earlier runs."""
     seeds: Counts | None = None
-    """Under which every suggestion is tried; those of the entry unless given."""
+    """Seeds of each suggestion; those of the entry unless given."""
 
     @model_validator(mode="after")
     def _one_budget(self) -> "SearchOptions":
@@ -161,32 +161,32 @@ class SearchOptions(Sampling):
 
 
 class Where(Part):
-    """What an entry may say otherwise than its file."""
+    """Keys of the file that an entry may override."""
 
     datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
-    """See tune-calib list datasets; digits unless given."""
+    """Names of data sets (see tune-calib list datasets); digits unless given."""
     backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
-    """See tune-calib list backbones, or any of timm, or FILE.py:FUNCTION (from where this file
-    lies); the data set's own unless given."""
+    """Names of backbones (see tune-calib list backbones), any of timm, or FILE.py:FUNCTION (a path
+    relative to this file); those of the recipe unless given."""
     seeds: Counts | None = None
-    """Seeds of networks and heads, of searches too; one unless given."""
+    """Seeds of networks and heads, also in searches; one unless given."""
     resources: TrialResources | None = None
-    """Of one Ray trial."""
+    """Resources of one Ray trial."""
     recipe: Annotated[str, Name(RECIPES)] | None = None
-    """See tune-calib list recipes; the data set's quick one unless given."""
+    """Name of a recipe (see tune-calib list recipes); the data set's quick one unless given."""
     own_recipes: bool | None = None
-    """Train each method by the recipe of its authors instead of one for all; not of a ladder."""
+    """Train each method by its authors' recipe instead of one recipe for all; not in a ladder."""
     set: Settings = Settings()
-    """Fixed settings; a search does not search them."""
+    """Fixed settings, which a search does not vary."""
     shift: Words | None = None
-    """Shift sets on which finished trials are looked at: corruptions, noise, a data set; not of a
-    search, which never sees them (tune-calib evaluate takes --shift)."""
+    """Shifted data on which finished trials are evaluated: corruptions, noise or a data set; not in
+    a search, which never sees them (see tune-calib evaluate --shift)."""
     bootstrap: int | None = Field(None, ge=LEAST_DRAWS)
-    """Draws of the test samples, for intervals of finished trials; none unless given."""
+    """Bootstrap draws of the test samples, for confidence intervals of finished trials."""
 
 
 class Entry(Where):
-    """Methods beside each other, a ladder, or (with search) one search a method."""
+    """A comparison of methods, a ladder, or (with search) a search for each method."""
 
     methods: (
         tuple[
@@ -203,13 +203,13 @@ class Entry(Where):
     ) = Field(None, min_length=1)
     """Methods, or pipelines such as ls+mac_cal+temperature."""
     ladder: Annotated[str, Name(LADDERS)] | None = None
-    """See tune-calib list ladders."""
+    """Name of a ladder (see tune-calib list ladders)."""
     all: Literal["network", "head", "posthoc"] | None = None
-    """Every method of a kind, each at its defaults, beside the network as it is."""
+    """Compare all methods of a kind at their defaults with the unchanged network."""
     controls: bool = False
-    """Add the ladder's controls."""
+    """Add the control rungs of the ladder."""
     search: SearchOptions | None = None
-    """Search the methods instead of running them as they are."""
+    """Search the settings of the methods instead of running them at their defaults."""
 
     @model_validator(mode="after")
     def _one_kind(self) -> "Entry":
@@ -246,26 +246,26 @@ class Entry(Where):
 
 
 class ExperimentFile(Where):
-    """A sweep of tune-calib: its entries, and what they have in common."""
+    """An experiment file of tune-calib: its entries and the keys that they share."""
 
     out: str | None = None
-    """Folder (from where the command runs) or URL of the results; runs/NAME-OF-THE-FILE unless
-    given."""
+    """Folder (relative to the working directory) or URL for the results; runs/NAME-OF-THE-FILE
+    unless given."""
     store: str | None = None
-    """Folder or URL of networks and feature banks, for all entries; OUT/store unless given."""
+    """Folder or URL for networks and feature banks of all entries; OUT/store unless given."""
     data_root: Path | None = None
-    """Folder that holds the data sets."""
+    """Folder with the files of the data sets."""
     study_storage: str | None = None
-    """URL of a database for the studies; a journal file in each search's folder unless given."""
+    """URL of a database for the Optuna studies; a file in each search's folder unless given."""
     address: str | None = None
-    """A running Ray cluster; auto finds it; none is this process, without Ray; a Ray of this
-    machine unless given."""
+    """Address of a Ray cluster, auto to find one, or none to run in one process without Ray; a Ray
+    of this machine unless given."""
     gpu_model: Annotated[str, Name(GPUS)] | None = None
-    """A GPU by name, for whose hours a dry run asks; nothing else reads it."""
+    """Name of a GPU for which a dry run estimates the hours; not used otherwise."""
     plugins: tuple[str, ...] = ()
-    """Files (from where this one lies) and modules that register own methods and the like."""
+    """Plug-ins with your own methods, metrics, ...: files (relative to this one) and modules."""
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
-    """By name, which is part of the names of their folders."""
+    """Entries by name, which begins the names of their folders."""
 
     @field_validator("out", "store", "data_root", mode="before")
     @classmethod

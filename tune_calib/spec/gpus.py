@@ -1,4 +1,4 @@
-"""GPUs by name, with what their vendor states of them; a dry run reckons with it."""
+"""GPUs by name, with the rates that their vendors state, from which a dry run estimates times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,23 +12,15 @@ _IMAGES = "https://images.nvidia.com"
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU as its vendor describes it.
-
-    Attributes:
-        name: by which it is asked for.
-        teraflops: peak rate of dense products by precision, in 1e12 operations a second; a
-            precision that it does not compute fast is not there.
-        devices: beginnings of the names that torch gives it, by which results name it.
-        source: where the vendor states it. Rates stated with sparsity are halved.
-    """
+    """A GPU as its vendor describes it."""
 
     name: str
-    teraflops: Mapping[str, float]
-    devices: tuple[str, ...]
-    source: str
+    teraflops: Mapping[str, float]  # peak rates of dense products, by precision that is fast
+    devices: tuple[str, ...]  # beginnings of the names that torch gives it, as results name it
+    source: str  # page of the vendor; rates that it states with sparsity are halved
 
     def peak(self, precision: str) -> float:
-        """Peak rate of products, in operations a second."""
+        """Return the peak rate of products, in operations a second."""
         if precision not in self.teraflops:
             fast = " or ".join(self.teraflops)
             raise UserError(
@@ -42,68 +34,30 @@ class Gpu:
         return device is not None and device.startswith(self.devices)
 
 
-def _ampere_on(fp32: float, tf32: float, bf16: float) -> dict[str, float]:
-    return {"fp32": fp32, "tf32": tf32, "bf16": bf16}
-
-
 _A100 = f"{_NVIDIA}/Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf"
 
 GPUS: Registry[Gpu] = Registry("GPU", "tune_calib.spec.gpus", Gpu)
-for _gpu in (
-    Gpu(
-        "A100-40GB",
-        _ampere_on(19.5, 156, 312),
-        ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "A100-SXM4-40GB"),
-        _A100,
-    ),
-    Gpu(
-        "A100-80GB",
-        _ampere_on(19.5, 156, 312),
-        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB", "A100-SXM4-80GB"),
-        _A100,
-    ),
-    Gpu(
-        "A40",
-        _ampere_on(37.4, 74.8, 149.7),
-        ("NVIDIA A40",),
-        f"{_IMAGES}/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf",
-    ),
-    Gpu(
-        "H100",
-        _ampere_on(67, 494.5, 989.5),
-        ("NVIDIA H100 80GB HBM3",),
-        "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet",
-    ),
-    Gpu(
-        "H200",
-        _ampere_on(67, 494.5, 989.5),
-        ("NVIDIA H200",),
-        "https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446",
-    ),
-    Gpu(
-        "RTX-3090",
-        _ampere_on(35.6, 35.6, 71),
-        ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090"),
-        "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper"
-        "-v2.pdf",
-    ),
-    Gpu(
-        "RTX-4090",
-        _ampere_on(82.6, 82.6, 165.2),
-        ("NVIDIA GeForce RTX 4090",),
-        f"{_IMAGES}/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf",
-    ),
-    Gpu(
-        "T4",
-        {"fp32": 8.1},
-        ("Tesla T4", "NVIDIA T4"),
-        f"{_NVIDIA}/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf",
-    ),
-    Gpu(
-        "V100",
-        {"fp32": 15.7},
-        ("Tesla V100-SXM2",),
-        f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf",
-    ),
-):
-    GPUS.register(_gpu)
+for _name, _rates, _devices, _source in (
+    ("A100-40GB", (19.5, 156, 312),
+     ("NVIDIA A100-SXM4-40GB", "NVIDIA A100-PCIE-40GB", "A100-SXM4-40GB"), _A100),
+    ("A100-80GB", (19.5, 156, 312),
+     ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 80GB", "A100-SXM4-80GB"), _A100),
+    ("A40", (37.4, 74.8, 149.7), ("NVIDIA A40",),
+     f"{_IMAGES}/content/Solutions/data-center/a40/nvidia-a40-datasheet.pdf"),
+    ("H100", (67, 494.5, 989.5), ("NVIDIA H100 80GB HBM3",),
+     "https://resources.nvidia.com/en-us-tensor-core/nvidia-tensor-core-gpu-datasheet"),
+    ("H200", (67, 494.5, 989.5), ("NVIDIA H200",),
+     "https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446"),
+    ("RTX-3090", (35.6, 35.6, 71), ("NVIDIA GeForce RTX 3090", "GeForce RTX 3090"),
+     "https://www.nvidia.com/content/PDF/nvidia-ampere-ga-102-gpu-architecture-whitepaper-v2.pdf"),
+    ("RTX-4090", (82.6, 82.6, 165.2), ("NVIDIA GeForce RTX 4090",),
+     f"{_IMAGES}/aem-dam/Solutions/geforce/ada/nvidia-ada-gpu-architecture.pdf"),
+    ("T4", (8.1,), ("Tesla T4", "NVIDIA T4"),
+     f"{_NVIDIA}/Data-Center/tesla-t4/t4-tensor-core-datasheet-951643.pdf"),
+    ("V100", (15.7,), ("Tesla V100-SXM2",),
+     f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"),
+):  # fmt: skip
+    # Before Ampere, products are fast in fp32 alone.
+    GPUS.register(
+        Gpu(_name, dict(zip(("fp32", "tf32", "bf16"), _rates, strict=False)), _devices, _source)
+    )

@@ -23,11 +23,11 @@ class Rung:
     Attributes:
         label: how it is printed.
         ingredient: what it adds to the rung before.
-        slots: settings that make the rung, by slot; method settings stand beside slot settings.
-            A rung without ``head`` evaluates the network's own head.
+        slots: settings that define the rung, by slot, which include those of its method. A rung
+            without ``head`` evaluates the network's own head.
         published: row of the paper's table that it corresponds to.
         kind: a ``step`` adds to the rung before; a ``base`` starts a chain of steps; a
-            ``variant`` stands beside the others and is compared with the base alone; so does a
+            ``variant`` is compared with the base alone; so is a
             ``control``, which is run on request.
         adds_head_epochs: the network is trained as many epochs longer as the ladder's heads are
             retrained, at its last learning rate: up to there it is the network of the base.
@@ -74,42 +74,42 @@ class PlannedTrial:
     label: str
 
 
-def expand(ladder: Ladder, asked: ResolvedRequest) -> list[PlannedTrial]:
+def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     """Expand a ladder to trial specs in the order of its rungs; a rung's own settings win.
 
     A rung without ``head`` has one trial for all head seeds.
     """
-    given, pairs = asked.overrides, asked.seeds.pairs()
+    overrides, pairs = request.overrides, request.seeds.pairs()
     rungs = [
-        rung for rung in select_rungs(ladder, asked) if asked.controls or rung.kind != "control"
+        rung for rung in select_rungs(ladder, request) if request.controls or rung.kind != "control"
     ]
-    refuse_unknown(rungs, given)
+    refuse_unknown(rungs, overrides)
     # Before the specs are made: each is validated and hashed, which takes its time for a million.
     refuse_large(len(rungs) * len(pairs))
-    head = given.get("head", {})
+    head = overrides.get("head", {})
     if ladder.head_recipe is not None:
-        dataset = given.get("data", {}).get("dataset", "")
+        dataset = overrides.get("data", {}).get("dataset", "")
         head = {**own_recipe(METHODS[ladder.head_recipe], dataset), **head}
-    asked = replace(asked, overrides={**given, "head": head})
+    request = replace(request, overrides={**overrides, "head": head})
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for pair in pairs:
-            spec = build_spec(rung, asked, pair)
+            spec = build_spec(rung, request, pair)
             if rung.adds_head_epochs:
-                first_head = build_spec(heads[0], asked, pair).head
+                first_head = build_spec(heads[0], request, pair).head
                 # As many epochs as the first head has: all heads of such a ladder have one recipe.
                 spec = _longer(spec, first_head.epochs) if first_head else spec
             # A rung without a head is one trial for all head seeds, and kept once.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
-                raise _collision(rungs[first.rung], rung, given)
+                raise _collision(rungs[first.rung], rung, overrides)
     return list(trials.values())
 
 
-def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
+def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
-    absent = [rung for rungs in find_left_out(ladder, asked).values() for rung in rungs]
+    absent = [rung for rungs in find_left_out(ladder, request).values() for rung in rungs]
     if absent and ladder.is_named:
         what = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
@@ -127,7 +127,7 @@ def select_rungs(ladder: Ladder, asked: ResolvedRequest) -> list[Rung]:
     return rungs
 
 
-def find_left_out(ladder: Ladder, asked: ResolvedRequest) -> dict[str, list[Rung]]:
+def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
     """Return the rungs of a ladder that cannot be run as requested, by the reason.
 
     These train a network that is frozen; run the network in another mode, which imported data do
@@ -135,15 +135,15 @@ def find_left_out(ladder: Ladder, asked: ResolvedRequest) -> dict[str, list[Rung
     spec is refused instead).
     """
     found: dict[str, list[Rung]] = {}
-    if asked.is_frozen:
-        what = "they need the network itself" if asked.is_imported else "they train the network"
+    if request.is_frozen:
+        what = "they need the network itself" if request.is_imported else "they train the network"
         found[what] = [
             rung
             for rung in ladder.rungs
-            if _trains_network(rung) or (asked.is_imported and _runs_network(rung))
+            if _trains_network(rung) or (request.is_imported and _runs_network(rung))
         ]
     if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
-        data = asked.spec().data
+        data = request.spec().data
         classes = DATASETS[data.dataset].with_options(data).classes
         found[f"they do not take {classes} classes"] = [
             rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
@@ -167,14 +167,14 @@ def _runs_network(rung: Rung) -> bool:
     return bool({own.get("bn_mode", "eval"), own.get("augment", "none")} - {"eval", "none"})
 
 
-def _collision(first: Rung, second: Rung, given: Settings) -> UserError:
+def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     """Build the error for two rungs that are the same trial, with the settings that cause it."""
     # Not None, which a rung may set.
     absent = object()
     blamed = {
         f"{slot}.{key}": value
-        for slot, asked in given.items()
-        for key, value in asked.items()
+        for slot, own in overrides.items()
+        for key, value in own.items()
         if _own(first, slot).get(key, absent) != _own(second, slot).get(key, absent)
     }
     words = (f"{setting}={value}" for setting, value in blamed.items())
@@ -191,7 +191,7 @@ def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
     return rung.slots.get(slot, {})
 
 
-def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
+def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
     """Build the trial spec of a rung under a network and a head seed.
 
     Its own settings override those of the request; settings that its methods do not have, since
@@ -204,13 +204,13 @@ def build_spec(rung: Rung, asked: ResolvedRequest, seeds: tuple[int, int]) -> Tr
         if slot in rung.slots or slot in ("data", "network"):
             known = set(known_keys(slot, method_of(slot, own)))
             below = {
-                key: value for key, value in asked.overrides.get(slot, {}).items() if key in known
+                key: value for key, value in request.overrides.get(slot, {}).items() if key in known
             }
             slots[slot] = {**below, **own}
             if slot in seed_of:
                 # Above all else: a seed is an axis of the design and no setting.
                 slots[slot]["seed"] = seed_of[slot]
-    return resolve_spec(slots, asked.recipe, asked.own_recipes)
+    return resolve_spec(slots, request.recipe, request.own_recipes)
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
@@ -224,11 +224,11 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
-def refuse_unknown(rungs: Sequence[Rung], given: Settings) -> None:
+def refuse_unknown(rungs: Sequence[Rung], overrides: Settings) -> None:
     """Refuse settings that no rung has."""
-    for slot, asked in given.items():
+    for slot, own in overrides.items():
         known = find_keys(rungs, slot)
-        for key in asked:
+        for key in own:
             if key not in known:
                 raise UserError(
                     f"no rung has a setting {slot}.{key}{nearest(key, sorted(known))}",
@@ -241,14 +241,14 @@ def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
     return {*known_keys(slot, None), *_known_keys(rungs, slot)}
 
 
-def refuse_unused(rungs: Sequence[Rung], given: Settings) -> None:
+def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
     """Refuse settings that change no rung."""
-    for slot, asked in given.items():
+    for slot, own in overrides.items():
         known = list(_known_keys(rungs, slot))
         taken = {
             k for rung in rungs for k in _known_keys([rung], slot) if k not in _own(rung, slot)
         }
-        for key in asked:
+        for key in own:
             setting = f"{slot}.{key}"
             if key not in known:
                 hint = nearest(key, known) if known else f": none has a {slot} method; leave it out"
@@ -273,10 +273,10 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
     trained with CE. ``settings`` are those of each pipeline, by slot.
     """
     require_methods(pipelines)
-    given = list(settings) or [{}] * len(pipelines)
+    settings = settings or [{}] * len(pipelines)
     rungs = tuple(
         build_rung(name, own, "variant" if index else "base")
-        for index, (name, own) in enumerate(zip(pipelines, given, strict=True))
+        for index, (name, own) in enumerate(zip(pipelines, settings, strict=True))
     )
     labels = [rung.label for rung in rungs]
     for label in labels:
@@ -325,14 +325,14 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
             raise UserError(f"{name!r} has two {method.kind} methods; a pipeline takes one a kind")
         slots[method.kind] = {"method": method.name}
     label = name
-    for slot, asked in settings.items():
+    for slot, own in settings.items():
         if slot not in slots and slot != "network":
-            key = next(iter(asked))
+            key = next(iter(own))
             raise UserError(f"{name!r} has no {slot} method to set {key!r} of", f"{slot}.{key}")
-        label += "".join(f" {key}={value}" for key, value in asked.items())
+        label += "".join(f" {key}={value}" for key, value in own.items())
     refuse_unknown([Rung(name, "", slots)], settings)
-    for slot, asked in settings.items():
-        slots[slot] = {**asked, **slots.get(slot, {})}
+    for slot, own in settings.items():
+        slots[slot] = {**own, **slots.get(slot, {})}
     return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
 
 

@@ -21,7 +21,7 @@ NEEDS: dict[Need, str] = {
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What the rest of the program may know of a method without running it.
+    """A method as registered in ``METHODS``.
 
     Attributes:
         name: registry key.

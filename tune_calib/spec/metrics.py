@@ -1,4 +1,4 @@
-"""Every metric, with direction, unit and bounds: written once, here."""
+"""Records of metrics: direction, unit and bounds."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -67,12 +67,12 @@ class Metric:
 
     @property
     def digits(self) -> int:
-        """Decimals of a printed value."""
+        """Return the decimals of a printed value."""
         return 2 if self.unit == "fraction" else 3
 
     @property
     def head(self) -> str:
-        """Head of its column in a table, with unit and direction."""
+        """Return the head of its column in a table, with unit and direction."""
         unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[self.unit]
         arrow = {"min": " ↓", "max": " ↑", None: ""}[self.direction]
         return f"{self.title}{unit}{arrow}"
@@ -136,17 +136,17 @@ for _metric in (
 
 
 def metrics_of_trials() -> list[str]:
-    """Metrics that a row of results may hold."""
+    """Return the metrics that a row of results may have."""
     return [name for name in METRICS if METRICS[name].is_of_trials]
 
 
 def rankable_metrics() -> list[str]:
-    """Metrics of trials by which one trial is better than another."""
+    """Return the metrics of trials by which one trial is better than another."""
     return [name for name in metrics_of_trials() if METRICS[name].direction is not None]
 
 
 def searchable_metrics() -> list[str]:
-    """Metrics that a search may optimise."""
+    """Return the metrics that a search may optimise."""
     return [name for name in METRICS if METRICS[name].is_searchable]
 
 

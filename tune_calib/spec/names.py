@@ -15,7 +15,7 @@ NOT_GENERATED = ("frost",)  # of them: it needs artwork
 SLOTS = ("data", "network", "head", "posthoc")
 
 IMPORTED = "imported"
-"""Data set and backbone of features and logits that others made."""
+"""Name of the data set and the backbone of imported features and logits."""
 
 NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that name what is run
 
@@ -38,25 +38,19 @@ STATUSES = ("done", "diverged", "crashed", "stopped")
 
 @dataclass(frozen=True)
 class Flag:
-    """A warning beside the numbers of a trial that is done.
+    """A warning on the numbers of a finished trial."""
 
-    Attributes:
-        name: in the column ``flags`` of the trials, which joins several by a comma.
-        sign: printed behind the name of a row.
-        meaning: what it says, without a full stop.
-    """
-
-    name: str
-    sign: str
-    meaning: str
+    name: str  # in the column ``flags`` of the trials, which joins several by commas
+    sign: str  # printed after the name of a row
+    meaning: str  # without a full stop
 
 
 CHANCE = "chance"
 HEAD_BELOW = "head_below_network"
-"""Computed when results are read, so that those of earlier versions have it; not in their rows."""
+"""Computed when results are read, also for earlier versions; not stored in rows."""
 BELOW = 0.05
-"""Accuracy, a fraction, that a head may lose to its network: methods that are compared here differ
-by less where they are trained to their end."""
+"""Accuracy, a fraction, that a head may lose to its network; heads that are trained long enough
+lose less."""
 
 FLAGS: dict[str, Flag] = {
     flag.name: flag

@@ -1,11 +1,11 @@
-"""Plug-ins: files and modules of a lab that register methods, spaces, ladders and the like.
+"""Plug-ins: files and modules of a user that register methods, spaces, ladders and the like.
 
 A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
-hash is its identity: it stands in the slot of a spec that the plug-in fills, so that a network of
-one version of a file is never taken for that of another.
+hash is its identity, and part of the slot of a spec that the plug-in fills, so that networks of two
+versions of a file are never confused.
 
-A file travels as text, since no file system need be shared with the workers. A module must be
-importable wherever it is used, and be the same there.
+Files are sent as text, since workers need not share a file system. A module must be importable
+wherever it is used, and be the same there.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -25,7 +26,6 @@ from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.moved import install_old_paths
 from tune_calib.text import option_words
 
 GROUP = "tune_calib.plugins"
@@ -36,19 +36,12 @@ LARGEST = 1_000_000
 
 @dataclass(frozen=True)
 class Plugin:
-    """A version of a plug-in.
+    """A version of a plug-in."""
 
-    Attributes:
-        name: of its file without ``.py``, or of its module.
-        content: 16 hexadecimal digits of the SHA-256 of its text.
-        where: path of its file, or its module once more.
-        source: text of its file; None of a module.
-    """
-
-    name: str
-    content: str
-    where: str
-    source: str | None = None
+    name: str  # of its file without .py, or of its module
+    content: str  # 16 hexadecimal digits of the SHA-256 of its text
+    where: str  # path of its file, or its module
+    source: str | None = None  # text of its file; none of a module
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values, for a worker."""
@@ -65,12 +58,7 @@ _run_before: dict[str, Plugin] = {}  # by content
 
 
 def read(given: str, folder: Path = Path()) -> Plugin:
-    """Read the plug-in that a user names.
-
-    Args:
-        given: path of a file that ends in ``.py``, or the dotted name of a module.
-        folder: from which the path starts.
-    """
+    """Read a plug-in: a file that ends in ``.py``, below a folder, or a module."""
     if given.endswith(".py") or "/" in given:
         return _read_file(folder / given)
     content, _ = _of_module(given)
@@ -92,7 +80,7 @@ def _read_file(path: Path) -> Plugin:
 
 
 def _of_module(name: str) -> tuple[str, frozenset[str]]:
-    """Content hash and files of the package that a module belongs to, without importing it."""
+    """Return content hash and files of the package of a module, without importing it."""
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         try:
@@ -103,7 +91,7 @@ def _of_module(name: str) -> tuple[str, frozenset[str]]:
             break
         if found.origin and found.origin.endswith(".py"):
             top = Path(found.origin)
-            # All of a package: what the module takes from beside it is part of what it does.
+            # All of a package, since the module may import the rest of it.
             files = sorted(top.parent.rglob("*.py")) if found.submodule_search_locations else [top]
             texts = [(str(file.relative_to(top.parent)), file.read_bytes()) for file in files]
             return _digest(texts), frozenset(map(str, files))
@@ -118,7 +106,7 @@ def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
 
 
 def installed() -> tuple[Plugin, ...]:
-    """Plug-ins of installed packages."""
+    """Return the plug-ins of installed packages."""
     return tuple(read(point.module) for point in entry_points(group=GROUP))
 
 
@@ -147,11 +135,7 @@ def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
 def backbone(given: str, folder: Path = Path()) -> str:
     """Return the registry key of a backbone, registering ``FILE.py:FUNCTION`` if need be.
 
-    Any function of a file that a plug-in is offers what it returns, as ``FILE.FUNCTION``.
-
-    Args:
-        given: a name, or a file and a function without arguments that returns a module.
-        folder: from which the path starts.
+    The function takes no arguments and returns a torch module; the key is ``FILE.FUNCTION``.
     """
     path, colon, function = given.rpartition(":")
     if not colon or not path.endswith(".py"):
@@ -166,12 +150,7 @@ def backbone(given: str, folder: Path = Path()) -> str:
 
 
 def load(*given: str, folder: Path = Path()) -> None:
-    """Register plug-ins besides those that are in use.
-
-    Args:
-        given: files or modules, as for ``--plugin``.
-        folder: from which paths start.
-    """
+    """Register files or modules besides the plug-ins in use."""
     use([*in_use(), *(read(each, folder) for each in given)])
 
 
@@ -206,7 +185,7 @@ def _remove(content: str) -> None:
 
 
 def _register(plugin: Plugin) -> None:
-    """Run a plug-in, or take up what it registered before; all of it or nothing."""
+    """Run a plug-in, or register its records of an earlier run again; all of them or none."""
     files = frozenset([plugin.where])
     if plugin.source is None:
         here, files = _of_module(plugin.where)
@@ -226,7 +205,7 @@ def _register(plugin: Plugin) -> None:
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
         found = locate_error(error, files.__contains__)
-        raise UserError(f"plug-in {found.place or plugin.where}: {found.said}") from None
+        raise UserError(f"plug-in {found.place or plugin.where}: {found.text}") from None
     _kept[plugin.content] = list(_registered(plugin.content))
     _in_use[plugin.content] = _run_before[plugin.content] = plugin
 
@@ -242,7 +221,7 @@ def _run(plugin: Plugin) -> None:
     module = ModuleType(_module_name(plugin))
     module.__file__ = plugin.where
     sys.modules[module.__name__] = module
-    install_old_paths()
+    _install_old_paths()
     exec(compile(plugin.source, plugin.where, "exec"), vars(module))
     if _functions(module):
         BACKBONES.register_family(_backbones_of(plugin, module))
@@ -253,7 +232,7 @@ def _module_name(plugin: Plugin) -> str:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """Names of the functions that a file defines itself."""
+    """Return the functions that a file defines itself."""
     return [
         name
         for name, value in vars(module).items()
@@ -292,3 +271,52 @@ def _refuse_incomplete(plugin: Plugin) -> None:
     for metric in METRICS.of(plugin.content):
         if metric.compute is None:
             raise UserError(f"metric {metric.name!r} has no compute")
+
+
+_SLOTS = tuple(f"spec.slots.{name}" for name in ("base", "data", "network", "head", "posthoc"))
+_MOVED = {
+    "data.constants": ("spec.datasets",),
+    "ladder": ("spec.ladder",),
+    "names": ("spec.names", "spec.metrics"),
+    "pipelines": ("spec.ladder",),
+    "plugins": ("spec.plugins",),
+    "recipe": ("spec.recipe", "spec.datasets"),
+    "registry": (
+        "spec.methods", "spec.datasets", "spec.backbones", "spec.recipe", "spec.ladder",
+        "spec.reproduction", "spec.space", "text", "analysis.figure",
+    ),
+    "reproduction": ("spec.reproduction",),
+    "results": ("results.tables",),
+    "seeds": ("determinism",),
+    "slots": ("spec.slots",),
+    **{each.removeprefix("spec."): (each,) for each in _SLOTS},
+    "space": ("spec.space",),
+    "spec": ("spec.trial", *_SLOTS),
+    "strict": ("spec.strict",),
+    "wording": ("text",),
+}  # fmt: skip
+"""Modules by their old names, with the modules that hold their contents now: stored sources of
+plug-ins cannot be rewritten."""
+
+_KEPT = ("registry", "results", "spec")  # there still are modules of these names
+
+
+def _install_old_paths() -> None:
+    """Make imports by old paths find what they name; modules are loaded when they are used."""
+    for old, targets in _MOVED.items():
+        name = f"tune_calib.{old}"
+        if old in _KEPT:
+            module = importlib.import_module(name)
+        else:
+            module = sys.modules.setdefault(name, ModuleType(name))
+            module.__path__ = []
+        vars(module).setdefault("__getattr__", partial(_find_moved, name, targets))
+
+
+def _find_moved(name: str, targets: tuple[str, ...], attribute: str) -> Any:
+    for target in () if attribute.startswith("__") else targets:
+        package = "" if target.startswith("analysis.") else "tune_calib."
+        module = importlib.import_module(f"{package}{target}")
+        if hasattr(module, attribute):
+            return getattr(module, attribute)
+    raise AttributeError(f"module {name!r} has no attribute {attribute!r}")

@@ -1,4 +1,4 @@
-"""What a table or figure of a paper is: an experiment file with scales and claims."""
+"""Models of the tables and figures of papers: experiment files with scales and claims."""
 
 from pathlib import Path
 from typing import Annotated, Literal, get_args
@@ -62,7 +62,7 @@ class Comparison:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Return what ``rung`` is compared with in turn; an empty label stands for ``number``."""
+        """Return the labels to compare ``rung`` with in turn; an empty one means ``number``."""
         return ("",) if self.kind == "trend" else self.than or ("",)
 
     def weigh(self, than: str) -> dict[str, float]:
@@ -82,7 +82,7 @@ class Comparison:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Claim(Comparison):
-    """What a table says of its rows: it holds if its comparison and those of ``also`` hold."""
+    """A claim on the rows of a table: it holds if its comparison and those of ``also`` hold."""
 
     text: str = Field(kw_only=True)
     """The claim in words, as a reader of the paper would put it."""
@@ -118,7 +118,7 @@ class Run(Entry):
 
 
 class Setting(Where):
-    """Where a table is made at some scale; every entry is made on each of its data sets."""
+    """The data sets and networks of a table at some scale; each entry is run on all of them."""
 
     weights: dict[Backbone, str] = Field(default_factory=dict)
     """Files of networks that others trained, by their backbones: they stand in the place of
@@ -149,7 +149,7 @@ class Reproduction(Where):
     """Where it is made, by scale, above what the table says for all; one that is not here is
     refused."""
     claims: tuple[Claim, ...] = ()
-    """What it claims; nothing of a figure of which nothing is told."""
+    """The claims of the paper on it."""
 
     _file: YamlFile | None = PrivateAttr(None)
 
@@ -172,20 +172,20 @@ class Reproduction(Where):
 
 
 class ReproduceRequest(Part):
-    """Tables of papers that are made again."""
+    """Tables of papers to reproduce."""
 
     tables: Annotated[Words, OptionHelp(names=lambda: REPRODUCTIONS)] = ()
-    """PAPER/TABLE, see: tune-calib reproduce --list"""
+    """names PAPER/TABLE of tables (see tune-calib reproduce --list)"""
     scale: Annotated[Scale, OptionHelp(OPTIONS, names=lambda: SCALES)] = Field(
         "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
     )
     seeds: Annotated[int | None, OptionHelp(OPTIONS, "the scale's")] = Field(None, ge=1)
-    """how many"""
+    """number of seeds"""
     data_root: DataRoot = None
     weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
-    """folder of networks of others; given ones are left out without it"""
+    """folder with the networks that others trained; without it their entries are left out"""
     out: Annotated[Text | None, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
-    """folder or URL of all tables, and of the store that they share"""
+    """folder or URL for all tables and the store that they share"""
     address: Address = None
 
 

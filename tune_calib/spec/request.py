@@ -115,7 +115,7 @@ class DataRequest(Part):
 
 
 class TrainingRequest(Part):
-    """How networks and heads are trained."""
+    """The training of networks and heads."""
 
     backbone: Annotated[
         str | None, OptionHelp(TRAINING, "the recipe's", names=lambda: BACKBONES)
@@ -218,7 +218,7 @@ class CompareRequest(LadderRequest):
 
 
 class Sampling(Part):
-    """How a search suggests settings, and its objective."""
+    """The sampler and the objective of a search."""
 
     sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
     """algorithm that suggests settings: tpe, random, nsga2 or grid"""

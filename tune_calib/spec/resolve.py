@@ -112,7 +112,7 @@ def _with_recipe(
 
 
 def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:
-    """Return where results go: ``out``, or a folder in ``runs`` that names what is requested."""
+    """Return ``out``, or a folder in ``runs`` that is named after the request."""
     match request:
         case AblateRequest():
             name = request.ladder

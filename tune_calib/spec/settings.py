@@ -30,22 +30,22 @@ _SIZES = ("resize", "crop")
 _NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
 
 
-def is_frozen(asked: Settings) -> bool:
+def is_frozen(overrides: Settings) -> bool:
     """Return whether settings name a frozen network (``NetworkSlot.is_frozen``)."""
-    epochs = asked.get("network", {}).get("epochs")
+    epochs = overrides.get("network", {}).get("epochs")
     return epochs == 0 and epochs is not False
 
 
-def add_import(asked: Settings) -> Settings:
+def add_import(overrides: Settings) -> Settings:
     """Add the data set and the placeholder network of imported data, where they are requested."""
-    data, network = asked.get("data", {}), asked.get("network", {})
+    data, network = overrides.get("data", {}), overrides.get("network", {})
     if data.get("imported") is None:
         if data.get("dataset") == IMPORTED:
             raise UserError(
                 f"data set {IMPORTED} needs the name of what is imported: `imported`",
                 "data.dataset",
             )
-        return asked
+        return overrides
     taken = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():
         if key != "portable" and value != taken.get(key):
@@ -53,31 +53,31 @@ def add_import(asked: Settings) -> Settings:
                 f"network.{key}: imported data have no network that could be run or trained; leave "
                 "it out"
             )
-    return {**asked, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
+    return {**overrides, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
 
 
-def find_recipe(asked: Settings, name: str | None = None) -> Recipe | None:
+def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
     """Return the named recipe, or the quick one, for the data set of some settings.
 
     None for a frozen network on a data set without a quick setting: heads alone are trained, and
     are as the program has them.
     """
-    dataset = _named("data", "dataset", asked)
-    refuse_misfit(asked, name)
-    if name is None and is_frozen(asked) and DATASETS[dataset].quick is None:
+    dataset = _named("data", "dataset", overrides)
+    refuse_misfit(overrides, name)
+    if name is None and is_frozen(overrides) and DATASETS[dataset].quick is None:
         return None
     return recipe_for(name, dataset)
 
 
-def refuse_misfit(asked: Settings, name: str | None = None) -> None:
+def refuse_misfit(overrides: Settings, name: str | None = None) -> None:
     """Refuse a recipe that does not fit some settings, before anything is imported."""
-    if not is_frozen(asked):
-        backbone = asked.get("network", {}).get("backbone")
-        refuse_unfit(name, _named("data", "dataset", asked), backbone)
+    if not is_frozen(overrides):
+        backbone = overrides.get("network", {}).get("backbone")
+        refuse_unfit(name, _named("data", "dataset", overrides), backbone)
 
 
 def restore_recipe(
-    asked: Settings, defaults: Settings, record: Mapping[str, Any] | None
+    overrides: Settings, defaults: Settings, record: Mapping[str, Any] | None
 ) -> Recipe | None:
     """Return the recipe with which a search began, from its manifest; the current one may differ.
 
@@ -89,7 +89,7 @@ def restore_recipe(
     about = record or {"name": QUICK, "on": {}, "methods": {}}
     known = RECIPES[about["name"]]
     with suppress(UserError):  # it fits no more
-        known = recipe_for(known.name, _named("data", "dataset", asked))
+        known = recipe_for(known.name, _named("data", "dataset", overrides))
     return replace(known, settings=defaults, on=about["on"], methods=about["methods"])
 
 
@@ -106,7 +106,7 @@ def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
 
 
 def resolve_spec(
-    asked: Settings, recipe: Recipe | None = None, own_recipes: bool = False
+    overrides: Settings, recipe: Recipe | None = None, own_recipes: bool = False
 ) -> TrialSpec:
     """Resolve settings by slot to a trial spec.
 
@@ -117,18 +117,18 @@ def resolve_spec(
     is not trained: of the recipe it takes the settings of heads, and sizes of images. A slot
     ``head`` or ``posthoc`` is filled if it is requested.
     """
-    dataset = _named("data", "dataset", asked)
-    defaults = _of_recipe(recipe, asked) if recipe else {}
-    places = dataset, _named("network", "backbone", asked, defaults)
-    has_training = not is_frozen(asked)
+    dataset = _named("data", "dataset", overrides)
+    defaults = _of_recipe(recipe, overrides) if recipe else {}
+    places = dataset, _named("network", "backbone", overrides, defaults)
+    has_training = not is_frozen(overrides)
     if recipe is not None and has_training:
         refuse_backbone(recipe, *places)
-    slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **asked.get("data", {})}}
+    slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
         if name == "network" and not has_training:
-            slots[name] = _frozen_network(asked[name])
-        elif name == "network" or name in asked:
-            own, below = dict(asked.get(name, {})), defaults.get(name, {})
+            slots[name] = _frozen_network(overrides[name])
+        elif name == "network" or name in overrides:
+            own, below = dict(overrides.get(name, {})), defaults.get(name, {})
             method = method_of(name, own)
             if recipe is not None and method is not None:
                 below = {**below, **recipe.of_method(method, *places)}
@@ -140,40 +140,40 @@ def resolve_spec(
     return TrialSpec.build(**slots)
 
 
-def _of_recipe(recipe: Recipe, asked: Settings) -> dict[str, dict[str, Any]]:
+def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]:
     """Return a recipe's settings by slot, without those that a frozen network has no use for."""
-    dataset = _named("data", "dataset", asked)
-    settings = recipe.at(dataset, asked.get("network", {}).get("backbone"))
-    if not is_frozen(asked):
+    dataset = _named("data", "dataset", overrides)
+    settings = recipe.at(dataset, overrides.get("network", {}).get("backbone"))
+    if not is_frozen(overrides):
         return settings
     # Shares, rules and constants of a recipe go with the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
 
 
-def _frozen_network(asked: Mapping[str, Any]) -> dict[str, Any]:
+def _frozen_network(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Return the slot of a frozen network; refuse settings that would train it."""
-    if "backbone" not in asked:
+    if "backbone" not in overrides:
         raise UserError(
             "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone",
             "network.epochs",
         )
-    refuse_training(asked)
+    refuse_training(overrides)
     known = list(known_keys("network", "ce"))
-    for key in asked:
+    for key in overrides:
         if key not in known:
             raise UserError(
                 f"a frozen network has no setting {key!r}{nearest(key, known)}", f"network.{key}"
             )
-    return dict(asked)
+    return dict(overrides)
 
 
-def list_changes(recipe: Recipe, asked: Settings) -> list[str]:
+def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
     """List the settings that override those of a recipe, e.g. ``["network.epochs 10"]``."""
-    own = _of_recipe(recipe, asked)
+    own = _of_recipe(recipe, overrides)
     return [
         f"{slot}.{key} {format_setting(value)}"
-        for slot, given in asked.items()
+        for slot, given in overrides.items()
         for key, value in given.items()
         if key in own.get(slot, {}) and not _is_of(recipe, own[slot][key], key, value)
     ]
@@ -195,17 +195,17 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
         yield from facts["fields"] if facts else METHODS[method].params.model_fields
 
 
-def refuse_unknown_names(asked: Settings) -> None:
+def refuse_unknown_names(overrides: Settings) -> None:
     """Refuse a data set, backbone or method that is not registered, before any is imported."""
-    for slot, own in asked.items():
+    for slot, own in overrides.items():
         for key, registry in SLOTS[slot].named.items():
             if isinstance(own.get(key), str):
                 registry.require(own[key])
 
 
-def method_of(slot: str, asked: Mapping[str, Any]) -> str | None:
+def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
     """Return the method of a slot: the named one, or ``ce`` for a network without one."""
-    named: str | None = asked.get("method", "ce" if slot == "network" else None)
+    named: str | None = overrides.get("method", "ce" if slot == "network" else None)
     return named
 
 
@@ -217,19 +217,19 @@ def _named(slot: str, key: str, *settings: Settings) -> str:
 
 def _filled(
     slot: str,
-    asked: dict[str, Any],
+    overrides: dict[str, Any],
     defaults: Mapping[str, Any],
     places: tuple[str, str],
     own_recipes: bool,
 ) -> dict[str, Any]:
     """Return a slot with its defaults, as a spec takes it."""
-    name = method_of(slot, asked)
+    name = method_of(slot, overrides)
     if name is None:
         known = [each for each in METHODS if METHODS[each].kind == slot]
         raise UserError(f"the {slot} slot names no method; known: {', '.join(known)}")
     method, known = METHODS[name], list(known_keys(slot, name))
-    asked = _flat(slot, asked)
-    for key in asked:
+    overrides = _flat(slot, overrides)
+    for key in overrides:
         if key not in known:
             raise UserError(
                 f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}",
@@ -242,20 +242,20 @@ def _filled(
         # None of the authors uses Nesterov's momentum, which Adam does not have.
         below |= {"nesterov": False, **authors}
     # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
-    # what was asked for and is not known was refused above.
-    settings = {**{key: value for key, value in below.items() if key in known}, **asked}
+    # overrides that are not known were refused above.
+    settings = {**{key: value for key, value in below.items() if key in known}, **overrides}
     params = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
     return {"method": name, **settings, "params": params}
 
 
-def _flat(slot: str, asked: dict[str, Any]) -> dict[str, Any]:
-    params = asked.pop("params", {})
+def _flat(slot: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    params = overrides.pop("params", {})
     if not isinstance(params, Mapping):
         raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
-    twice = sorted(asked.keys() & params.keys())
+    twice = sorted(overrides.keys() & params.keys())
     if twice:
         raise UserError(
             f"{slot}.{twice[0]} stands in the slot and in its params; give it once",
             f"{slot}.{twice[0]}",
         )
-    return {**asked, **params}
+    return {**overrides, **params}

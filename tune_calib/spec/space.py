@@ -1,4 +1,4 @@
-"""What a search space is: distributions by setting, some of which matter only under another."""
+"""Records of search spaces: distributions by setting, some of which depend on other settings."""
 
 import itertools
 import json
@@ -27,9 +27,9 @@ class Setting:
     """One setting of a space.
 
     Attributes:
-        distribution: where its values lie.
-        only_if: settings that stand before it, with the values under which it matters; under
-            any other value it keeps its default.
+        distribution: of its values.
+        only_if: earlier settings, with the values for which it matters; for other values it keeps
+            its default.
     """
 
     distribution: "BaseDistribution"
@@ -108,7 +108,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Space:
-    """Where a method's hyper-parameters are searched.
+    """The search space of a method.
 
     Attributes:
         name: the method.
@@ -210,5 +210,5 @@ def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
 
 
 def _dotted(only_if: Mapping[str, tuple[Choice, ...]]) -> dict[str, tuple[Choice, ...]]:
-    """``slot__key`` as it must be spelled in Python to ``slot.key``."""
+    """Spell ``slot__key``, as Python must have it, as ``slot.key``."""
     return {name.replace("__", "."): values for name, values in only_if.items()}

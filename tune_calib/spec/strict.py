@@ -1,4 +1,4 @@
-"""Models that take nothing for what it is not, and types of their fields."""
+"""Strict models, and types of their fields."""
 
 import math
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from tune_calib.text import nearest
 
 
 class StrictModel(BaseModel):
-    """Frozen; unknown keys, NaN, infinity, and a truth value for a number are refused."""
+    """A frozen model that refuses unknown keys, NaN, infinity, and booleans for numbers."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -114,14 +114,14 @@ class Name:
 
 
 def as_tuple(value: Any) -> Any:
-    """Return one text as a tuple of it, and a list as a tuple."""
+    """Return a text or a list as a tuple, and anything else as it is."""
     if isinstance(value, str | PathLike):
         return (fspath(value),)
     return tuple(value) if isinstance(value, list) else value
 
 
 def parse_share(value: Any) -> Any:
-    """Return ``1/3`` as the number that it means, and anything else as it is."""
+    """Return ``1/3`` as a number, and anything else as it is."""
     over = str(value).removeprefix("1/")
     return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
 

@@ -55,7 +55,7 @@ class TrialSpec(StrictModel):
         return self
 
     def _fit_import(self) -> None:
-        """Imported data have no network that could be run or trained; refuse what needs one."""
+        """Refuse settings that need a network, which imported data do not have."""
         if self.data.imported is None and self.network.backbone != IMPORTED:
             return
         if self.data.imported is None or self.network.backbone != IMPORTED:
@@ -114,8 +114,8 @@ class TrialSpec(StrictModel):
     def build(cls, **slots: Any) -> Self:
         """Build a spec from dictionaries, e.g. of a result row.
 
-        What is left out is as this program has it, whatever suits the data set: settings that
-        somebody asks for go through ``settings.effective``.
+        Settings that are left out have the defaults of the program; ``settings.resolve_spec`` adds
+        those of the data set and the recipe.
         """
         try:
             return cls(**slots)
@@ -123,23 +123,23 @@ class TrialSpec(StrictModel):
             raise UserError(format_validation_error(error, cls), find_setting(error)) from None
 
     def canonical_json(self) -> str:
-        """JSON with sorted keys and (but for what came later) every default written out."""
+        """Return JSON with sorted keys and all defaults, except those of later settings."""
         return canonical_json(self)
 
     @property
     def hash(self) -> str:
-        """Identity of the trial: 16 hexadecimal digits of the SHA-256 of the canonical JSON."""
+        """Return the identity of the trial: ``content_hash`` of the spec."""
         return content_hash(self)
 
     @property
     def plugins(self) -> set[str]:
-        """Content hashes of the plug-ins that fill its slots."""
+        """Return the content hashes of the plug-ins that fill its slots."""
         slots = (self.data, self.network, self.head, self.posthoc)
         return {each for slot in slots if slot and slot.plugin for each in slot.plugin.split("+")}
 
     @property
     def network_id(self) -> str:
-        """Identity of the trained network: hash of the data and network slots."""
+        """Return the identity of the trained network: the hash of the data and network slots."""
         # As a trial: one without head and post-hoc has the network's identity for its hash.
         return content_hash(TrialSpec(data=self.data, network=self.network))
 
@@ -153,7 +153,7 @@ SLOTS: dict[str, type[Slot]] = {
 
 
 def canonical_json(model: BaseModel) -> str:
-    """Serialise a model to the one JSON text that its hash is taken of."""
+    """Serialise a model to the JSON text that is hashed."""
     # No blanks and sorted keys: fields may be declared in another order and no hash moves.
     return json.dumps(model.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 

@@ -1,4 +1,4 @@
-"""YAML from a user: values that JSON can hold, and the line of each."""
+"""Read YAML of a user: values that JSON can hold, and the line of each."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,9 @@ from pydantic import BaseModel, ValidationError
 from tune_calib.errors import UserError
 from tune_calib.text import format_mistake, short_repr
 
-LARGEST = 1_000_000
-"""Letters of a file."""
+LARGEST = 1_000_000  # letters of a file
 
-MOST = 100_000
-"""Nodes of a document with its aliases unfolded."""
+MOST = 100_000  # nodes of a document with its aliases unfolded
 
 Position = tuple[str | int, ...]
 """Keys and list positions from the top of a file, e.g. ``("entries", "losses", "seeds")``."""
@@ -31,26 +29,19 @@ class UnfoldedError(UserError):
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A file of keys with values, and where in it what stands.
-
-    Attributes:
-        path: the file.
-        value: what it says.
-        lines: of each key and list item, 1-based.
-    """
+    """A file of keys with values."""
 
     path: Path
     value: dict[str, Any]
-    lines: Mapping[Position, int]
+    lines: Mapping[Position, int]  # of each key and list item, 1-based
 
     def error(self, at: Position, message: str) -> UserError:
-        """Return a mistake at a position, in one line."""
+        """Build the error of a mistake at a position, in one line."""
         # What a validator added to the position stands nowhere in the file.
         known = next((at[:end] for end in range(len(at), 0, -1) if at[:end] in self.lines), ())
         line = f" line {self.lines[known]}" if known else ""
         where = ".".join(map(str, known))
-        told = f"{where}: {message}" if where else message
-        return UserError(f"{self.path}{line}: {told}")
+        return UserError(f"{self.path}{line}: {f'{where}: ' if where else ''}{message}")
 
     @contextmanager
     def at(self, position: Position) -> Iterator[None]:
@@ -71,29 +62,24 @@ class YamlFile:
         return position
 
     def validate(self, model: type[M]) -> M:
-        """Return what the file says as a model."""
+        """Return the content of the file as a model."""
         try:
             return model.model_validate(self.value)
         except ValidationError as error:
             first = error.errors()[0]
             at: Position = first["loc"]
-            given, told = first["input"], format_mistake(first)
+            given, message = first["input"], format_mistake(first)
             if first["type"] == "unknown_key":
                 at = (*at, first["ctx"]["key"])
             elif first["type"] == "missing":
-                at, told = at[:-1], f"{at[-1]} {told}"
+                at, message = at[:-1], f"{at[-1]} {message}"
             elif given is None or isinstance(given, str | int | float | bool):
-                told = f"{told}, got {short_repr(given)}"
-            raise self.error(at, told) from None
+                message = f"{message}, got {short_repr(given)}"
+            raise self.error(at, message) from None
 
 
 def read_yaml(path: Path, what: str) -> YamlFile:
-    """Read a file of keys with values.
-
-    Args:
-        path: the file.
-        what: it should be, for messages.
-    """
+    """Read a file of keys with values; ``what`` it should be is for messages."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST + 1)
@@ -115,12 +101,12 @@ def read_yaml(path: Path, what: str) -> YamlFile:
 
 
 def value_of(text: str) -> Any:
-    """Return what a document says."""
+    """Return the value of a document."""
     return _parse(text)[0]
 
 
 def _parse(text: str) -> tuple[Any, dict[Position, int]]:
-    """Return what a document says, and the line of each key and list item."""
+    """Return the value of a document, and the line of each key and list item."""
     # The loader in C is ten times as fast, and a text that stands too deep ends the process.
     loader = yaml.SafeLoader(text)
     try:

@@ -1,4 +1,4 @@
-"""What slots share: the plug-in they are of, a method with its parameters, an optimiser."""
+"""Bases of the slots: the plug-in that fills one, its method, its optimiser."""
 
 from typing import Any, ClassVar, Literal, Self
 

@@ -1,4 +1,4 @@
-"""The slot of the data, and what data without a record of their own say of themselves."""
+"""The slot of the data, and the records of scanned and imported data."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -11,7 +11,7 @@ from tune_calib.spec.strict import StrictModel
 
 
 class ScannedData(StrictModel):
-    """What only its files say of a data set that has no record of its own."""
+    """The facts on a data set of the user's own images, read from its files."""
 
     classes: int = Field(ge=2)
     """Number of classes."""
@@ -40,7 +40,7 @@ OWN_NORM = "dataset"
 
 
 class ImportedData(StrictModel):
-    """Features and logits that others made (`tune-calib import`): what they are, not their name."""
+    """The content of imported features and logits (`tune-calib import`), whatever their name."""
 
     digest: str
     """Of all numbers and labels."""
@@ -66,7 +66,7 @@ class ImportedData(StrictModel):
 
 
 class DataSlot(Slot):
-    """Which images, and what is done to the training split (the other splits stay clean).
+    """The images of a trial, and changes to its training split (the other splits stay clean).
 
     With ``imported`` there are no images, and the other settings have no meaning.
     """
@@ -153,7 +153,7 @@ class DataSlot(Slot):
     @field_validator("norm")
     @classmethod
     def _own_norm(cls, value: str | Norm | None) -> str | Norm | None:
-        """One spec for what is said in two ways; constants must be some."""
+        """Refuse constants that do not fit each other, and leave out those of the data set."""
         if isinstance(value, tuple) and not (len(value[0]) == len(value[1]) and min(value[1]) > 0):
             raise ValueError("needs as many means as standard deviations, and these above 0")
         return None if value == OWN_NORM else value

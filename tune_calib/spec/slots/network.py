@@ -73,12 +73,12 @@ class NetworkSlot(OptimisedSlot):
 
     @property
     def is_frozen(self) -> bool:
-        """Return whether it is used as ``weights`` give it, and not trained."""
+        """Return whether the network is that of ``weights`` or an import, and not trained."""
         return self.epochs == 0
 
     @model_validator(mode="after")
     def _check_frozen(self) -> Self:
-        """One network is one spec: what only a training reads stays as it is."""
+        """Refuse settings of training for a frozen network, so that one network is one spec."""
         if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:
@@ -134,9 +134,9 @@ OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_FR
 """Settings of a network slot that a frozen network has no use for."""
 
 
-def refuse_training(asked: Mapping[str, Any]) -> None:
+def refuse_training(settings: Mapping[str, Any]) -> None:
     """Refuse settings of a network slot that would train a frozen network, or have no meaning."""
-    for key, value in asked.items():
+    for key, value in settings.items():
         if key == "method" and value != "ce":
             raise UserError(
                 f"network method {short_repr(value)} trains the network, and a frozen one "
