@@ -5,8 +5,9 @@ its interval, is judged by ``tune-calib reproduce maccal/scaled``.
 """
 
 from dataclasses import replace
+from pathlib import Path
 
-from ablations.mac_cal import MAC_CAL
+from ablations.ladders import read_ladder
 from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 
@@ -20,7 +21,8 @@ def _scaled(rung: Rung) -> Rung:
     )
 
 
-_PLAIN = [replace(rung, published=None) for rung in MAC_CAL.rungs]
+_MAC_CAL = read_ladder(Path(__file__).with_name("mac_cal.yaml"))
+_PLAIN = [replace(rung, published=None) for rung in _MAC_CAL.rungs]
 # The stable order keeps controls last.
 _BOTH = sorted([*_PLAIN, *map(_scaled, _PLAIN)], key=lambda rung: rung.kind == "control")
 

@@ -13,11 +13,11 @@ from tune_calib.results.selection import CHOSEN, DEFAULTS
 from tune_calib.results.tables import write_results
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
 from tune_calib.tuning.folder import RunLocation, refuse_mended
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, SearchDefinition
 from tune_calib.tuning.search.evaluate import build_run
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.run import SearchRun
@@ -139,7 +139,7 @@ def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, t
     job = SearchRun(question, 4, RunLocation(tmp_path, tmp_path / "store"))
     reads = [ReadRecord(seeds=2, command="again")]
     choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any", reads=reads)
-    asked = build_run(job, choice, "again", None)
+    asked = build_run(job, choice, EvaluateRequest(out=str(tmp_path)), "again")
     planned = asked.known_trials
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)

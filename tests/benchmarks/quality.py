@@ -8,9 +8,10 @@ from statistics import fmean, median
 
 import numpy as np
 
-from tune_calib.spec.space import Space, uniform
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.space import SPACES, Space, uniform
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.objective import Objective, SuggestionResult
-from tune_calib.tuning.search.storage import open_storage
 from tune_calib.tuning.search.study import SearchStudy
 
 EVALUATIONS = 128
@@ -47,9 +48,14 @@ def best(
 ) -> float:
     """Best value after some evaluations, asked and told as ``search_heads`` does."""
     out.mkdir(parents=True)
-    space = Space("any", {f"head.x{i}": uniform(0.0, 1.0) for i in range(6)})
-    objective = Objective(("ece",), 1.0)
-    study = SearchStudy(open_storage(None, out), "q", space, objective, sampler, seed, [])  # type: ignore[arg-type]
+    space = Space("hartmann6", {f"head.x{i}": uniform(0.0, 1.0) for i in range(6)})
+    if "hartmann6" not in SPACES:
+        SPACES.register(space)
+    definition = SearchDefinition(
+        "hartmann6", ResolvedRequest(), Objective(("ece",), 1.0), sampler, seed
+    )
+    definition.__dict__.update(identity="hartmann6", points=[])  # of no method
+    study = SearchStudy(definition, out)
     values: list[float] = []
     waiting: deque[range] = deque()
     for start in range(0, evaluations, population):
@@ -64,7 +70,7 @@ def best(
 
 def tell(study: SearchStudy, batch: range, values: list[float]) -> None:
     for number in batch:
-        study.tell(number, SuggestionResult("done", (values[number],), 0.0))
+        study.write_result(number, SuggestionResult("done", (values[number],), 0.0))
 
 
 def main() -> None:

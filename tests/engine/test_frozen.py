@@ -28,7 +28,7 @@ from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.caption import describe_setting, is_trained
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.definition import Candidates
 
 HASH = "0123456789abcdef"
 GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}

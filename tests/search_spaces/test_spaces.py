@@ -11,7 +11,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES, Space, choice, uniform
-from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.definition import Candidates
 
 WITHOUT = {"vector", "isotonic", "irm", "beta"}  # post-hoc methods without settings
 

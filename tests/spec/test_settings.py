@@ -3,6 +3,7 @@
 import json
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -33,8 +34,7 @@ from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.trainables import resolve_trial
-from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, SearchDefinition
 from tune_calib.tuning.search.objective import Objective
 
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
@@ -218,7 +218,9 @@ def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tm
     own = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
     assert own.record.plain() == {**question.record.plain(), "own_recipes": True}
     for one in (question, own):
-        again = SearchDefinition.from_record(one.record)
+        again = SearchDefinition.read(
+            SimpleNamespace(question=one.record, can_go_on=True), tmp_path
+        )
         assert again == one
         lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
         assert lr == {1e-4 if one.resolved.own_recipes else 0.01}

@@ -11,16 +11,16 @@ from tune_calib.cli.registries import format_markdown
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.forecast import (
     EVALUATION,
+    EXTRA,
     HEADS,
-    LOOKS,
     NETWORKS,
     RAY_S,
     REPORT,
     REPORT_S,
     STARTS,
     TUNER_S,
+    find_needs,
 )
-from tune_calib.experiments.forecast.needs import find_needs
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.summary import describe_job, format_duration, start_forecast
 from tune_calib.results.tables import write_results
@@ -59,7 +59,7 @@ def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, wor
     assert "augmentation none" in told["network"]
     assert str(tmp_path / "out") in told["results"]
     assert re.match(r"about [\d.,]+ (s|min|h) = starts of Ray ", told["time"])
-    assert ("closer looks" in told["time"]) == ("--shift" in words)
+    assert ("extra evaluations" in told["time"]) == ("--shift" in words)
     assert ended.stdout.endswith("nothing was started\n")
 
 
@@ -123,11 +123,11 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, c
     if is_done:
         finished(job)
     needs = find_needs(job)
-    assert len(needs.looks) == count
+    assert len(needs.extra) == count
     assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
-    sums = start_forecast(job)
+    sums = start_forecast(job.location)
     sums.add(needs)
-    assert (LOOKS in sums.parts) == (count > 0)
+    assert (EXTRA in sums.parts) == (count > 0)
     # Nothing is waited for where nothing is left.
     assert ({STARTS, REPORT} <= set(sums.parts)) != needs.is_over
     assert ({NETWORKS, EVALUATION} <= set(sums.parts)) != is_done
@@ -137,7 +137,7 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, c
 
 def test_what_a_person_waits_for_is_more_than_training(tmp_path):
     job = job_of(tmp_path, ["ce", "mac_cal"])
-    sums = start_forecast(job)
+    sums = start_forecast(job.location)
     sums.add(find_needs(job))
     assert list(sums.parts) == [STARTS, NETWORKS, HEADS, EVALUATION, REPORT]
     assert sums.parts[STARTS] >= RAY_S + TUNER_S

@@ -79,8 +79,8 @@ def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
 
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.run import execute_run
+        from tune_calib.tuning.search.outcome import summarise
         from tune_calib.tuning.search.run import build_search_run
-        from tune_calib.tuning.search.summary import summarise
 
         run = build_search_run(request, asked, _command("search", request, log, plugin))
         result = execute_run(run, print_settings)
@@ -102,13 +102,10 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
     """
     with _begun("evaluate", request, log, plugin):
         from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.tuning.extra import ExtraEvaluations
         from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
 
         command = _command("evaluate", request, log, plugin, "extend", "study_storage")
-        extra = ExtraEvaluations(request.shift, request.bootstrap)
-        asked = (parse_path(request.out), request.seeds, request.study_storage)
-        found = evaluate_choice(*asked, command, request.extend, extra, begin=print_settings)
+        found = evaluate_choice(request, command, print_settings)
         ran = OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
     _warned(ran)
     return ran
@@ -130,7 +127,7 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.experiments.run import run_jobs
         from tune_calib.spec.experiment import spell_keys
-        from tune_calib.tuning.search.summary import summarise
+        from tune_calib.tuning.search.outcome import summarise
 
         command = _command("run", request, log, plugin, "retry")
         try:

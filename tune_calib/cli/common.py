@@ -114,8 +114,9 @@ def print_plan(job: Any) -> None:
         UserError: The run would be refused.
     """
     from tune_calib.experiments.forecast.summary import describe_dry_run
+    from tune_calib.tuning.run import check_run
 
-    job.check()
+    check_run(job)
     echo(describe_dry_run(job))
 
 

@@ -71,13 +71,8 @@ def reproduce(
     names = dict.fromkeys(request.tables or _every(request.scale))
 
     from tune_calib.experiments.reproduced import TableRequest, refuse_lacking
-    from tune_calib.paths import parse_path
 
-    folder = parse_path(request.out or f"runs/reproduce-{request.scale}")
-    how = request.model_dump(include={"scale", "seeds", "data_root", "weights", "address"})
-    tables = [
-        TableRequest(REPRODUCTIONS[name], out=folder, gpu_model=gpu_model, **how) for name in names
-    ]
+    tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
     # All of them before the first is begun.
     plans = [
@@ -94,10 +89,10 @@ def reproduce(
             # Hours of work on the other tables must not end with it.
             failures.append(f"{plan.request.table.name}: {as_option(error)}")
             console.echo(failures[-1], err=True)
-    if not dry_run:
+    if tables and not dry_run:
         from analysis.reproduction.overview import write_overview
 
-        console.echo(f"all tables: {write_overview(folder)}")
+        console.echo(f"all tables: {write_overview(tables[0].out)}")
     if failures:
         raise typer.Exit(1)
 
@@ -157,7 +152,7 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
 def _run(plan: _Plan) -> list[str]:
     from analysis.ladder.report import write_report
     from analysis.reproduction.files import write_reproduction
-    from tune_calib.experiments.reproduced import keep_logits, update_lock
+    from tune_calib.experiments.reproduced import store_logits, update_lock
     from tune_calib.experiments.run import run_jobs
 
     def begin(job: "LadderRun | SearchRun") -> None:
@@ -171,7 +166,7 @@ def _run(plan: _Plan) -> list[str]:
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
             done[job.name] = job.entry
-            failures += keep_logits(plan.request, job)
+            failures += store_logits(plan.request, job)
             write_report(ended.folder)
     if done:
         runs, command = update_lock(plan.request, plan.out, done, plan.command)

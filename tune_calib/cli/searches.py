@@ -76,16 +76,13 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
 
     from analysis.ladder import report as ladder_report
     from tune_calib.console import shown
-    from tune_calib.tuning.extra import ExtraEvaluations
     from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation
 
     again = resume_command(request)
-    extra = ExtraEvaluations(request.shift, request.bootstrap)
-    asked = (folder, request.seeds, request.study_storage, again, request.extend, extra)
     if dry_run:
-        print_plan(plan_evaluation(*asked))
+        print_plan(plan_evaluation(request, again))
         return
-    evaluated = run_stoppable(again, lambda: evaluate_choice(*asked, begin=print_settings))
+    evaluated = run_stoppable(again, lambda: evaluate_choice(request, again, print_settings))
     echo(shown(ladder_report.write_report(evaluated.folder)))
     echo(shown(compare_splits(evaluated)))
     echo(rewrite_page(folder, request.study_storage))
@@ -132,7 +129,7 @@ def refuse_storage(out: AnyPath, study_storage: str | None) -> None:
 def _search(run: "SearchRun") -> None:
     from tune_calib.console import shown
     from tune_calib.tuning.run import execute_run
-    from tune_calib.tuning.search.summary import summarise
+    from tune_calib.tuning.search.outcome import summarise
 
     again = shlex.join(["tune-calib", "resume", str(run.out), *plugins.as_options()])
     result = run_stoppable(again, lambda: execute_run(run, print_settings))

@@ -105,7 +105,7 @@ def _described(ended: "Ended") -> str:
     from analysis.ladder.report import write_report
     from analysis.search.report import write_search_report
     from tune_calib.spec.experiment import spell_keys
-    from tune_calib.tuning.search.summary import summarise
+    from tune_calib.tuning.search.outcome import summarise
 
     if ended.is_refused:
         return "; ".join(ended.failures)

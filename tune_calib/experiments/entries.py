@@ -1,26 +1,32 @@
-"""Resolve the entries of an experiment file to jobs, all of them before any starts."""
+"""Turn the entries of an experiment file into requests, and these into runs, before any starts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import ReadFile, merge_settings, name_settings
+from tune_calib.experiments.file import ReadFile, merge_settings
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.experiment import Entry, SearchOptions, SeedCounts, TrialResources
 from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.resolved import ResolvedRequest, Seeds, refuse_large
+from tune_calib.spec.request import (
+    AblateRequest,
+    CompareRequest,
+    Sampling,
+    SearchRequest,
+    build_request,
+)
+from tune_calib.spec.resolve import resolve
+from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.search.run import SearchRun, plan_search
 from tune_calib.tuning.search.storage import journal_file
 
 Job = LadderRun | SearchRun
@@ -28,15 +34,12 @@ Job = LadderRun | SearchRun
 
 @dataclass(frozen=True)
 class EntryJob:
-    """A ladder or search of an entry, on one data set and backbone.
+    """A ladder or search of an entry, on one data set and backbone, in a folder of its own.
 
-    Attributes:
-        position: of its entry, or of its method in the entry of a search.
-        job: what runs, in a folder of its own.
-        hours: the budget of a search that has one in hours; its job is then the first batch.
+    A search with a budget in ``hours`` has the length of its first batch.
     """
 
-    position: Position
+    position: Position  # of its entry, or of its method in the entry of a search
     job: Job
     hours: float | None = None
 
@@ -51,52 +54,50 @@ class EntryJob:
         return str(self.position[1])
 
     @property
-    def request(self) -> ResolvedRequest:
+    def resolved(self) -> ResolvedRequest:
         """Return its settings, seeds and recipe."""
         return self.job.resolved
 
-    def with_request(self, request: ResolvedRequest) -> "EntryJob":
-        """Return the same with another request."""
-        if isinstance(self.job, LadderRun):
-            return replace(self, job=replace(self.job, resolved=request))
-        definition = replace(self.job.definition, resolved=request)
-        return replace(self, job=replace(self.job, definition=definition))
+    def read_files(self, is_dry: bool) -> "EntryJob":
+        """Return it with the content of the files that its settings name."""
+        job, where = self.job, self.job.location
+        resolved = resolve_files(job.resolved, where.data_root, where.store, is_dry)
+        if isinstance(job, LadderRun):
+            return replace(self, job=replace(job, resolved=resolved))
+        return replace(
+            self, job=replace(job, definition=replace(job.definition, resolved=resolved))
+        )
 
 
 def plan_jobs(
     file: ReadFile, command: str = "", needs_data: bool = True, is_dry: bool = False
 ) -> list[EntryJob]:
-    """Build everything that an experiment file requests; refuse what lacks data or resources.
+    """Build the runs of an experiment file; refuse what lacks data or resources.
 
-    Args:
-        file: the experiment file.
-        command: to run the same again.
-        needs_data: whether the files of the data sets must be there.
-        is_dry: write nothing.
+    Without ``needs_data`` the files of the data sets may be missing.
     """
-    jobs, at, data_root = build_jobs(file, command), file.source.at, file.content.data_root
-    for index, each in enumerate(jobs):
-        job = each.job
+    jobs, at, data_root = [], file.source.at, file.content.data_root
+    for each in build_jobs(file, command):
         with at(file.position_of(each.entry, "resources")):
-            Resources(1, job.location.gpus)
+            Resources(1, each.job.location.gpus)
         with at(("data_root",)):
             if needs_data:
-                DATASETS[each.request.overrides["data"]["dataset"]].locate(data_root)
+                DATASETS[each.resolved.overrides["data"]["dataset"]].locate(data_root)
         with at(each.position):
-            request = resolve_files(each.request, data_root, file.store, is_dry)
-        jobs[index] = each.with_request(request)
-        if isinstance(job, LadderRun) and needs_data:
-            with at(file.position_of(each.entry, "shift")):
-                job.extra.list_sets(request.spec().data, data_root)
-        if isinstance(job, SearchRun) and job.study_storage is None:
+            jobs.append(each.read_files(is_dry))
+        if isinstance(each.job, SearchRun):
             with at(("out",)):
-                journal_file(file.out)
+                if each.job.study_storage is None:
+                    journal_file(file.out)
+        elif needs_data:
+            with at(file.position_of(each.entry, "shift")):
+                each.job.extra.list_sets(jobs[-1].resolved.spec().data, data_root)
     return jobs
 
 
 def build_jobs(file: ReadFile, command: str = "") -> list[EntryJob]:
-    """Build everything that an experiment file requests, in its order, and check its settings."""
-    _refuse_unread(file)
+    """Build the runs of an experiment file in its order, without reading the files they name."""
+    _refuse_unused(file)
     jobs = [job for name in file.content.entries for job in _build_entry(file, name, command)]
     names = [job.name for job in jobs]
     for job in jobs:
@@ -106,93 +107,109 @@ def build_jobs(file: ReadFile, command: str = "") -> list[EntryJob]:
 
 
 def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
-    entry, whole = file.content.entries[name], file.content
+    """Build the runs of an entry: a request for each data set, backbone and searched method."""
+    entry = file.content.entries[name]
     position: Position = ("entries", name)
     ladder = None if entry.search else _build_ladder(file, position, entry)
-    counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
-    with file.source.at((*position, "seeds")):
-        seeds = Seeds.count(counts.both, counts.networks, counts.heads)
-    extra = ExtraEvaluations(
-        entry.shift if entry.shift is not None else whole.shift or (),
-        entry.bootstrap if entry.bootstrap is not None else whole.bootstrap or 0,
-    )
-    location = RunLocation(
-        file.out,
-        file.store,
-        whole.data_root,
-        whole.address,
-        (entry.resources or whole.resources or TrialResources()).gpus,
-        command,
-        among=file.among,
-    )
-    wants_own = whole.own_recipes if entry.own_recipes is None else entry.own_recipes
-    # The rungs of a ladder share one recipe.
-    own_recipes = bool(wants_own and entry.ladder is None)
-
-    def resolve(rungs: Sequence[Rung], *settings: Settings) -> ResolvedRequest:
-        # Settings of the file, then of the entry, as far as some rung knows them.
-        known = {
-            slot: {key: value for key, value in own.items() if key in find_keys(rungs, slot)}
-            for slot, own in merge_settings(whole.set.by_slot(), entry.set.by_slot()).items()
-        }
-        overrides = merge_settings(known, *settings)
-        with file.source.at(position):
-            request = ResolvedRequest(
-                overrides, seeds, controls=entry.controls, own_recipes=own_recipes
-            )
-        with file.source.at(file.position_of_recipe(name)):
-            return request.with_recipe(entry.recipe or whole.recipe)
-
     for dataset, backbone in file.combinations(entry):
-        named = name_settings(dataset, backbone)
         tail = "-".join([dataset, *([backbone] if backbone else [])])
+        values = {**_list_values(file, entry), "dataset": dataset, "backbone": backbone}
         if ladder is not None:
-            here = replace(location, out=file.out / f"{name}-{tail}")
-            ladder_job = LadderRun(ladder, resolve(_list_rungs(entry), named), here, extra)
             with file.source.at(position):
-                _ = ladder_job.known_trials
+                values["out"] = str(file.out / f"{name}-{tail}")
+                values["set"] = _list_settings(file, entry, ladder.rungs)
+                ladder_job = _build_ladder_run(file, entry, ladder, values, command)
             yield EntryJob(position, ladder_job)
-            continue
-        assert entry.search is not None
-        for index, method in enumerate(entry.methods or ()):
+        for index, method in enumerate(entry.methods or () if entry.search else ()):
+            assert entry.search is not None
             at, own = (*position, "methods", index), method.set.by_slot()
-            here = replace(location, out=file.out / f"{name}-{method.method}-{tail}")
-            request = resolve(_list_rungs_of([method.method]), named, own)
             with file.source.at(at):
-                search_job = _build_search(method.method, request, entry.search, here)
-            search_job = replace(search_job, study_storage=whole.study_storage)
+                values["out"] = str(file.out / f"{name}-{method.method}-{tail}")
+                values["set"] = _list_settings(file, entry, _list_rungs([method.method]), own)
+                further = {**values, "method": method.method}
+                search_job = _build_search_run(file, entry.search, further, command)
             yield EntryJob(at, search_job, entry.search.hours)
 
 
-def _build_search(
-    method: str, request: ResolvedRequest, search: SearchOptions, location: RunLocation
+def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
+    """Return the fields that all requests of an entry share."""
+    whole = file.content
+    counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
+    values = {
+        "seeds": counts.both,
+        "network_seeds": counts.networks,
+        "head_seeds": counts.heads,
+        "recipe": entry.recipe or whole.recipe,
+        "store": str(file.store),
+        "data_root": whole.data_root,
+        "address": whole.address,
+        "gpus": (entry.resources or whole.resources or TrialResources()).gpus,
+    }
+    if entry.ladder is None:  # the rungs of a ladder share one recipe
+        own = whole.own_recipes if entry.own_recipes is None else entry.own_recipes
+        values["own_recipes"] = bool(own)
+    return values
+
+
+def _list_settings(
+    file: ReadFile, entry: Entry, rungs: Sequence[Rung], own: Settings | None = None
+) -> dict[str, Any]:
+    """Merge the settings of file and entry that some rung knows, and those of a method."""
+    known = {
+        slot: {key: value for key, value in each.items() if key in find_keys(rungs, slot)}
+        for slot, each in merge_settings(file.content.set.by_slot(), entry.set.by_slot()).items()
+    }
+    merged = merge_settings(known, own or {})
+    return {f"{slot}.{key}": value for slot, each in merged.items() for key, value in each.items()}
+
+
+def _build_ladder_run(
+    file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
+) -> LadderRun:
+    whole = file.content
+    draws = whole.bootstrap if entry.bootstrap is None else entry.bootstrap
+    values |= {
+        "shift": whole.shift if entry.shift is None else entry.shift,
+        "bootstrap": draws or 0,
+    }
+    request: AblateRequest | CompareRequest
+    if entry.ladder is not None:
+        further: dict[str, Any] = {"ladder": entry.ladder, "controls": entry.controls}
+        request = build_request(AblateRequest, {**values, **further})
+    else:
+        names = [method.method for method in entry.methods or ()]
+        further = {"methods": names or None, "all": entry.all}
+        request = build_request(CompareRequest, {**values, **further})
+    location = replace(RunLocation.of_request(request, command), among=file.among)
+    extra = ExtraEvaluations(request.shift, request.bootstrap)
+    run = LadderRun(ladder, resolve(request), location, extra)
+    _ = run.known_trials  # which refuses settings
+    return run
+
+
+def _build_search_run(
+    file: ReadFile, options: SearchOptions, values: dict[str, Any], command: str
 ) -> SearchRun:
-    """Build a search; of a budget in hours its first batch."""
-    definition = SearchDefinition(
-        method=method,
-        resolved=request,
-        objective=Objective(search.metric, search.guard),
-        **search.model_dump(include={"sampler", "sampler_seed", "scheduler", "population"}),
-    )
-    pairs = len(request.seeds.pairs())
-    refuse_large((search.trials or 0) * pairs)
-    refuse_large(search.heads or 0)
-    candidates = definition.candidates
+    """Build a search, with the length of its first batch if its budget is in hours."""
+    own = set(Sampling.model_fields)
+    further = {"trials": options.trials or 1, "study_storage": file.content.study_storage}
+    request = build_request(SearchRequest, {**values, **options.model_dump(include=own), **further})
+    location = replace(RunLocation.of_request(request, command), among=file.among)
+    run = plan_search(request, resolve(request), location)
+    pairs, candidates = len(run.resolved.seeds.pairs()), run.definition.candidates
+    refuse_large(max(request.trials * pairs, options.heads or 0))
     candidates.refuse_empty()
-    if search.heads is not None and candidates.kind != "head":
-        raise UserError(f"{method} trains no heads; give the budget in trials or hours")
-    threads = candidates.trials({}, 0)[0].spec.network.threads
-    at_once = search.at_once or location.at_once(threads)
-    length = search.trials
-    if search.heads is not None:
-        length = max(1, search.heads // pairs)
-    return SearchRun(definition, length or count_batch(definition, at_once), location, at_once)
+    if options.heads is not None and candidates.kind != "head":
+        raise UserError(f"{request.method} trains no heads; give the budget in trials or hours")
+    if options.heads is not None:
+        return replace(run, length=max(1, options.heads // pairs))
+    return run if options.trials else replace(run, length=count_batch(run))
 
 
-def count_batch(definition: SearchDefinition, at_once: int) -> int:
+def count_batch(run: SearchRun) -> int:
     """Return the number of suggestions that keep the machine busy once."""
-    is_head = definition.candidates.kind == "head"
-    return definition.population * at_once if is_head else at_once
+    is_head = run.definition.candidates.kind == "head"
+    return run.definition.population * run.at_once if is_head else run.at_once
 
 
 def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
@@ -204,14 +221,7 @@ def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
         return entry.build_ladder()
 
 
-def _list_rungs(entry: Entry) -> Sequence[Rung]:
-    """Return rungs that know the settings of an entry."""
-    if entry.methods is None:
-        return entry.build_ladder().rungs
-    return _list_rungs_of([method.method for method in entry.methods])
-
-
-def _list_rungs_of(pipelines: Sequence[str]) -> list[Rung]:
+def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     """Return a rung a method, and the network under those that train none."""
     parts = sorted({part for name in pipelines for part in name.split("+")})
     return [
@@ -220,17 +230,16 @@ def _list_rungs_of(pipelines: Sequence[str]) -> list[Rung]:
     ]
 
 
-def _refuse_unread(file: ReadFile) -> None:
+def _refuse_unused(file: ReadFile) -> None:
     """Refuse a setting of the file that no entry knows, or of an entry that no method knows."""
-    rungs = {name: _list_rungs(entry) for name, entry in file.content.entries.items()}
-    every = [rung for own in rungs.values() for rung in own]
-    parts: list[tuple[Position, dict[str, Any], Sequence[Rung]]] = [
-        ((), file.content.set.by_slot(), every),
-        *(
-            (("entries", name), entry.set.by_slot(), rungs[name])
-            for name, entry in file.content.entries.items()
-        ),
-    ]
-    for position, settings, own in parts:
-        with file.source.at(position):
-            refuse_unused(own, settings)
+    every: list[Rung] = []
+    for name, entry in file.content.entries.items():
+        if entry.methods is None:
+            rungs: Sequence[Rung] = entry.build_ladder().rungs
+        else:
+            rungs = _list_rungs([method.method for method in entry.methods])
+        every += rungs
+        with file.source.at(("entries", name)):
+            refuse_unused(rungs, entry.set.by_slot())
+    with file.source.at(()):
+        refuse_unused(every, file.content.set.by_slot())

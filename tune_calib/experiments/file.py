@@ -17,19 +17,12 @@ from tune_calib.spec.yaml_text import Position, YamlFile, read_yaml
 
 @dataclass(frozen=True)
 class ReadFile:
-    """An experiment file, whose recipes fit its entries.
+    """An experiment file, whose recipes fit its entries."""
 
-    Attributes:
-        name: for messages: its path, or the name of a table.
-        source: the file, with the line of each key.
-        content: the validated keys.
-        among: as of ``RunLocation.among``; no key of the file.
-    """
-
-    name: str
+    name: str  # for messages: its path, or the name of a table
     source: YamlFile
     content: ExperimentFile
-    among: AnyPath | None = None
+    among: AnyPath | None = None  # as in ``RunLocation``; no key of the file
 
     def __post_init__(self) -> None:
         """Refuse entries whose recipe does not fit them, before anything slow is imported."""
@@ -54,7 +47,7 @@ class ReadFile:
         return parse_path(self.content.store) if self.content.store else self.out / "store"
 
     def override(self, address: str | None = None, gpu_model: str | None = None) -> "ReadFile":
-        """Return the file for another Ray cluster or GPU, where one is named."""
+        """Return the file with another Ray cluster or GPU, where one is named."""
         if gpu_model is not None:
             GPUS.require(gpu_model)
         named = {"address": address, "gpu_model": gpu_model}
@@ -68,12 +61,12 @@ class ReadFile:
                 yield dataset, backbone
 
     def position_of(self, name: str, key: str) -> Position:
-        """Return where a key of an entry stands: in it, or at the top of the file."""
+        """Return the position of a key of an entry: in it, or at the top of the file."""
         is_own = getattr(self.content.entries[name], key) is not None
         return ("entries", name, key) if is_own else (key,)
 
     def position_of_recipe(self, name: str) -> Position:
-        """Return where the recipe of an entry stands; the entry where no recipe is named."""
+        """Return the position of the recipe of an entry, or of an entry without one."""
         is_named = self.content.entries[name].recipe or self.content.recipe
         return self.position_of(name, "recipe") if is_named else ("entries", name)
 
@@ -88,7 +81,7 @@ def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
 
 
 def name_settings(dataset: str, backbone: str | None) -> dict[str, dict[str, Any]]:
-    """Return the settings that name a data set and, unless it is the data set's, a backbone."""
+    """Return the settings of a data set and of a backbone, unless it is the data set's own."""
     network = {} if backbone is None else {"network": {"backbone": backbone}}
     return {"data": {"dataset": dataset}, **network}
 

@@ -15,11 +15,11 @@ from tune_calib.tuning.ray.rows import git_revision
 
 LOCK = "lock.json"
 _AND = " && "
-_OF_TRIALS = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
+_PROVENANCE = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
 
 
 def read_lock(out: AnyPath) -> dict[str, Any]:
-    """Read ``lock.json`` of a folder; nothing where there is none."""
+    """Read ``lock.json`` of a folder; return nothing where there is none."""
     path = out / LOCK
     if not path.exists():
         return {}
@@ -33,7 +33,7 @@ def read_lock(out: AnyPath) -> dict[str, Any]:
 
 
 def join_commands(lock: dict[str, Any], command: str) -> str:
-    """Join the commands that made parts of a table with the one that makes some of it now."""
+    """Join the commands that made parts of a table with the current one."""
     before = [own for own in str(lock.get("command", "")).split(_AND) if own]
     return _AND.join(dict.fromkeys([*before, command]))
 
@@ -41,21 +41,14 @@ def join_commands(lock: dict[str, Any], command: str) -> str:
 def write_lock(
     out: AnyPath, folders: list[AnyPath], command: str, identity: dict[str, Any]
 ) -> None:
-    """Write ``lock.json``.
-
-    Args:
-        out: folder of the table.
-        folders: of its results, whose trials may be of other sessions and machines.
-        command: that makes all of it.
-        identity: name, scale, and the run of each folder.
-    """
+    """Write ``lock.json`` of a table: what it is, the command that makes it, and on what."""
     packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     record = {
         "version": 1,
         "command": command,
         **identity,
-        # Of who wrote this last, who may have found everything done.
+        # That wrote this file last, and may have found everything done.
         "program": {
             "git_revision": git_revision(),
             "python": platform.python_version(),
@@ -63,18 +56,17 @@ def write_lock(
             "machine": {**machine(), "gpus": gpus},
             "packages": dict(sorted(packages.items(), key=lambda own: own[0].lower())),
         },
-        # Of those that computed the numbers.
+        # Those that computed the numbers, maybe on other machines.
         "trials": {folder.name: _list_provenance(folder) for folder in folders},
     }
     atomic_write(out / LOCK, f"{json.dumps(record, indent=1, default=str)}\n".encode())
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
-    """Return each provenance of the trials of a folder, with the number of its trials."""
-    rows = read_table(folder, "trials", columns=_OF_TRIALS).to_pylist()
+    """List the distinct provenances of the trials of a folder, with their counts."""
     kinds: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        own = {name: row.get(name) for name in _OF_TRIALS}
+    for row in read_table(folder, "trials", columns=_PROVENANCE).to_pylist():
+        own = {name: row.get(name) for name in _PROVENANCE}
         if isinstance(own["versions"], str):
             own["versions"] = json.loads(own["versions"])
         kind = kinds.setdefault(json.dumps(own, sort_keys=True), {**own, "trials": 0})

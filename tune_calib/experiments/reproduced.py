@@ -12,12 +12,12 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import EntryJob
 from tune_calib.experiments.file import ReadFile, merge_settings
 from tune_calib.experiments.lock import join_commands, read_lock, write_lock
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
-from tune_calib.spec.reproduction import Reproduction, Scale, Setting
+from tune_calib.spec.reproduction import ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
@@ -28,57 +28,43 @@ _ANY_WEIGHTS = "0" * 16
 
 @dataclass(frozen=True)
 class TableRequest:
-    """A table that is to be made.
-
-    Attributes:
-        table: the table.
-        scale: at which it is made.
-        out: folder of all tables, which share its ``store``.
-        seeds: instead of those of the scale.
-        data_root: folder that holds the data sets.
-        weights: folder of networks of others. Without it frozen ones are left out, and networks
-            that others are trained on from are lacking.
-        address: of a Ray cluster.
-        gpu_model: a GPU by name whose hours are forecast; then nothing need be here.
-    """
+    """A table of a request; for a GPU by name, whose hours are forecast, nothing need be here."""
 
     table: Reproduction
-    scale: Scale
-    out: AnyPath
-    seeds: int | None = None
-    data_root: Path | None = None
-    weights: Path | None = None
-    address: str | None = None
+    request: ReproduceRequest
     gpu_model: str | None = None
 
     @property
-    def settings(self) -> dict[int, Setting]:
-        """Return where it is made, by position; frozen networks only where their folder is named.
+    def out(self) -> AnyPath:
+        """Return the folder of all tables, which share its ``store``."""
+        return parse_path(self.request.out or f"runs/reproduce-{self.request.scale}")
 
-        Raises:
-            UserError: it is not made at this scale.
-        """
-        if self.scale not in self.table.scales:
-            known = ", ".join(self.table.scales)
-            raise UserError(f"{self.table.name} has no scale {self.scale!r}; it has {known}")
-        settings = enumerate(self.table.scales[self.scale])
-        return {i: own for i, own in settings if not own.weights or self.weights is not None}
+    @property
+    def settings(self) -> dict[int, Setting]:
+        """Return the settings of its scale by position, without frozen networks that lack files."""
+        table, scale = self.table, self.request.scale
+        if scale not in table.scales:
+            known = ", ".join(table.scales)
+            raise UserError(f"{table.name} has no scale {scale!r}; it has {known}")
+        is_left = self.request.weights is not None
+        return {i: own for i, own in enumerate(table.scales[scale]) if is_left or not own.weights}
 
     @property
     def left_out(self) -> list[str]:
         """Return the files of frozen networks that are left out."""
-        if self.weights is not None:
+        if self.request.weights is not None:
             return []
-        return [file for own in self.table.scales[self.scale] for file in own.weights.values()]
+        settings = self.table.scales[self.request.scale]
+        return [file for own in settings for file in own.weights.values()]
 
     def weights_path(self, file: str) -> Path:
-        """Return the path of a file of weights; of one that need not be here a placeholder."""
-        return Path(_ANY_WEIGHTS) if self.weights is None else self.weights / file
+        """Return the path of a file of weights, or a placeholder for one that need not be here."""
+        return Path(_ANY_WEIGHTS) if self.request.weights is None else self.request.weights / file
 
 
 @dataclass(frozen=True)
 class _TableEntry:
-    """An entry of the experiment file of a table: a run of the table in a setting of its scale."""
+    """An entry of the experiment file of a table: a run of the table in a setting."""
 
     name: str
     run: str
@@ -87,15 +73,13 @@ class _TableEntry:
 
 
 def build_file(request: TableRequest) -> ReadFile:
-    """Return the experiment file that makes a table at a scale."""
-    if request.seeds is not None and request.seeds < 1:
-        raise UserError(f"must be at least 1, got {request.seeds}", setting="seeds")
+    """Build the experiment file that makes a table at a scale."""
     if request.gpu_model is not None:
         GPUS.require(request.gpu_model)
     entries, own = list(_build_entries(request)), request.table.source
     lines = dict(own.lines)
     for entry in entries:
-        for above in (("scales", request.scale, entry.index), ("entries", entry.run)):
+        for above in (("scales", request.request.scale, entry.index), ("entries", entry.run)):
             lines |= {
                 ("entries", entry.name, *at[len(above) :]): line
                 for at, line in own.lines.items()
@@ -104,14 +88,13 @@ def build_file(request: TableRequest) -> ReadFile:
     content = {
         "out": str(request.out / request.table.folder),
         "store": str(request.out / "store"),
-        "data_root": request.data_root,
-        "address": request.address,
+        "data_root": request.request.data_root,
+        "address": request.request.address,
         "gpu_model": request.gpu_model,
         "entries": {entry.name: entry.content for entry in entries},
     }
     source = replace(own, value=content, lines=lines)
-    read = source.validate(ExperimentFile)
-    return ReadFile(request.table.name, source, read, among=request.out)
+    return ReadFile(request.table.name, source, source.validate(ExperimentFile), among=request.out)
 
 
 def find_runs(request: TableRequest) -> dict[str, str]:
@@ -119,11 +102,10 @@ def find_runs(request: TableRequest) -> dict[str, str]:
     return {entry.name: entry.run for entry in _build_entries(request)}
 
 
-def keep_logits(request: TableRequest, job: EntryJob) -> list[str]:
-    """Keep the logits that figures of a folder are drawn from, if its run wants them.
+def store_logits(request: TableRequest, job: EntryJob) -> list[str]:
+    """Store the logits that figures of a folder are drawn from, if its run asks for them.
 
-    Returns:
-        A line if they could not be made; a table does not fail for want of a figure.
+    Without them the table lacks a figure, and does not fail: the error is returned as a line.
     """
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
@@ -137,11 +119,11 @@ def keep_logits(request: TableRequest, job: EntryJob) -> list[str]:
 
 
 def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
-    """Yield an entry for each run and setting; of frozen networks one for each of them."""
+    """Yield an entry for each run and setting, and one for each frozen network."""
     table, settings = request.table, request.settings
     for (run, what), (index, own) in product(table.entries.items(), settings.items()):
         slots = {slot for rung in what.build_ladder().rungs for slot in rung.slots}
-        # Later ones override earlier ones.
+        # Later parts override earlier ones.
         parts = [
             part.model_dump(include=set(Entry.model_fields), exclude_unset=True)
             for part in (table, own, what)
@@ -150,8 +132,8 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
         merged = {slot: each for slot, each in merged.items() if slot in {*SLOTS[:2], *slots}}
         content = {**parts[0], **parts[1], **parts[2], "set": merged}
         seeds = SeedCounts.model_validate(content.get("seeds", {}))
-        if request.seeds is not None:
-            seeds = SeedCounts(both=request.seeds)
+        if request.request.seeds is not None:
+            seeds = SeedCounts(both=request.request.seeds)
         content["seeds"] = seeds.model_dump(exclude_unset=True)
         network = merged.get("network", {})
         if not own.weights:
@@ -163,24 +145,25 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
                 "network": {**network, "epochs": 0, "weights": str(request.weights_path(file))},
                 "data": {**merged.get("data", {}), "holdout": "test"},
             }
-            # One network: its heads alone have seeds.
+            # Of one network, only the heads have seeds.
             heads = {"networks": 1, "heads": seeds.heads or seeds.both or 1}
             each = {"backbones": [backbone], "seeds": heads, "set": {**merged, **frozen}}
             yield _TableEntry(f"{run}-given-{backbone}", run, index, {**content, **each})
 
 
 def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
-    """Return what this machine lacks for a table, a line each: data sets, weights, a GPU.
+    """List what this machine lacks for a table: data sets, weights, a GPU.
 
-    For a GPU elsewhere, by its name, only files of weights are needed, and those only from a folder
-    that is named: what their networks are is read from them. A dry run needs no GPU.
+    A forecast for a named GPU only needs weights whose folder is named, since their networks are
+    read from them. A dry run needs no GPU.
     """
-    if request.scale not in request.table.scales:
-        return [f"no scale {request.scale!r}, only {', '.join(request.table.scales)}"]
+    ask, table = request.request, request.table
+    if ask.scale not in table.scales:
+        return [f"no scale {ask.scale!r}, only {', '.join(table.scales)}"]
     lacking: dict[str, None] = {}
     for own in request.settings.values():
         for file in (*own.weights.values(), *([own.start] if own.start else [])):
-            if request.weights is None:
+            if ask.weights is None:
                 if request.gpu_model is None:
                     lacking[f"no {file}: name its folder by `weights`"] = None
             elif not request.weights_path(file).is_file():
@@ -188,12 +171,12 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
     if request.gpu_model is not None:
         return list(lacking)
     # A cluster has GPUs of its own.
-    has_gpu = request.address not in (None, IN_PROCESS) or torch.cuda.is_available()
+    has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
     for entry in build_file(request).content.entries.values():
         shift_sets = [word for word in entry.shift or () if word in DATASETS]
         for dataset in (*(entry.datasets or ()), *shift_sets):
             try:
-                DATASETS[dataset].locate(request.data_root)
+                DATASETS[dataset].locate(ask.data_root)
             except UserError as error:
                 lacking[str(error)] = None
         if entry.resources and entry.resources.gpus and not has_gpu and not is_dry:
@@ -202,7 +185,7 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
 
 
 def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
-    """Refuse to begin tables for which something is not here, naming everything at once."""
+    """Refuse to begin tables that lack something, naming everything at once."""
     lacking: dict[str, list[str]] = {}
     for request in requests:
         for line in find_lacking(request, is_dry):
@@ -213,16 +196,12 @@ def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
 
 
 def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]) -> None:
-    """Refuse a folder that holds anything else than a part of this table at this scale.
-
-    It may hold other seeds of it, and frozen networks that are not requested now.
-    """
-    lock = read_lock(file.out)
-    if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, request.scale):
+    """Refuse a folder of another table or scale; other seeds and frozen networks may be there."""
+    lock, scale = read_lock(file.out), request.request.scale
+    if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, scale):
         raise UserError(
-            f"{request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
-            f"{request.scale!r}; name another `out`",
-            setting="out",
+            f"`out` {request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
+            f"{scale!r}; name another `out`"
         )
     if not lock and not any(each.job.location.out.exists() for each in jobs):
         refuse_foreign(file.out)
@@ -234,17 +213,10 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]
 def update_lock(
     request: TableRequest, out: AnyPath, entries: dict[str, str], command: str
 ) -> tuple[dict[str, str], str]:
-    """Write the lock file of a table.
+    """Write the lock file of a table, given the entry of each folder that ``command`` has done.
 
-    Args:
-        request: the table.
-        out: its folder.
-        entries: entry of each folder in it that is done now.
-        command: that does it.
-
-    Returns:
-        Run of each folder that the table has, also of those that were made before and are not
-        requested now; and the command that makes all of them.
+    Returns the run of each folder of the table, also of those that were made before and are not
+    requested now, and the command that makes all of them.
     """
     lock, run_of = read_lock(out), find_runs(request)
     before = {
@@ -254,6 +226,6 @@ def update_lock(
     }
     runs = before | {folder: run_of[entry] for folder, entry in entries.items()}
     whole = join_commands(lock, command)
-    identity = {"table": request.table.name, "scale": request.scale, "runs": runs}
+    identity = {"table": request.table.name, "scale": request.request.scale, "runs": runs}
     write_lock(out, [out / name for name in runs], whole, identity)
     return runs, whole

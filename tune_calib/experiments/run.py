@@ -1,4 +1,4 @@
-"""Run an experiment file: one ladder or search after the other, in folders of their own."""
+"""Run an experiment file: its ladders and searches one by one, each in a folder of its own."""
 
 import time
 import traceback
@@ -15,40 +15,30 @@ from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executor import refuse_here
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.run import SearchResult, SearchRun, find_study
+from tune_calib.tuning.search.outcome import SearchResult
+from tune_calib.tuning.search.run import SearchRun, find_study
 
 Begin = Callable[[Job], None]
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How one ladder or search of an experiment file ended.
+    """The end of one ladder or search of an experiment file."""
 
-    Attributes:
-        name: of its folder.
-        folder: its results.
-        failures: one line for each Ray trial that crashed, or for what stopped all of it.
-        found: what a search found.
-        is_refused: nothing was done; what lies in the folder is not of this entry.
-    """
-
-    name: str
+    name: str  # of its folder
     folder: AnyPath
-    failures: list[str]
-    found: SearchResult | None = None
-    is_refused: bool = False
+    failures: list[str]  # a line for each crashed Ray trial, or for an error that ended all of it
+    found: SearchResult | None = None  # of a search
+    is_refused: bool = False  # nothing was done, since the folder belongs to another run
 
 
 def run_jobs(
     file: ReadFile, jobs: list[EntryJob], retry: str | None, begin: Begin = lambda job: None
 ) -> Iterator[Ended]:
-    """Run an experiment file; one job that fails does not stop the others.
+    """Run the jobs of an experiment file; one that fails does not stop the others.
 
-    Args:
-        file: the experiment file.
-        jobs: as ``plan_jobs`` returns them.
-        retry: status of a search's trials that are tried once more, e.g. ``crashed``.
-        begin: says what is about to be done of a ladder or search, where something is.
+    Trials of searches with status ``retry`` are suggested once more. ``begin`` is called before a
+    job that has something left to do.
     """
     for each in jobs:
         with file.source.at(each.position):
@@ -65,14 +55,14 @@ def run_jobs(
                 if isinstance(error, OSError) and (line := describe_os_error(error)) is not None:
                     yield Ended(each.name, folder, [line])
                     continue
-                # A defect of one entry; hours of the others must not end with it.
+                # A bug in one entry must not end hours of the others.
                 traceback.print_exc()
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 yield Ended(each.name, folder, [reason])
 
 
 def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
-    """Do what is left of one ladder or search."""
+    """Run one ladder or search, skipping finished trials."""
     job, folder = each.job, each.job.location.out
     if isinstance(job, LadderRun):
         crashed = execute_run(job, begin)
@@ -85,10 +75,10 @@ def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
 def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
     """Search until the next batch would not fit into some hours.
 
-    The search is made longer step by step, at most to twice its length, by what its trials took
-    so far; what earlier sessions spent is read from their rows.
+    The search is made longer step by step, at most to twice its length, by the time of its trials
+    so far; that of earlier sessions is read from their rows.
     """
-    batch = count_batch(job.definition, job.at_once)
+    batch = count_batch(job)
     before, started = spent_s(job.out) / job.at_once, time.monotonic()
     study = find_study(job.out, job.study_storage)
     ended = study.finished() if study else 0
@@ -100,20 +90,13 @@ def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
             return found
         longer = replace(job, length=max(1, ended + more))
         found = execute_run(longer, begin if found is None else lambda job: None)
-        if len(found.state.results) <= ended:  # of a grid that is at its end
+        if len(found.state.results) <= ended:  # a grid has no more points
             return found
         ended = len(found.state.results)
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
-    """Return how many suggestions, in whole batches, a search may still try.
-
-    Args:
-        ended: suggestions so far.
-        spent_s: seconds that they took.
-        limit_s: seconds that all may take.
-        batch: suggestions of a batch.
-    """
+    """Count the further suggestions, in whole batches, that fit into the seconds that are left."""
     if not ended:
         return batch
     fitting = int(ended * min(1.0, limit_s / spent_s - 1))

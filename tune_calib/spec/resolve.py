@@ -4,7 +4,6 @@ from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.datasets import Settings
 from tune_calib.spec.ladder import (
     LADDERS,
     Ladder,
@@ -81,34 +80,32 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
         require_methods(request.methods)
     else:
         require_kind(str(request.all))
-    settings = resolve_settings(request)
-    if isinstance(request, AblateRequest):
-        resolved = _with_recipe(request, settings, controls=request.controls)
-    else:
-        resolved = _with_recipe(request, settings, own_recipes=request.own_recipes)
+    resolved = resolve(request)
+    if isinstance(request, CompareRequest):
         ladder = (
             build_comparison(request.methods)
             if request.methods
             else build_kind_comparison(str(request.all))
         )
     assert ladder is not None
-    refuse_unused(ladder.rungs, settings)
+    refuse_unused(ladder.rungs, resolve_settings(request))
     return ladder, resolved
 
 
 def resolve_search(request: SearchRequest) -> ResolvedRequest:
     """Return the settings that a search does not vary, its seeds and its recipe."""
     METHODS.require(request.method)
-    settings = resolve_settings(request)
-    return _with_recipe(request, settings, own_recipes=request.own_recipes)
+    return resolve(request)
 
 
-def _with_recipe(
-    request: TrialsRequest, settings: Settings, controls: bool = False, own_recipes: bool = False
-) -> ResolvedRequest:
-    seeds = Seeds.count(request.seeds, request.network_seeds, request.head_seeds)
-    resolved = ResolvedRequest(settings, seeds, controls=controls, own_recipes=own_recipes)
-    return resolved.with_recipe(request.recipe)
+def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:
+    """Return the settings, seeds and recipe of a request."""
+    return ResolvedRequest(
+        resolve_settings(request),
+        Seeds.count(request.seeds, request.network_seeds, request.head_seeds),
+        controls=isinstance(request, AblateRequest) and request.controls,
+        own_recipes=not isinstance(request, AblateRequest) and request.own_recipes,
+    ).with_recipe(request.recipe)
 
 
 def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:

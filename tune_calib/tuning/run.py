@@ -123,6 +123,14 @@ class Run(ABC, Generic[State, Result]):
         """Return the result."""
 
 
+def check_run(run: Run[Any, Any]) -> None:
+    """Refuse missing data, wrong settings and the folder of another run, by reading alone."""
+    data = run.known_trials[0].spec.data
+    DATASETS[data.dataset].locate(run.location.data_root)
+    run.check()
+    run.build_manifest()
+
+
 def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None) -> Result:
     """Do what is left of a run; ``begin`` is called before that, unless nothing is left."""
     location = run.location
@@ -131,10 +139,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
     report_progress("planning trials")
     run = run.as_begun()
     # What can be refused by reading alone is refused before the folder is made.
-    slots = [trial.spec.data for trial in run.known_trials]
-    DATASETS[slots[0].dataset].locate(location.data_root)
-    run.check()
-    run.build_manifest()
+    check_run(run)
     everywhere = environment_of(trial.spec for trial in run.known_trials)
     refuse_here(location.address, run.find_left().needs, everywhere)
     with only_driver(out), show_driver(out), run.catch_storage_errors():
@@ -143,6 +148,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
         store = Store(location.store)
         copies = Copies({}, location.data_root, store)
         if not left.is_over:
+            slots = (trial.spec.data for trial in run.known_trials)
             copies = Copies.read(slots, location.data_root, store)
             copies.refuse_other(out, left.trials)
             if left.artifacts:

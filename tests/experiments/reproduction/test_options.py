@@ -14,10 +14,9 @@ from tests import fake_results
 from tests.support import cli, command_line, each, here, rows
 from tune_calib.experiments.lock import LOCK, read_lock
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
-from tune_calib.paths import parse_path
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.reproduction import REPRODUCTIONS
+from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest
 
 TABLE = "maccal/table5"
 FOLDER = REPRODUCTIONS[TABLE].folder
@@ -71,7 +70,7 @@ def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
 
 
 def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
-    ask = TableRequest(REPRODUCTIONS[TABLE], "cpu", parse_path(str(tmp_path)))
+    ask = TableRequest(REPRODUCTIONS[TABLE], ReproduceRequest(scale="cpu", out=str(tmp_path)))
     file = build_file(ask)
     given = "ladder-given-resnet20_he-cifar10"
     runs = {given: "ladder", "ladder-gone": "ladder", "ladder-0": "no run of this version"}

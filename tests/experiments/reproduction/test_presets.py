@@ -21,17 +21,18 @@ from tune_calib.experiments.reproduced import (
     find_runs,
     refuse_lacking,
 )
-from tune_calib.paths import parse_path
 from tune_calib.spec.experiment import SeedCounts
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, read_reproduction
+from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, read_reproduction
 
 EXAMPLE = Path(__file__).parents[3] / "docs/examples/smoothing_table2.yaml"
 AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].scales]
 
 
 def asked(name, scale, tmp_path, **how):
-    return TableRequest(REPRODUCTIONS[name], scale, parse_path(str(tmp_path)), **how)
+    gpu_model = how.pop("gpu_model", None)
+    request = ReproduceRequest(scale=scale, out=str(tmp_path), **how)
+    return TableRequest(REPRODUCTIONS[name], request, gpu_model)
 
 
 def test_every_file_of_papers_registers_its_table():
@@ -64,7 +65,8 @@ def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told
 
 
 def smoke_of(path, scale="smoke"):
-    return build_file(TableRequest(read_reproduction(path), scale, parse_path(str(path.parent))))
+    request = ReproduceRequest(scale=scale, out=str(path.parent))
+    return build_file(TableRequest(read_reproduction(path), request))
 
 
 @pytest.mark.parametrize(("scale", "seeds", "draws"), [("smoke", 1, 100), ("cpu", 3, 1000)])
@@ -77,8 +79,8 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     works = {work.position[1]: work for work in build_jobs(smoke_of(path, scale))}
     looks = {name: work.job.extra.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
-    assert {len(work.request.seeds.pairs()) for work in works.values()} == {seeds}
-    networks = {name: work.request.overrides["network"] for name, work in works.items()}
+    assert {len(work.resolved.seeds.pairs()) for work in works.values()} == {seeds}
+    networks = {name: work.resolved.overrides["network"] for name, work in works.items()}
     assert networks["own"] == {**networks["methods"], "lr": 0.5}
 
 
@@ -90,9 +92,8 @@ def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_pat
     path = tmp_path / "mine.yaml"
     given = f"      weights: {{resnet20_he: x.safetensors}}\n      seeds: {seeds}"
     path.write_text(EXAMPLE.read_text().replace("      seeds: 1", given, 1))
-    ask = TableRequest(
-        read_reproduction(path), "smoke", parse_path(str(tmp_path)), asked, weights=tmp_path
-    )
+    request = ReproduceRequest(scale="smoke", out=str(tmp_path), seeds=asked, weights=tmp_path)
+    ask = TableRequest(read_reproduction(path), request)
     (entry,) = build_file(ask).content.entries.values()
     assert entry.seeds == SeedCounts(networks=1, heads=heads)
 
@@ -160,7 +161,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     assert file.store == tmp_path / "store"
     for work in works:
         assert work.job.extra.bootstrap
-        own = {pair[0] for pair in work.request.seeds.pairs()}
+        own = {pair[0] for pair in work.resolved.seeds.pairs()}
         assert len(own) == seeds or seeds is None
         assert work.job.known_trials
 

@@ -9,16 +9,12 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.execute import StudyFeed, execute_heads
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.state import SearchState
-from tune_calib.tuning.search.storage import (
-    open_storage,
-)
-from tune_calib.tuning.search.study import SearchStudy, list_points
+from tune_calib.tuning.search.study import SearchStudy
 
 ECE = Objective(("ece",), 0.01)
 
@@ -36,10 +32,9 @@ def row(status="done", seed=0, **values):
 
 def study_in(out: Path, sampler="tpe", seed=0, objective=ECE, given=GIVEN) -> SearchStudy:
     out.mkdir(exist_ok=True)
-    candidates = Candidates("mac_cal", ResolvedRequest(given))
-    space = candidates.space
-    points = list_points(space, sampler, candidates.first())
-    return SearchStudy(open_storage(None, out), "s", space, objective, sampler, seed, points)
+    return SearchStudy(
+        SearchDefinition("mac_cal", ResolvedRequest(given), objective, sampler, seed), out
+    )
 
 
 POPULATION = 4

@@ -47,7 +47,7 @@ def asked(out, objective, sampler, size, how, count=COUNT):
         for number in range(max(0, start - LAG * size), start - (LAG - 1) * size):
             if not study.suggestion(number).is_finished:
                 standing = standing_of(number, points[number], objective.metrics)
-                study.tell(number, standing)
+                study.write_result(number, standing)
         numbers, known = range(start, min(start + size, count)), max(0, start - size)
         if how == "together":
             found = study.suggestions(numbers, known)
@@ -106,7 +106,7 @@ def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read)
     study = study_in(tmp_path / "longer", objective=objective)
     for number in range(13):
         if not study.suggestion(number).is_finished:
-            study.tell(number, standing_of(number, whole[number], objective.metrics))
+            study.write_result(number, standing_of(number, whole[number], objective.metrics))
     assert asked(tmp_path / "longer", objective, "tpe", 8, "together") == whole
 
 

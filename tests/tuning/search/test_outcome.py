@@ -26,7 +26,7 @@ def told(out, count, value, objective=ECE):
         state.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
         standing = value(study.suggestion(number).point)
-        study.tell(number, standing)
+        study.write_result(number, standing)
         state.results[number] = standing
     write_outcome(state, RunLocation(out, out / "store"))
     return json.loads((out / SEARCH_OUTCOME).read_text())

@@ -23,8 +23,7 @@ from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.search import study as study_module
-from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, SearchDefinition
 from tune_calib.tuning.search.execute import execute_heads
 from tune_calib.tuning.search.objective import Objective, SuggestionResult
 from tune_calib.tuning.search.state import MismatchError, SearchState
@@ -89,7 +88,7 @@ def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
         last = number - 3
         if last >= 0 and not study.suggestion(last).is_finished:
             value = points[last]["head.lr"]
-            study.tell(
+            study.write_result(
                 last, SuggestionResult("done", (value,) * len(study._study.directions), value / 10)
             )
     return points
@@ -139,7 +138,9 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
     study = study_in(tmp_path)
     for number, status in enumerate(("diverged", "crashed", "stopped", "done")):
         study.suggestion(number)
-        study.tell(number, SuggestionResult(status, (0.5,) if status == "done" else (), 0.0))
+        study.write_result(
+            number, SuggestionResult(status, (0.5,) if status == "done" else (), 0.0)
+        )
     assert study.states() == ["diverged", "crashed", "stopped", "done"]
     trials = study._study.get_trials()
     assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
@@ -151,7 +152,7 @@ def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
 def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
     study = study_in(tmp_path)
     point = study.suggestion(0).point
-    study.tell(0, SuggestionResult("crashed"))
+    study.write_result(0, SuggestionResult("crashed"))
     assert study.retry("crashed") == [1]
     assert study.retry("crashed") == []
     assert study.suggestion(1).point == point

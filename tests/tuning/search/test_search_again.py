@@ -18,15 +18,15 @@ from tests.tuning.search.support import (
 )
 from tune_calib.cli import searches as commands
 from tune_calib.experiments.entries import plan_jobs
-from tune_calib.experiments.forecast.needs import find_needs
+from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import SearchRequest, build_request
+from tune_calib.spec.request import EvaluateRequest, SearchRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES
-from tune_calib.tuning.search.candidates import Candidates
+from tune_calib.tuning.search.definition import Candidates
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.manifest import refuse_other_specs
 from tune_calib.tuning.search.objective import SuggestionResult
@@ -117,7 +117,7 @@ def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sample
     question = question_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)
-    study.tell(1, SuggestionResult("crashed"))
+    study.write_result(1, SuggestionResult("crashed"))
     assert study.retry("crashed") == [2]
     found = points(searched(tmp_path / "out", question, 50))
     assert found[2] == found[1]
@@ -159,7 +159,7 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     state = searched(job.out, question, 4)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
     before = {path: path.stat().st_mtime_ns for path in job.out.rglob("*")}
-    planned = plan_evaluation(job.out, 3, None, "it")
+    planned = plan_evaluation(EvaluateRequest(out=str(job.out), seeds=3), "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
     assert planned.resolved.seeds.network == (1, 2, 3)
     needs = find_needs(planned)

@@ -10,7 +10,7 @@ from tests.support import here
 from tune_calib.cli import ladders, searches
 from tune_calib.experiments.forecast.summary import describe_job
 from tune_calib.tuning.search.outcome import format_choice
-from tune_calib.tuning.search.run import open_study
+from tune_calib.tuning.search.study import SearchStudy
 
 FIXED = {
     "a variant of the method": [
@@ -46,7 +46,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
     (tmp_path / "out").mkdir()
     job = job_of(searches, "search", *FIXED[name], "--sampler", "random", "--out", tmp_path / "out")
     candidates = job.definition.candidates
-    study = open_study(job)
+    study = SearchStudy(job.definition, job.out)
     for number in range(4):
         point = study.suggestion(number).point
         command = format_choice(job.definition, job.location, point)

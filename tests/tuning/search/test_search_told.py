@@ -17,11 +17,10 @@ from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.request import EvaluateRequest
 from tune_calib.tuning.search.evaluate import Evaluation, add_read, compare_splits
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.outcome import write_outcome
-from tune_calib.tuning.search.run import SearchResult
-from tune_calib.tuning.search.summary import summarise
+from tune_calib.tuning.search.outcome import SearchResult, summarise, write_outcome
 
 ON_SELECT = searchable_metrics()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
@@ -149,8 +148,8 @@ CHOICE = {"trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
 def read(out, seeds, extend=False, choice=CHOICE):
-    look = ReadRecord(seeds=seeds, command=f"evaluate --seeds {seeds}")
-    record = add_read(out, SearchEvaluated(**choice), look, extend)
+    request = EvaluateRequest(out=str(out), seeds=seeds, extend=extend)
+    record = add_read(SearchEvaluated(**choice), request, f"evaluate --seeds {seeds}")
     record.write(out)
     return [one.seeds for one in record.reads]
 

@@ -1,58 +1,215 @@
-"""Sum over ladders and searches what is trained and evaluated, on how much disk, and how long."""
+"""Sum what is left to do of ladders and searches: networks, heads, evaluations, disk and time."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.store import Store
+from tune_calib.errors import DataNotFoundError
+from tune_calib.experiments.entries import Job
 from tune_calib.experiments.forecast.measure import build_empty
-from tune_calib.experiments.forecast.needs import Needs
 from tune_calib.experiments.forecast.rates import Rate, Rates
+from tune_calib.paths import AnyPath
+from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.extra import ExtraTrial
+from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.tuning.extra import ExtraTrial, find_extra_trials, group_extra_trials
+from tune_calib.tuning.folder import done, spent_s
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.ray.executor import PART
+from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.reuse import find_rows
+from tune_calib.tuning.search.run import SearchRun, find_study
 
-STARTS, NETWORKS, HEADS = "starts of Ray", "networks", "heads"
-EVALUATION, LOOKS, REPORT = "evaluation", "closer looks", "report"
-SEARCHES = "searches for some hours"
-ORDER = (STARTS, NETWORKS, HEADS, EVALUATION, SEARCHES, LOOKS, REPORT)
+STARTS, NETWORKS, HEADS, REPORT = "starts of Ray", "networks", "heads", "report"
+EVALUATION, EXTRA, SEARCHES = "evaluation", "extra evaluations", "searches for some hours"
+ORDER = (STARTS, NETWORKS, HEADS, EVALUATION, SEARCHES, EXTRA, REPORT)
 
 RAY_S, TUNER_S = 6.0, 8.0
 """Seconds in which Ray starts and ends, and in which its processes import what trials need, on two
-cores with nothing else to do; slower disks and busy cores take longer."""
+idle cores; slower disks and busy cores take longer."""
 
-TRIAL_S = 0.1
-"""Seconds of a Ray trial beside its work: scheduling, reports, and writing its rows."""
-
-REPORT_S = 8.0
-"""Seconds of a report, most of them figures."""
+TRIAL_S, REPORT_S = 0.1, 8.0
+"""Seconds of a Ray trial besides its work (scheduling, reports, writing its rows), and of a report,
+most of them figures."""
 
 CHECKPOINT_S, DISK = 0.01, 300e6
 """Seconds of writing a checkpoint, and bytes a second."""
 
+Heads = tuple[TrialSpec, list[HeadSlot]]
+"""The network and the slots of heads that are trained together."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Work that is left of one ladder or search."""
+
+    job: Job
+    planned: int | None  # trials, or suggestions of a search; None if hours bound them
+    done: int  # of them
+    at_once: int  # network trials in parallel that the cores of this machine carry
+    heads_at_once: int
+    trials: Sequence[PlannedTrial]  # planned; of a search the baseline and one suggestion
+    networks: dict[str, TrialSpec]  # by id; of a search the baseline
+    searched: list[TrialSpec] = field(default_factory=list)  # networks that suggestions train
+    populations: list[Heads] = field(default_factory=list)
+    # Trials that are evaluated, and how many there are like each.
+    evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
+    # Extra evaluations, also of trials that are still to be done; None without their files.
+    found_extra: list[ExtraTrial] | None = field(default_factory=list)
+    ray_trials: int = 0  # of networks, heads and post-hoc methods
+    hours: float | None = None  # left of a budget in hours
+
+    @property
+    def is_search(self) -> bool:
+        """Return whether the job is a search, which never sees the test split."""
+        return isinstance(self.job, SearchRun)
+
+    @property
+    def extra(self) -> list[ExtraTrial]:
+        """Return the extra evaluations that are known."""
+        return self.found_extra or []
+
+    @property
+    def heads(self) -> int:
+        """Return the number of heads that are left to train."""
+        return sum(len(slots) for _, slots in self.populations)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is left to do."""
+        return not (self.ray_trials or self.extra or self.hours)
+
+    @property
+    def tuners(self) -> int:
+        """Return how often processes of trials are started: a ``Tuner`` starts its own."""
+        parts = math.ceil(self.ray_trials / PART) + math.ceil(len(self.extra) / PART)
+        return parts + bool(self.is_search and self.networks and self.ray_trials)
+
+
+def find_needs(job: Job, hours: float | None = None) -> Needs:
+    """Find what is left to do; ``hours`` is the budget of a search that has one in hours."""
+    return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
+
+
+def _of_ladder(job: LadderRun) -> Needs:
+    planned, out = job.known_trials, job.location.out
+    reused = find_rows(planned, out, job.location.among)
+    finished = done(out).union(reused)
+    plan = make_plan(planned, finished)
+    threads = max(trial.threads for trial in make_plan(planned, set()).networks)
+    left = [trial for trial in planned if trial.spec.hash not in finished]
+    return Needs(
+        job=job,
+        planned=len(planned),
+        done=len(planned) - len(left),
+        at_once=job.location.at_once(threads),
+        heads_at_once=job.location.at_once(),
+        trials=planned,
+        networks=_by_id(trial.dependents[0] for trial in plan.networks),
+        populations=[_list_heads(trial.trials) for trial in plan.populations],
+        evaluated=[(trial.spec, 1) for trial in left],
+        found_extra=_find_extra(job, left, reused),
+        ray_trials=len(plan.networks) + len(plan.populations),
+    )
+
+
+def _find_extra(
+    job: LadderRun, left: Sequence[PlannedTrial], reused: dict[str, AnyPath]
+) -> list[ExtraTrial] | None:
+    try:
+        sets = job.shift_sets
+    except DataNotFoundError:  # a forecast for a GPU that is not here needs no files
+        return None
+    found = find_extra_trials(job.extra, sets, job.known_trials, job.location.out)
+    for folder in dict.fromkeys(reused.values()):
+        there = [trial for trial in job.known_trials if reused.get(trial.spec.hash) == folder]
+        found += find_extra_trials(job.extra, sets, there, folder)
+    later = [(trial, dict[str, float]()) for trial in left]
+    found += [extra for name in sets for extra in group_extra_trials(later, name)]
+    draws = job.extra.bootstrap
+    return found + (group_extra_trials(later, None, draws) if draws else [])
+
+
+def _of_search(job: SearchRun, hours: float | None) -> Needs:
+    definition, candidates = job.definition, job.definition.candidates
+    study = find_study(job.out, job.study_storage)
+    finished = study.finished() if study else 0
+    # The defaults stand for all suggestions; other shapes share no head batch.
+    suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
+    like, rows = suggestion[0].spec, done(job.out)
+    networks = _by_id(trial for trial in baseline if trial.spec.hash not in rows)
+    needs = Needs(
+        job=job,
+        planned=None,
+        done=finished,
+        at_once=min(job.at_once, job.location.at_once(like.network.threads)),
+        heads_at_once=min(job.at_once, job.location.at_once()),
+        trials=[*baseline, *suggestion],
+        networks=networks,
+        evaluated=[(spec, 1) for spec in networks.values()],
+        ray_trials=len(networks),
+    )
+    if hours is not None:
+        return replace(needs, hours=max(0.0, hours - spent_s(job.out) / job.at_once / 3600))
+    planned = job.length
+    if study is not None:
+        planned = study.planned(planned)
+    elif definition.sampler == "grid":
+        planned = min(planned, len(definition.points))
+    left = max(0, planned - finished)
+    batches: list[Heads] = []
+    if candidates.kind == "head":
+        for start in range(0, left, definition.population):
+            size = min(definition.population, left - start)
+            for batch in make_plan(suggestion * size, set()).populations:
+                # Each is a head of its own, though all have the slot of the defaults.
+                slots = [t.spec.head for t in batch.trials if t.spec.head is not None]
+                batches.append((batch.first.spec, slots))
+    trials = left * len(suggestion)
+    return replace(
+        needs,
+        planned=planned,
+        searched=[like] * trials if candidates.kind == "network" else [],
+        populations=batches,
+        evaluated=[*needs.evaluated, (like, trials)],
+        ray_trials=needs.ray_trials + (len(batches) if candidates.kind == "head" else trials),
+    )
+
+
+def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
+    return {trial.spec.network_id: trial.spec for trial in trials}
+
+
+def _list_heads(trials: Sequence[PlannedTrial]) -> Heads:
+    """Return the heads of a batch; one behind several post-hoc methods is trained once."""
+    slots = {canonical_json(t.spec.head): t.spec.head for t in trials if t.spec.head is not None}
+    return trials[0].spec, list(slots.values())
+
 
 @dataclass
 class Forecast:
-    """Sums over ladders and searches."""
+    """Sums over ladders and searches.
+
+    Seconds are summed by what takes them, with parallel trials counted once; they are NaN if a rate
+    is unknown. ``sources`` says where each rate comes from.
+    """
 
     store: Store
     rates: dict[str, Rates]  # by device, cpu or cuda
-    # To train, by id; each once, wherever it is needed.
-    networks: dict[str, TrialSpec] = field(default_factory=dict)
+    networks: dict[str, TrialSpec] = field(default_factory=dict)  # to train once, by id
     in_store: set[str] = field(default_factory=set)
     banks: dict[str, int] = field(default_factory=dict)  # bytes of those to build, by identity
     network_bytes: int = 0
-    head_bytes: int = 0  # of heads that are kept: those of searches are not
+    head_bytes: int = 0  # of heads that are stored: those of searches are not
     checkpoint_bytes: int = 0  # of the networks in training at one time, at most
-    # By what takes them, those side by side counted once; NaN if a rate is unknown.
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.0))
-    sources: dict[str, str] = field(default_factory=dict)  # of rates, by what they are of
-    # Features of shift sets, by network and set, each made once.
-    shifted: set[tuple[str, str]] = field(default_factory=set)
+    sources: dict[str, str] = field(default_factory=dict)
+    shifted: set[tuple[str, str]] = field(default_factory=set)  # banks by network and shift set
 
     def add(self, needs: Needs) -> int:
         """Add what a ladder or search needs; return how many networks it trains."""
@@ -64,7 +221,7 @@ class Forecast:
         trained = [*new.values(), *needs.searched]
         if not needs.is_over:
             if needs.job.location.uses_ray:
-                trials = needs.ray_trials + len(needs.looks)
+                trials = needs.ray_trials + len(needs.extra)
                 starts = RAY_S + TUNER_S * needs.tuners
                 self.seconds[STARTS] += starts + TRIAL_S * trials / needs.heads_at_once
             self.seconds[REPORT] += REPORT_S
@@ -75,9 +232,14 @@ class Forecast:
             self._note(f"heads of {slots[0].method} on {spec.data.dataset}", rate)
             self.seconds[HEADS] += rate.seconds * slots[0].epochs / needs.heads_at_once
         for spec, count in needs.evaluated:
-            self._add_evaluation(spec, count, needs, rates)
-        for look in needs.looks:
-            self._add_look(look, needs, rates)
+            sizes = rates.sizes(spec.data)
+            samples = sizes.select + sizes.calib + (0 if needs.is_search else sizes.test)
+            seconds = rates.evaluation_s(spec, samples) * count
+            self.seconds[EVALUATION] += seconds / needs.heads_at_once
+            if spec.head is not None and not needs.is_search:
+                self.head_bytes += rates.head_bytes(spec, spec.head)
+        for extra in needs.extra:
+            self.seconds[EXTRA] += self._extra_s(extra, rates) / needs.at_once
         self.seconds[SEARCHES] += 3600 * (needs.hours or 0.0)
         return sum(not spec.network.is_frozen for spec in trained)
 
@@ -88,7 +250,7 @@ class Forecast:
 
     @property
     def whole(self) -> float:
-        """Return the seconds of all; NaN if some are unknown."""
+        """Return the total seconds; NaN if some are unknown."""
         return sum(self.seconds.values())
 
     def _add_networks(self, specs: Sequence[TrialSpec], at_once: int, rates: Rates) -> None:
@@ -97,7 +259,7 @@ class Forecast:
             sizes = rates.sizes(spec.data)
             weights, state = rates.network_bytes(spec)
             self.network_bytes += weights
-            # When it is finished, it meets each image once.
+            # A finished network is evaluated on each image once.
             every = sizes.train + sizes.select + sizes.calib + sizes.test
             seconds.append(every * rates.image_s(spec))
             if not spec.network.is_frozen:
@@ -107,7 +269,7 @@ class Forecast:
                 self._note(f"{spec.network.backbone} on {spec.data.dataset}", rate)
                 epoch_s = rate.seconds + CHECKPOINT_S + state / DISK
                 seconds[-1] += epoch_s * spec.network.epochs
-        # Side by side, and never less than the longest; NaN stands in front and stays.
+        # In parallel, and never less than the longest; NaN comes first in ``max`` and stays.
         self.seconds[NETWORKS] += max(sum(seconds) / at_once, max(seconds))
 
     def _add_bank(self, spec: TrialSpec, head: HeadSlot, needs: Needs, rates: Rates) -> None:
@@ -125,26 +287,16 @@ class Forecast:
         if not math.isnan(image_s):
             self.seconds[HEADS] += count * image_s / needs.heads_at_once
 
-    def _add_evaluation(self, spec: TrialSpec, count: int, needs: Needs, rates: Rates) -> None:
-        sizes = rates.sizes(spec.data)
-        samples = sizes.select + sizes.calib + (0 if needs.is_search else sizes.test)
-        seconds = rates.evaluation_s(spec, samples) * count
-        self.seconds[EVALUATION] += seconds / needs.heads_at_once
-        if spec.head is not None and not needs.is_search:
-            self.head_bytes += rates.head_bytes(spec, spec.head)
-
-    def _add_look(self, look: ExtraTrial, needs: Needs, rates: Rates) -> None:
-        spec, samples = look.first.spec, rates.sizes(look.first.spec.data).test
-        if look.shift is not None and not look.shift.startswith("ood/"):
+    def _extra_s(self, extra: ExtraTrial, rates: Rates) -> float:
+        spec, samples = extra.first.spec, rates.sizes(extra.first.spec.data).test
+        if extra.shift is not None and not extra.shift.startswith("ood/"):
             samples *= len(SEVERITIES)
-        one_s = rates.draws_s(spec, samples, look.resamples) if look.resamples else 0.0
-        one_s += rates.evaluation_s(spec, samples) if look.shift else 0.0
-        seconds = one_s * len(look.trials)
-        made_once = shifted_bank_key(spec).identity, look.shift or ""
-        if look.shift is not None and made_once not in self.shifted:
-            self.shifted.add(made_once)
+        seconds = rates.evaluation_s(spec, samples, extra.resamples) * len(extra.trials)
+        bank = shifted_bank_key(spec).identity, extra.shift or ""
+        if extra.shift is not None and bank not in self.shifted:
+            self.shifted.add(bank)
             seconds += samples * rates.image_s(spec)
-        self.seconds[LOOKS] += seconds / needs.at_once
+        return seconds
 
     def _note(self, what: str, rate: Rate) -> None:
         is_known = not math.isnan(rate.seconds)

@@ -1,4 +1,4 @@
-"""Time or count now, on random numbers; no file of a data set is read."""
+"""Time or count on random numbers; no file of a data set is read."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -25,20 +25,12 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
 
-FIRST_BATCH = 4
-"""Images of the first step; a whole batch takes longer in proportion where it is long."""
+FIRST_BATCH, STEP_S = 4, 0.4
+"""Images of the first timed step, and seconds of a step beyond which no larger batch is tried."""
 
-STEP_S = 0.4
-"""Seconds of a step beyond which no larger batch is tried."""
-
-HEAD_SAMPLES = 2048
-"""Features of the epoch by which heads are timed; an epoch of more takes longer in proportion."""
-
-EVALUATED = 2500
-"""Samples of the evaluation that is timed; one of more takes longer in proportion."""
-
-DRAWS = 20
-"""Draws of the bootstrap that is timed."""
+HEAD_SAMPLES, EVALUATED, DRAWS = 2048, 2500, 20
+"""Features of the timed epoch of heads, samples of the timed evaluation, and draws of its
+bootstrap; more of them take longer in proportion."""
 
 META = torch.device("meta")
 
@@ -55,7 +47,7 @@ def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
 
 
 def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, float]:
-    """Return the same as ``batch_s`` for a batch of some size; the first step warms up."""
+    """Return the same as ``batch_s`` for a batch of one size; the first step warms up."""
     info, places = spec.data.info, torch.arange(size)
     side = info.stored or info.size
     pixels = torch.randint(256, (size, info.channels, side, side), generator=_chance())
@@ -79,7 +71,7 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
 
 
 def flops(spec: TrialSpec) -> int:
-    """Return the floating-point operations of a training step, counted without data."""
+    """Count the floating-point operations of a training step without data."""
     info, size = spec.data.info, spec.network.batch_size
     # Precision and compilation change no count, and not every one of them runs without numbers.
     plain = spec.network.model_copy(update={"precision": "fp32", "compile": False})
@@ -93,7 +85,7 @@ def flops(spec: TrialSpec) -> int:
 
 
 def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """Return network and method as ``build`` makes them, without the numbers of their tensors."""
+    """Build a network and its method on the meta device, without numbers."""
     with META:
         network, method = build(spec, samples)
     return network.to(META), method.to(META)
@@ -102,26 +94,26 @@ def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
     """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
     network, method = build_empty(spec, samples)
-    weights = _size_of([*network.state_dict().values(), *method.state_dict().values()])
+    weights = _count_bytes([*network.state_dict().values(), *method.state_dict().values()])
     moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
-    trained = _size_of([*network.parameters(), *method.parameters()])
+    trained = _count_bytes([*network.parameters(), *method.parameters()])
     best = 0 if spec.network.select == "last" else weights
     return weights, weights + moments * trained + best
 
 
 def bytes_of_head(spec: TrialSpec, slot: HeadSlot) -> int:
-    """Return the bytes of a kept classifier: the head, and its context from the network's own."""
+    """Return the bytes of a stored classifier: the head, and its context of the network's own."""
     weight = torch.zeros(spec.data.info.classes, _width(spec))
     own = weight, weight[:, 0]
     context = HeadContext(weight.shape[1], len(weight), slot.epochs, *own, 1.0, weight.device)
     method = METHODS[slot.method].implementation([slot], context)
-    # What a method draws while it trains is kept too.
+    # What a method draws while it trains is stored too.
     method.begin_epoch(0)
     method.begin_batch(0)
-    return _size_of([*own, *tensors_of(method).values()])
+    return _count_bytes([*own, *tensors_of(method).values()])
 
 
-def _size_of(tensors: Sequence[Tensor]) -> int:
+def _count_bytes(tensors: Sequence[Tensor]) -> int:
     return sum(tensor.nbytes for tensor in tensors)
 
 
@@ -134,7 +126,7 @@ def _width(spec: TrialSpec) -> int:
 def heads_epoch_s(
     spec: TrialSpec, slots: Sequence[HeadSlot], sizes: Sizes, device: torch.device
 ) -> float:
-    """Return the seconds of an epoch of a population on the bank of a network."""
+    """Return the seconds of an epoch of a head batch on the bank of a network."""
     samples, width = min(sizes.train, HEAD_SAMPLES), _width(spec)
     classes, chance = spec.data.info.classes, _chance()
 
@@ -145,7 +137,7 @@ def heads_epoch_s(
 
     train, select = draw(samples), draw(min(sizes.select, HEAD_SAMPLES))
     head = torch.rand(classes, width, generator=chance), torch.zeros(classes)
-    # Features that stand for those of a network that is not trained yet.
+    # Random features in place of those of a network that is not trained yet.
     bank: Any = SimpleNamespace(
         about={"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}},
         views=1,
@@ -154,7 +146,7 @@ def heads_epoch_s(
         evaluated=lambda: {"select": select},
         own_head=lambda: head,
     )
-    # At least one epoch behind the one that warms up.
+    # The first epoch warms up, and another one is timed.
     long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
     with on_threads(HEAD_THREADS):
         part = in_parts(long, bank)[0]
@@ -163,26 +155,23 @@ def heads_epoch_s(
         return _seconds(lambda: next(trainer)) * sizes.train / samples * len(long) / len(part)
 
 
-def metrics_s(classes: int) -> float:
-    """Return the seconds a sample in which all metrics of a trial are computed."""
+def evaluation_s(slot: PostHocSlot | None, classes: int) -> tuple[float, float]:
+    """Return the seconds of the fit of a post-hoc method and of all metrics, per sample."""
     logits = dict.fromkeys(("select", "calib", "test"), _logits(classes))
-    return _seconds(lambda: evaluate_one(logits, None)) / EVALUATED / len(logits)
-
-
-def fit_s(slot: PostHocSlot, classes: int) -> float:
-    """Return the seconds a sample in which a post-hoc method is fitted."""
-    return _seconds(lambda: fit_transform(slot, _logits(classes))) / EVALUATED
+    fit_s = _seconds(lambda: fit_transform(slot, _logits(classes))) if slot else 0.0
+    metrics_s = _seconds(lambda: evaluate_one(logits, None)) / len(logits)
+    return fit_s / EVALUATED, metrics_s / EVALUATED
 
 
 def draw_s(classes: int) -> float:
-    """Return the seconds a sample and draw of the bootstrap of a trial."""
+    """Return the seconds of the bootstrap of a trial, per sample and draw."""
     split = _logits(classes)
     known = split.logits.double(), split.labels
     return _seconds(lambda: bootstrap(*known, DRAWS, calib=known)) / EVALUATED / DRAWS
 
 
 def _logits(classes: int) -> SplitLogits:
-    """Return the logits of an over-confident classifier."""
+    """Draw the logits of an over-confident classifier."""
     chance = _chance()
     labels = torch.randint(classes, (EVALUATED,), generator=chance)
     logits = torch.randn(1, EVALUATED, classes, generator=chance)

@@ -1,4 +1,4 @@
-"""Find how long an epoch, an evaluation or a look takes: from earlier results, else timed now."""
+"""Find how long an epoch or an evaluation takes: from earlier results, else timed now."""
 
 import json
 import math
@@ -31,13 +31,14 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 T = TypeVar("T")
 
 SHARE = 0.14
-"""Of the stated peak that a training reaches. One number for all GPUs, networks and precisions:
-the geometric mean of the four networks whose seconds on an A40 MaC-Cal prints (its table 4), which
-reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
+"""Share of a GPU's stated peak that training reaches. One number for all GPUs, networks and
+precisions: the geometric mean of the four networks whose seconds on an A40 MaC-Cal prints (its
+table 4), which reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
 
 HEAD_STEP_S = 1e-3
-"""Seconds of a step of a population of heads on a GPU, whose products are too small to count."""
+"""Seconds of a step of a head batch on a GPU, whose products are too small to count."""
 
+HEAD_COLUMNS = ("data", "backbone", "head", "status", "wall_s", "population", "gpu", "device")
 STATED = "stated rate, not measured"
 
 
@@ -54,13 +55,13 @@ UNKNOWN = Rate(math.nan, "unknown: no such GPU or cores here, and none measured"
 
 @dataclass
 class Rates:
-    """Rates for one run; each is found once."""
+    """Rates on one device; each is found once. With ``gpu``, which is not here, none is timed."""
 
     out: AnyPath
     store: Store
     data_root: Path | None
     device: torch.device
-    gpu: Gpu | None = None  # by name, and not here: nothing is timed on it
+    gpu: Gpu | None = None
     _known: dict[Hashable, Any] = field(default_factory=dict)
 
     def _once(self, key: Hashable, find: Callable[[], T]) -> T:
@@ -70,25 +71,19 @@ class Rates:
         return known
 
     def sizes(self, slot: DataSlot) -> Sizes:
-        """Return the samples of each split of a data slot; the published ones where there are any.
+        """Return the samples of each split: the published ones, else those of the files."""
+        return self._once(("sizes", canonical_json(slot)), lambda: self._find_sizes(slot))
 
-        Raises:
-            UserError: a GPU is named, and no sizes are published.
-        """
-
-        def find() -> Sizes:
-            record = slot.import_record
-            if record is not None:
-                return Sizes(record.train, record.select, record.calib, record.test)
-            if self.gpu is not None or slot.info.published is not None:
-                return published_sizes(slot)
-            # A dry run writes nothing: the cache is read where there is one.
-            images = self.store.images
-            where = (slot, self.data_root, images if images.exists() else None)
-            cut = load_development(*where)
-            return Sizes(len(cut.train), len(cut.select), len(cut.calib), len(load_test(*where)))
-
-        return self._once(("sizes", canonical_json(slot)), find)
+    def _find_sizes(self, slot: DataSlot) -> Sizes:
+        if (record := slot.import_record) is not None:
+            return Sizes(record.train, record.select, record.calib, record.test)
+        if self.gpu is not None or slot.info.published is not None:
+            return published_sizes(slot)  # refused for a named GPU where none are published
+        # A dry run writes nothing: the cache is read where there is one.
+        images = self.store.images
+        where = (slot, self.data_root, images if images.exists() else None)
+        cut = load_development(*where)
+        return Sizes(len(cut.train), len(cut.select), len(cut.calib), len(load_test(*where)))
 
     def network_bytes(self, spec: TrialSpec) -> tuple[int, int]:
         """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
@@ -97,32 +92,31 @@ class Rates:
         return self._once(key, lambda: measure.bytes_of_network(spec, samples))
 
     def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
-        """Return the bytes of a kept head on the network of a spec."""
+        """Return the bytes of a stored head on the network of a spec."""
         key = "bytes", canonical_json(spec.data), spec.network.backbone, population_key(slot)
         return self._once(key, lambda: measure.bytes_of_head(spec, slot))
 
     def network(self, spec: TrialSpec) -> Rate:
-        """Return an epoch of the network of a spec; unknown if it cannot be timed here."""
+        """Return the rate of the network of a spec; unknown if it cannot be timed here."""
+        return self._once(str(kind_of(spec)), lambda: self._find_network(spec))
 
-        def find() -> Rate:
-            measured = [
-                about["train_s"] / len(about["history"])
-                for kind, about in self._trained
-                if kind == kind_of(spec) and self._ran_here(spec, about)
-            ]
-            if measured:
-                return self._measured(statistics.median(measured), f"{len(measured)} in the store")
-            step_s, image_s = self._batch(spec, spec.network.threads)
-            if math.isnan(step_s):
-                return UNKNOWN
-            sizes, needs = self.sizes(spec.data), METHODS[spec.network.method].needs
-            steps = math.ceil(sizes.train / spec.network.batch_size)
-            steps *= 2 if "two_forward_passes" in needs else 1
-            evaluated = sizes.select + (sizes.calib if "calib_pass" in needs else 0)
-            source = STATED if self.gpu else "from one batch of ce timed now"
-            return Rate(steps * step_s + evaluated * image_s, source)
-
-        return self._once(str(kind_of(spec)), find)
+    def _find_network(self, spec: TrialSpec) -> Rate:
+        measured = [
+            about["train_s"] / len(about["history"])
+            for kind, about in self._trained
+            if kind == kind_of(spec) and self._ran_here(spec, about)
+        ]
+        if measured:
+            return self._measured(statistics.median(measured), f"{len(measured)} in the store")
+        step_s, image_s = self._batch(spec, spec.network.threads)
+        if math.isnan(step_s):
+            return UNKNOWN
+        sizes, needs = self.sizes(spec.data), METHODS[spec.network.method].needs
+        steps = math.ceil(sizes.train / spec.network.batch_size)
+        steps *= 2 if "two_forward_passes" in needs else 1
+        evaluated = sizes.select + (sizes.calib if "calib_pass" in needs else 0)
+        source = STATED if self.gpu else "from one batch of ce timed now"
+        return Rate(steps * step_s + evaluated * image_s, source)
 
     def _measured(self, seconds: float, where: str) -> Rate:
         return Rate(seconds, f"measured{f' on {self.gpu.name}' if self.gpu else ''}, {where}")
@@ -145,7 +139,7 @@ class Rates:
                 with on_threads(threads):
                     return measure.batch_s(plain, self.device)
             step_s = measure.flops(plain) / self.gpu.peak(plain.network.precision) / SHARE
-            # Of the passes of a step one is forward.
+            # Of the three passes of a step, one is forward.
             return step_s, step_s / plain.network.batch_size / 3
 
         return self._once((plain.network_id, threads), find)
@@ -171,72 +165,62 @@ class Rates:
         return ran.items() <= about.items()
 
     def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
-        """Return an epoch of a population on the bank of a network; unknown as in ``network``."""
-
-        def find() -> Rate:
-            sizes, measured = self.sizes(spec.data), self._epoch_of_rows(spec, slots[0])
-            if measured is not None:
-                return self._measured(measured * len(slots), f"earlier rows in {self.out}")
-            if self.gpu is not None:
-                steps = math.ceil(sizes.train / slots[0].batch_size)
-                return Rate(steps * HEAD_STEP_S, STATED)
-            if self.device.type == "cuda" and not torch.cuda.is_available():
-                return UNKNOWN
-            seconds = measure.heads_epoch_s(spec, slots, sizes, self.device)
-            return Rate(seconds, "from an epoch on random features now")
-
+        """Return the rate of a head batch on the bank of a network; unknown as in ``network``."""
         shape = population_key(slots[0])
         key = (canonical_json(spec.data), spec.network.backbone, shape, len(slots))
-        return self._once(key, find)
+        return self._once(key, lambda: self._find_heads(spec, slots))
 
-    def _epoch_of_rows(self, spec: TrialSpec, slot: HeadSlot) -> float | None:
-        """Return the seconds a head and epoch of earlier heads of one shape on such a network."""
-        seconds, epochs, shape = 0.0, 0, population_key(slot)
-        kind = canonical_json(spec.data), spec.network.backbone, slot.method, "done"
-        for row in self._rows:
-            own = tuple(row[name] for name in ("data", "backbone", "head_method", "status"))
-            is_here = self.gpu is None or (
-                self.gpu.is_named(row["gpu"]) and row["device"] == "cuda"
-            )
-            if own == kind and is_here:
-                with suppress(UserError):  # a spec of an earlier version
-                    head = json.loads(row["head"])
-                    like = TrialSpec.build(network={}, head={**head, "epochs": slot.epochs}).head
-                    if like is not None and population_key(like) == shape:
-                        seconds += row["wall_s"] / row["population"]
-                        epochs += head["epochs"]
-        return seconds / epochs if epochs else None
+    def _find_heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
+        sizes = self.sizes(spec.data)
+        key = canonical_json(spec.data), spec.network.backbone, _shape_of(slots[0])
+        if key in self._earlier_heads:
+            seconds, epochs = self._earlier_heads[key]
+            return self._measured(seconds / epochs * len(slots), f"earlier rows in {self.out}")
+        if self.gpu is not None:
+            steps = math.ceil(sizes.train / slots[0].batch_size)
+            return Rate(steps * HEAD_STEP_S, STATED)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            return UNKNOWN
+        seconds = measure.heads_epoch_s(spec, slots, sizes, self.device)
+        return Rate(seconds, "from an epoch on random features now")
 
     @cached_property
-    def _rows(self) -> list[dict[str, Any]]:
-        """Rows of heads in the folder, and in every folder of an experiment file."""
-        names = ["data", "backbone", "head", "head_method", "status", "wall_s", "population"]
-        names += ["gpu", "device"]
-        folders = sorted({path.parent for path in self.out.glob("*/trials")} | {self.out})
-        tables = [read_table(folder, "trials", columns=names) for folder in folders]
-        return [row for table in tables for row in table.to_pylist() if row["head"]]
+    def _earlier_heads(self) -> dict[Hashable, tuple[float, int]]:
+        """Seconds and epochs of finished heads by data, backbone and shape.
 
-    def evaluation_s(self, spec: TrialSpec, samples: int) -> float:
-        """Return the seconds of the post-hoc fit of a trial, and of its metrics on some samples."""
-        classes, slot, calib = spec.data.info.classes, spec.posthoc, self.sizes(spec.data).calib
+        They are those of the folder, and of every folder of an experiment file.
+        """
+        sums: dict[Hashable, tuple[float, int]] = {}
+        for folder in {path.parent for path in self.out.glob("*/trials")} | {self.out}:
+            for row in read_table(folder, "trials", columns=HEAD_COLUMNS).to_pylist():
+                on_gpu = row["device"] == "cuda" and self.gpu and self.gpu.is_named(row["gpu"])
+                if not row["head"] or row["status"] != "done" or (self.gpu and not on_gpu):
+                    continue
+                with suppress(UserError):  # a spec of an earlier version
+                    head = json.loads(row["head"])
+                    slot = TrialSpec.build(network={}, head=head).head
+                    assert slot is not None
+                    key = row["data"], row["backbone"], _shape_of(slot)
+                    seconds, epochs = sums.get(key, (0.0, 0))
+                    seconds += row["wall_s"] / row["population"]
+                    sums[key] = seconds, epochs + slot.epochs
+        return sums
 
-        def find() -> tuple[float, float]:
-            with on_threads(HEAD_THREADS):  # as trials are evaluated
-                fit_s = measure.fit_s(slot, classes) * calib if slot else 0.0
-                return fit_s, measure.metrics_s(classes)
-
-        key = (classes, calib, slot and canonical_json(slot))
-        fit_s, metrics_s = self._once(key, find)
-        return fit_s + metrics_s * samples
-
-    def draws_s(self, spec: TrialSpec, samples: int, draws: int) -> float:
-        """Return the seconds in which a trial is evaluated on draws of some samples."""
-        classes = spec.data.info.classes
-        with on_threads(HEAD_THREADS):
-            one_s = self._once(("draws", classes), lambda: measure.draw_s(classes))
-        return one_s * samples * draws
+    def evaluation_s(self, spec: TrialSpec, samples: int, draws: int = 0) -> float:
+        """Return the seconds of the post-hoc fit of a trial, its metrics and its bootstrap."""
+        classes, slot = spec.data.info.classes, spec.posthoc
+        calib, key = self.sizes(spec.data).calib, (classes, slot and canonical_json(slot))
+        with on_threads(HEAD_THREADS):  # as trials are evaluated
+            fit_s, metrics_s = self._once(key, lambda: measure.evaluation_s(slot, classes))
+            draw_s = self._once(classes, lambda: measure.draw_s(classes)) if draws else 0.0
+        return fit_s * calib + (metrics_s + draw_s * draws) * samples
 
 
 def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
     """Return the data and network of a spec without its seed and the length of its training."""
     return spec.data, spec.network.model_copy(update={"seed": 0, "epochs": 1, "milestones": ()})
+
+
+def _shape_of(slot: HeadSlot) -> Hashable:
+    """Return what heads trained together share, except the length of their training."""
+    return population_key(slot.model_copy(update={"epochs": 1}))

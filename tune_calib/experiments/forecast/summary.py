@@ -2,9 +2,9 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -13,115 +13,112 @@ from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import EntryJob, Job
 from tune_calib.experiments.file import ReadFile
-from tune_calib.experiments.forecast.forecast import Forecast
-from tune_calib.experiments.forecast.needs import Needs, find_needs
+from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
 from tune_calib.experiments.forecast.rates import SHARE, Rates
-from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.definition import SearchDefinition
 
 NOTHING = "nothing was started"
-_TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
+TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
 
 
 def print_settings(job: Job) -> None:
     """Print on stderr the settings of a ladder or search and how long it will take."""
-    report_progress("reckoning how long it will take")
+    report_progress("estimating how long it will take")
     echo(describe_job(job), err=True)
 
 
 def describe_job(job: Job) -> str:
     """Describe a ladder or search that is about to begin, in a few lines."""
-    needs, sums = find_needs(job), start_forecast(job)
+    needs, sums = find_needs(job), start_forecast(job.location)
     try:
         trained = sums.add(needs)
     except Exception as error:  # the trial itself fails with a full report: a forecast stops no run
-        return _block(needs, None, f"unknown: {type(error).__name__} when it was timed")
-    return _block(needs, trained, _time(sums))
+        return _describe(needs, None, f"unknown: {type(error).__name__} when it was timed")
+    return _describe(needs, trained, _format_time(sums))
 
 
 def describe_dry_run(job: Job) -> str:
-    """Describe a ladder or search with its disk space and where the rates are from."""
-    needs, sums = find_needs(job), start_forecast(job)
-    trained = sums.add(needs)
-    lines = [_block(needs, trained, _time(sums)), _disk(sums), *_sources(sums), NOTHING]
-    return "\n".join(lines)
+    """Describe a ladder or search with its disk space and the sources of the rates."""
+    needs, sums = find_needs(job), start_forecast(job.location)
+    block = _describe(needs, sums.add(needs), _format_time(sums))
+    return "\n".join([block, _format_disk(sums), *_list_sources(sums), NOTHING])
 
 
 def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     """Describe what an experiment file would do."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
-    sums, rows = _start_forecast(file.out, file.store, file.content.data_root, gpu), []
-    counts: list[tuple[int, int, int]] = []
+    sums = start_forecast(replace(jobs[0].job.location, out=file.out), gpu)
     all_needs = [find_needs(each.job, each.hours) for each in jobs]
     if gpu is not None:  # trials that share it share its rates too
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
+    rows = []
     for each, needs in zip(jobs, all_needs, strict=True):
-        trained = sums.add(needs)
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
-        counts.append((trained, needs.heads, needs.ray_trials + len(needs.looks)))
-        rows.append([each.name, planned, needs.done, *counts[-1]])
-    lines = [*_recipes(jobs), *_totals(sums, all_needs, counts), _disk(sums), *_hours(sums, gpu)]
-    has_gpu = gpu is not None or torch.cuda.is_available()
-    if any(each.job.location.gpus for each in jobs) and not has_gpu:
+        trials = needs.ray_trials + len(needs.extra)
+        rows.append([each.name, planned, needs.done, sums.add(needs), needs.heads, trials])
+    recipes: dict[str, dict[str, None]] = {}
+    for each in jobs:
+        recipes.setdefault(_format_recipe(each.resolved), {})[each.entry] = None
+    lines = [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
+    lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
+    where = f"one {gpu.name}" if gpu else "this machine"
+    lines.append(
+        f"time on {where}: {_format_time(sums)}" if sums.parts else "time: nothing is left to do"
+    )
+    if gpu is not None:
+        peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
+        lines.append(
+            f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks} ({gpu.source})"
+        )
+    elif any(each.job.location.gpus for each in jobs) and not torch.cuda.is_available():
         lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
-    return Text([head, table_of(_TITLES, rows), "", *map(Prose, [*lines, *_sources(sums)])])
+    return Text([head, table_of(TITLES, rows), "", *map(Prose, [*lines, *_list_sources(sums)])])
 
 
-def start_forecast(job: Job) -> Forecast:
-    """Return an empty forecast for a ladder or search on this machine."""
-    return _start_forecast(job.location.out, job.location.store, job.location.data_root)
+def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
+    """Return an empty forecast for this machine, or for a GPU that is not here."""
+    where = location.out, Store(location.store), location.data_root
+    kinds = {"cpu": torch.device("cuda" if gpu else "cpu"), "cuda": torch.device("cuda")}
+    return Forecast(where[1], {kind: Rates(*where, own, gpu) for kind, own in kinds.items()})
 
 
-def _start_forecast(
-    out: AnyPath, store: AnyPath, data_root: Path | None, gpu: Gpu | None = None
-) -> Forecast:
-    where = out, Store(store), data_root
-    if gpu is None:
-        rates = {kind: Rates(*where, torch.device(kind)) for kind in ("cpu", "cuda")}
-    else:
-        rates = dict.fromkeys(("cpu", "cuda"), Rates(*where, torch.device("cuda"), gpu))
-    return Forecast(where[1], rates)
-
-
-def _block(needs: Needs, trained: int | None, time: str) -> str:
-    job, trials = needs.job, needs.trials
+def _describe(needs: Needs, trained: int | None, time: str) -> str:
+    job, trials, request = needs.job, needs.trials, needs.job.resolved
     if isinstance(job, LadderRun):
-        request, head_recipe, title = job.resolved, job.ladder.head_recipe, job.ladder.title
-        searched: Iterable[str] = ()
+        title, head_recipe, searched = job.ladder.title, job.ladder.head_recipe, ""
     else:
-        request, head_recipe = job.resolved, None
-        title, searched = _title(job.definition), job.definition.candidates.space.settings
-    networks = [t.spec.network for t in trials if not t.spec.network.is_frozen]
-    heads = [t.spec.head for t in trials if t.spec.head]
-    recipe = _recipe(request).removeprefix("recipe ") if request.recipe else ""
+        title, head_recipe = _format_title(job.definition), None
+        searched = ", ".join(job.definition.candidates.space.settings)
+    networks = {t.spec.network.augment for t in trials if not t.spec.network.is_frozen}
+    heads = {t.spec.head.augment for t in trials if t.spec.head}
+    recipe = _format_recipe(request).removeprefix("recipe ") if request.recipe else ""
     lines = {
         "data": describe_data(trials[0].spec.data),
-        "network": _with_augment(describe_networks(trials), networks),
-        "heads": _with_augment(describe_heads(trials, head_recipe), heads),
+        "network": _add_augment(describe_networks(trials), networks),
+        "heads": _add_augment(describe_heads(trials, head_recipe), heads),
         "recipe": recipe if is_trained(trials) else "",
         "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in request.fixed.items()),
-        "searched": ", ".join(searched),
-        "seeds": _seeds(request.seeds, has_heads=bool(heads)),
-        "machine": _machine(needs),
+        "searched": searched,
+        "seeds": _format_seeds(request.seeds, has_heads=bool(heads)),
+        "machine": _describe_machine(needs),
         "results": f"{job.location.out}; artifacts in {job.location.store}",
-        "to do": _to_do(needs, trained),
+        "to do": _describe_left(needs, trained),
         "time": "" if needs.is_over else time,
     }
     block = entries({name: line for name, line in lines.items() if line}, margin="  ")
     return f"{job.location.out}: {title}\n{block}"
 
 
-def _title(definition: SearchDefinition) -> str:
+def _format_title(definition: SearchDefinition) -> str:
     metrics = " and ".join(
         f"{'least' if METRICS[name].is_less_better else 'largest'} {METRICS[name].title}"
         for name in definition.objective.metrics
@@ -134,12 +131,11 @@ def _title(definition: SearchDefinition) -> str:
     )
 
 
-def _with_augment(text: str, slots: Iterable[NetworkSlot | HeadSlot]) -> str:
-    augments = sorted({slot.augment for slot in slots})
-    return f"{text}; augmentation {' or '.join(augments)}" if text and augments else text
+def _add_augment(text: str, augments: Collection[str]) -> str:
+    return f"{text}; augmentation {' or '.join(sorted(augments))}" if text and augments else text
 
 
-def _seeds(seeds: Seeds, has_heads: bool) -> str:
+def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
     first, last = seeds.network[0], seeds.network[-1]
     numbers = f"{first} to {last}" if last > first else str(first)
     if not has_heads:
@@ -149,15 +145,13 @@ def _seeds(seeds: Seeds, has_heads: bool) -> str:
     return f"{numbers} of networks, {format_count(len(seeds.head), 'head')} on each"
 
 
-def _machine(needs: Needs) -> str:
+def _describe_machine(needs: Needs) -> str:
     location, gpus = needs.job.location, torch.cuda.device_count()
     names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
     cores = format_count(os.cpu_count() or 1, "CPU core")
     here = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
-    used = f"{' or '.join(map(str, threads))} threads a network"
-    if threads == [1]:
-        used = "1 thread a network"
+    used = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])} a network"
     if location.gpus:
         used += f", {round(1 / location.gpus)} trials on each GPU"
     elif gpus:
@@ -168,7 +162,7 @@ def _machine(needs: Needs) -> str:
     return f"{here}; {used}, up to {needs.at_once} side by side{where}"
 
 
-def _to_do(needs: Needs, trained: int | None) -> str:
+def _describe_left(needs: Needs, trained: int | None) -> str:
     what = "suggestions" if needs.is_search else "trials"
     planned = needs.planned or 0
     if needs.is_over:
@@ -179,32 +173,19 @@ def _to_do(needs: Needs, trained: int | None) -> str:
         f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to train",
         format_count(needs.ray_trials, "Ray trial"),
     ]
-    looks = format_count(len(needs.looks), "closer look")
-    return ", ".join([*parts, *([looks] if needs.looks else [])])
+    extra = [format_count(len(needs.extra), "extra evaluation")] if needs.extra else []
+    return ", ".join([*parts, *extra])
 
 
-def _time(sums: Forecast) -> str:
-    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in sums.parts.items())
-    return f"about {format_duration(sums.whole)} = {parts}"
-
-
-def _recipe(request: ResolvedRequest) -> str:
+def _format_recipe(request: ResolvedRequest) -> str:
     own = "; each method by its authors' recipe" if request.own_recipes else ""
     return f"{request.recipe_caption or 'no recipe'}{own}"
 
 
-def _recipes(jobs: Sequence[EntryJob]) -> list[str]:
-    """Return the recipe in force of each entry."""
-    names: dict[str, dict[str, None]] = {}
-    for each in jobs:
-        names.setdefault(_recipe(each.request), {})[each.entry] = None
-    return [f"{', '.join(own)}: {recipe}" for recipe, own in names.items()]
-
-
-def _totals(
-    sums: Forecast, all_needs: Sequence[Needs], counts: Sequence[tuple[int, int, int]]
+def _list_totals(
+    sums: Forecast, all_needs: Sequence[Needs], rows: Sequence[Sequence[Any]]
 ) -> Iterator[str]:
-    trained, heads, ray_trials = (sum(column) for column in zip(*counts, strict=True))
+    trained, heads, ray_trials = (sum(row[column] for row in rows) for column in (3, 4, 5))
     yield f"networks: {trained} to train, {len(sums.in_store)} in {sums.store.root} already"
     yield f"heads: {heads}; Ray trials: {ray_trials}"
     shares = {needs.job.location.gpus for needs in all_needs if needs.job.location.gpus}
@@ -215,35 +196,30 @@ def _totals(
         yield "GPU slots: none asked for"
     if any(needs.planned is None for needs in all_needs):
         yield "searches for some hours train as many as fit; they are not counted above"
-    if any(needs.unseen for needs in all_needs):
-        yield "closer looks are not counted: the files of their shift sets are not here"
+    if any(needs.found_extra is None for needs in all_needs):
+        yield "extra evaluations are not counted: the files of their shift sets are not here"
 
 
-def _disk(sums: Forecast) -> str:
-    banks = sum(sums.banks.values())
+def _format_disk(sums: Forecast) -> str:
+    networks, banks, heads = sums.network_bytes, sum(sums.banks.values()), sums.head_bytes
     return (
-        f"disk: {_size(sums.network_bytes + banks + sums.head_bytes)} = networks "
-        f"{_size(sums.network_bytes)} + {len(sums.banks)} feature banks {_size(banks)} + heads "
-        f"{_size(sums.head_bytes)}; while networks train, checkpoints "
-        f"{_size(sums.checkpoint_bytes)} more"
+        f"disk: {_format_size(networks + banks + heads)} = networks {_format_size(networks)} + "
+        f"{len(sums.banks)} feature banks {_format_size(banks)} + heads {_format_size(heads)}; "
+        f"while networks train, checkpoints {_format_size(sums.checkpoint_bytes)} more"
     )
 
 
-def _hours(sums: Forecast, gpu: Gpu | None) -> Iterator[str]:
-    where = f"one {gpu.name}" if gpu else "this machine"
-    yield f"time on {where}: {_time(sums)}" if sums.parts else "time: nothing is left to do"
-    if gpu is not None:
-        peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
-        yield f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks} ({gpu.source})"
-
-
-def _sources(sums: Forecast) -> list[str]:
-    """Return where the rates are from, in a line each."""
+def _list_sources(sums: Forecast) -> list[str]:
     return [f"  {what}: {source}" for what, source in sums.sources.items()]
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _format_time(sums: Forecast) -> str:
+    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in sums.parts.items())
+    return f"about {format_duration(sums.whole)} = {parts}"
 
 
 def format_duration(seconds: float) -> str:

@@ -1,41 +1,49 @@
-"""What a search optimises and how, apart from its length and its location."""
+"""The definition of a search, and the trial specs of the points of its space."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
-from tune_calib.results.manifests import SearchRequestRecord
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
+from tune_calib.results.folders import foreign_search
+from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
+from tune_calib.results.selection import BASELINE
 from tune_calib.spec import plugins
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.ladder import PlannedTrial, Rung, build_spec, refuse_unknown
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import SamplerName, SchedulerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
+from tune_calib.spec.space import SPACES, Choice, Point, Space
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import hash_request
-from tune_calib.tuning.search.candidates import Candidates
 from tune_calib.tuning.search.objective import Objective
+
+NO_RUNG = -1
 
 
 @dataclass(frozen=True)
 class SearchDefinition:
-    """What a search optimises and how; another definition is another search.
+    """The objective, the sampler and the fixed settings of a search; its hash is its identity.
 
-    Attributes:
-        method: whose space is searched.
-        resolved: settings that are not searched, and seeds over which metrics are averaged.
-        scheduler: ``asha`` stops networks that are behind.
-        population: suggestions of a batch (head methods).
-        lag: batches that are suggested before the first of them has ended (head methods): with 1
-            nothing is trained meanwhile; more than 2 keep no actor busier and tell the sampler
-            less. Searches of earlier versions with one Ray trial at a time have 1, and keep it.
+    ``lag`` is the number of batches of heads that are suggested before the first of them has
+    ended: with 1, nothing is trained meanwhile; more than 2 keep no actor busier and inform the
+    sampler less. Searches of earlier versions with one Ray trial at a time have and keep 1.
     """
 
     method: str
-    resolved: ResolvedRequest
+    resolved: ResolvedRequest  # settings that are not searched, and the seeds of each suggestion
     objective: Objective
     sampler: SamplerName = "tpe"
     sampler_seed: int = 0
     scheduler: SchedulerName = "none"
-    population: int = 8
+    population: int = 8  # suggestions of a batch of heads
     lag: int = 2
 
     @cached_property
@@ -63,35 +71,130 @@ class SearchDefinition:
         return hash_request(self.record.plain())
 
     @cached_property
-    def candidates(self) -> Candidates:
+    def candidates(self) -> "Candidates":
         """Build the candidates of the search."""
         return Candidates(self.method, self.resolved)
 
+    @cached_property
+    def points(self) -> list[Point]:
+        """List the points before those of the sampler: published values, or the whole grid."""
+        first: list[Point] = list(self.candidates.first())
+        if self.sampler != "grid":
+            return first
+        return [*first, *(point for point in self.candidates.space.grid() if point not in first)]
+
     @property
     def plugins(self) -> set[str]:
-        """Return the content hashes of the plug-ins that it rests on."""
+        """Return the content hashes of the plug-ins that it uses."""
         if not plugins.in_use():
             return set()
         metrics = {METRICS.origin(name) for name in self.objective.metrics}
         return self.candidates.plugins() | {each for each in metrics if each is not None}
 
     @classmethod
-    def from_record(cls, record: SearchRequestRecord) -> "SearchDefinition":
-        """Restore a definition from its record.
-
-        Raises:
-            KeyError: an earlier version did not write its settings.
-            TypeError: a later version wrote what this one does not know.
-        """
+    def read(cls, manifest: SearchManifest, out: AnyPath) -> "SearchDefinition":
+        """Restore the definition of the search in a folder."""
+        if not manifest.can_go_on:
+            raise foreign_search(out, manifest)
+        record = manifest.question
         plain, seeds = record.plain(), record.seeds
-        given = plain.pop("given")
-        resolved = ResolvedRequest(
-            overrides=given,
-            seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-            recipe=restore_recipe(given, plain.pop("defaults"), plain.pop("recipe", None)),
-            own_recipes=plain.pop("own_recipes", False),
-        )
-        objective = Objective(tuple(record.objective.metrics), record.objective.guard)
         del plain["seeds"]
         plain.pop("plugins", None)  # those that are in use now are recorded again
-        return cls(**{**plain, "resolved": resolved, "objective": objective})
+        try:
+            given = plain.pop("given")
+            resolved = ResolvedRequest(
+                overrides=given,
+                seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
+                recipe=restore_recipe(given, plain.pop("defaults"), plain.pop("recipe", None)),
+                own_recipes=plain.pop("own_recipes", False),
+            )
+            objective = Objective(tuple(record.objective.metrics), record.objective.guard)
+            return cls(**{**plain, "resolved": resolved, "objective": objective})
+        except (KeyError, TypeError):  # an earlier version wrote less, or a later one more
+            raise foreign_search(out, manifest) from None
+
+
+def restrict_space(method: str, resolved: ResolvedRequest) -> Space:
+    """Return the space of a method without the settings that are fixed."""
+    own = resolved.overrides.items()
+    fixed = {f"{slot}.{key}": value for slot, each in own for key, value in each.items()}
+    return SPACES[method].without(fixed)
+
+
+class Candidates:
+    """The trials of a search: each point of the space of a method under every seed."""
+
+    def __init__(self, method: str, resolved: ResolvedRequest) -> None:
+        self.kind = METHODS[method].kind
+        if self.kind == "network" and resolved.is_frozen:
+            raise UserError(
+                f"a search of {method} trains networks, and a frozen one (network.epochs=0) is not "
+                "trained; search a head or post-hoc method",
+                "network.epochs",
+            )
+        if self.kind == "posthoc" and not METHODS[method].params.model_fields:
+            raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
+        self.method = method
+        self.resolved = resolved
+        refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
+        self.space = restrict_space(method, resolved)
+        plain = self.trials({}, 0)[0].spec
+        self.defaults: dict[str, Any] = {name: _get(plain, name) for name in self.space.settings}
+
+    def plugins(self) -> set[str]:
+        """Return the content hashes of the plug-ins that they use."""
+        backbones = self.space.settings.get("network.backbone")
+        recipe = self.resolved.recipe
+        origins = {
+            SPACES.origin(self.method),
+            RECIPES.origin(recipe.name) if recipe else None,
+            *(BACKBONES.origin(str(name)) for name in (backbones and backbones.values()) or ()),
+        }
+        specs = [trial.spec for trial in (*self.baseline(), *self.trials({}, 0))]
+        own = {each for spec in specs for each in spec.plugins}
+        return own | {origin for origin in origins if origin is not None}
+
+    def refuse_empty(self) -> None:
+        """Refuse a search that has nothing to choose."""
+        if not self.space.settings:
+            raise UserError(
+                f"every setting of the space of {self.method} is given: nothing is left to search; "
+                f"leave one out, or run tune-calib compare {self.method}"
+            )
+
+    def first(self) -> list[dict[str, Choice]]:
+        """Return the method's defaults on the data set, then other published values, none twice."""
+        points: list[dict[str, Choice]] = []
+        for published in ({}, *self.space.first):
+            point = self.space.active({**self.defaults, **published})
+            if self.space.holds(point) and point not in points:
+                points.append(point)
+        return points
+
+    def trials(self, point: Point, number: int) -> list[PlannedTrial]:
+        """Build the trials of a point, one for each pair of seeds."""
+        return self._plan(self.rung(point), number, f"trial {number}")
+
+    def baseline(self) -> list[PlannedTrial]:
+        """Build the network trained with cross entropy under its own head, for each seed."""
+        trials = self._plan(Rung(BASELINE, ""), NO_RUNG, BASELINE)
+        return list({trial.spec.hash: trial for trial in trials}.values())
+
+    def rung(self, point: Point, label: str = "") -> Rung:
+        """Build the rung of a point."""
+        values = {name.partition(".")[2]: value for name, value in point.items()}
+        return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
+
+    def _plan(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
+        return [
+            PlannedTrial(build_spec(rung, self.resolved, pair), number, label)
+            for pair in self.resolved.seeds.pairs()
+        ]
+
+
+def _get(spec: TrialSpec, name: str) -> Any:
+    """Return the value of ``slot.key`` in a spec, where the key is of the method or the slot."""
+    slot, _, key = name.partition(".")
+    filled = getattr(spec, slot)
+    params: Mapping[str, Any] = filled.params.model_dump(mode="json")
+    return params[key] if key in params else getattr(filled, key)

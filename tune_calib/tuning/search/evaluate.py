@@ -1,4 +1,4 @@
-"""The test read of a search: its choice on the test split, over seeds that it never saw."""
+"""The test read of a search: its choice on the test split, with fresh seeds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from analysis.tables.render import body
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
@@ -25,6 +25,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import only_driver
@@ -39,7 +40,7 @@ from tune_calib.tuning.search.state import SearchState
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of the evaluation on test, whose rows lie in a run folder like any other."""
+    """The result of the evaluation on test, whose rows are in a run folder like any other."""
 
     folder: AnyPath
     metrics: tuple[str, ...]
@@ -49,34 +50,25 @@ class Evaluation:
 
 
 def evaluate_choice(
-    out: AnyPath,
-    seeds: int,
-    study_storage: str | None,
-    command: str,
-    extend: bool = False,
-    extra: ExtraEvaluations | None = None,
-    begin: Callable[[LadderRun], None] = lambda run: None,
+    request: EvaluateRequest, command: str, begin: Callable[[LadderRun], None] = lambda run: None
 ) -> Evaluation:
-    """Evaluate the chosen trial of a search on test, beside the baseline and the defaults.
+    """Evaluate the chosen trial of a search on test, next to the baseline and the defaults.
 
-    Fresh seeds of networks and heads vary together; ``extend`` reads test once more, under more
-    seeds than before.
+    Fresh seeds of networks and heads vary together.
     """
-    search = load_search(out, study_storage)
+    out = parse_path(request.out)
+    search = load_search(out, request.study_storage)
     with only_driver(out), show_driver(out):
         state = open_state(search)
-        data = state.candidates.baseline()[0].spec.data
-        # The rows of the search stand next to what is evaluated now.
+        baseline = state.candidates.baseline()
+        # The rows of the search are compared with those of this evaluation.
         store = Store(search.location.store)
-        Copies.read([data], search.location.data_root, store).refuse_other(out, [])
-        choice = add_read(
-            out, _find_choice(state), ReadRecord(seeds=seeds, command=command), extend
-        )
-        # Before it is read.
-        choice.write(out)
-        crashed = execute_run(build_run(search, choice, command, extra), begin)
-    baseline = [state.rows[trial.spec.hash] for trial in state.candidates.baseline()]
-    on_select = {BASELINE: baseline}
+        copies = Copies.read([baseline[0].spec.data], search.location.data_root, store)
+        copies.refuse_other(out, [])
+        choice = add_read(_find_choice(state), request, command)
+        choice.write(out)  # before test is read
+        crashed = execute_run(build_run(search, choice, request, command), begin)
+    on_select = {BASELINE: [state.rows[trial.spec.hash] for trial in baseline]}
     for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
         hashes = state.hashes(state.study.suggestion(number))
         on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
@@ -84,19 +76,11 @@ def evaluate_choice(
     return Evaluation(out / EVALUATION, metrics, choice.reads, on_select, crashed)
 
 
-def plan_evaluation(
-    out: AnyPath,
-    seeds: int,
-    study_storage: str | None,
-    command: str,
-    extend: bool = False,
-    extra: ExtraEvaluations | None = None,
-) -> LadderRun:
+def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
     """Build the ladder that ``evaluate_choice`` would run, and write nothing."""
-    search = load_search(out, study_storage)
+    search = load_search(parse_path(request.out), request.study_storage)
     choice = _find_choice(open_state(search, is_read_only=True))
-    choice = add_read(out, choice, ReadRecord(seeds=seeds, command=command), extend)
-    return build_run(search, choice, command, extra)
+    return build_run(search, add_read(choice, request, command), request, command)
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
@@ -104,7 +88,7 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     state.settle_all()
     if not state.results:
         raise UserError(
-            f"{state.out}: its study knows of no suggestion; first: tune-calib resume {state.out}"
+            f"{state.out}: its study has no suggestion; first: tune-calib resume {state.out}"
         )
     number = state.objective.choose(state.results)
     if number is None:
@@ -117,13 +101,9 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     )
 
 
-def add_read(
-    out: AnyPath, choice: SearchEvaluated, read: ReadRecord, extend: bool
-) -> SearchEvaluated:
-    """Add a test read to the record of all of them.
-
-    The same read may be repeated, e.g. after a kill. Another choice comes too late.
-    """
+def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
+    """Add a test read to the record of all; refuse another choice, and more reads unasked."""
+    out, seeds = parse_path(request.out), request.seeds
     try:
         old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
     except DamagedFileError as error:
@@ -137,41 +117,42 @@ def add_read(
             f"trial {choice.trial}; test is read once: search in a new `out`"
         )
     reads = old.reads
-    # An earlier version wrote no seeds; its results tell them.
+    # An earlier version wrote no seeds; they are in its results.
     if not reads and (manifest := find_sweep_manifest(out / EVALUATION)) is not None:
         reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
-    last = reads[-1].seeds if reads else read.seeds
-    if read.seeds < last or (read.seeds > last and not extend):
+    last = reads[-1].seeds if reads else seeds
+    if seeds < last or (seeds > last and not request.extend):
         raise UserError(
             f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; "
             "with `extend` more seeds are added, and the page says that test was read again"
         )
-    if not reads or read.seeds > last:
-        reads = [*reads, read]
+    if not reads or seeds > last:
+        reads = [*reads, ReadRecord(seeds=seeds, command=command)]
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
 def build_run(
-    search: SearchRun, choice: SearchEvaluated, command: str, extra: ExtraEvaluations | None
+    search: SearchRun, choice: SearchEvaluated, request: EvaluateRequest, command: str
 ) -> LadderRun:
     """Build the ladder of baseline, defaults and choice with seeds that the search did not use."""
     resolved, candidates = search.resolved, search.definition.candidates
     first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
     fresh = tuple(range(first, first + choice.reads[-1].seeds))
-    rungs: list[Rung] = []
+    points = {DEFAULTS: candidates.first()[0], CHOSEN: choice.settings}
+    hashes = {label: candidates.trials(own, 0)[0].spec.hash for label, own in points.items()}
+    # The choice may be the defaults, and the defaults of ce are the baseline.
     known = {candidates.baseline()[0].spec.hash}
-    for label, each in ((CHOSEN, choice.settings), (DEFAULTS, candidates.first()[0])):
-        spec_hash = candidates.trials(each, 0)[0].spec.hash
-        if spec_hash not in known:  # the defaults of ce are the baseline
-            known.add(spec_hash)
-            rungs.insert(0, candidates.rung(each, label))
-    rungs.insert(0, Rung(BASELINE, "cross entropy", kind="base"))
+    rungs = [Rung(BASELINE, "cross entropy", kind="base")]
+    if hashes[DEFAULTS] not in {*known, hashes[CHOSEN]}:
+        rungs.append(candidates.rung(points[DEFAULTS], DEFAULTS))
+    if hashes[CHOSEN] not in known:
+        rungs.append(candidates.rung(points[CHOSEN], CHOSEN))
     title = f"Search of {candidates.method}; {describe_reads(choice.reads)}"
     return LadderRun(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(search.location, out=search.out / EVALUATION, command=command),
-        extra or ExtraEvaluations(),
+        ExtraEvaluations(request.shift, request.bootstrap),
     )
 
 
@@ -188,7 +169,7 @@ def compare_splits(evaluation: Evaluation) -> Text:
 
 
 def _list_losses(metrics: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Return a line for each metric in which the choice is no better than the baseline on test."""
+    """List the metrics in which the choice is no better than the baseline on test."""
     means = []
     for label in (BASELINE, CHOSEN):
         own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]

@@ -1,8 +1,8 @@
 """Execution of suggestions: heads in batches, networks and post-hoc transforms one by one.
 
-Batches of heads are suggested, trained and settled in order, a fixed number of them at a time: what
-a batch can know does not depend on which actor was faster, so that a search repeats to the last
-digit.
+Batches of heads are suggested, trained and settled in order, a fixed number of them at a time:
+which results a suggestion rests on does not depend on the fastest actor, so that a search repeats
+to the last digit.
 """
 
 from collections import deque
@@ -31,7 +31,7 @@ def execute_heads(state: SearchState, pool: Pool, largest: int) -> None:
         if len(open_batches) == lag:
             _finish(open_batches.popleft(), state, pool)
         numbers = range(start, min(start + population, planned))
-        # What a search of this length knows by now, though an extended one may know more.
+        # The results that a search of this length has by now; an extended one may have more.
         known = max(0, start - (lag - 1) * population)
         batch = state.study.suggestions(numbers, known)
         left = state.start(suggestion for suggestion in batch if not suggestion.is_finished)
@@ -67,9 +67,9 @@ def execute_networks(
 
 
 class StudyFeed:
-    """Hands the suggestions of the study to an executor, and tells the study how they ended.
+    """Give the suggestions of a study to an executor, and write their results to the study.
 
-    A new feed on the same folder goes on where another was killed.
+    A new feed on the same folder continues where another was killed.
     """
 
     def __init__(
@@ -80,9 +80,8 @@ class StudyFeed:
         halving: Halving | None = None,
     ) -> None:
         self.state, self.at_once, self.halving = state, at_once, halving
-        self.planned = state.planned
+        self.planned, self.provenance = state.planned, provenance
         self.total = state.planned * len(state.candidates.trials({}, 0))
-        self.provenance = provenance
         self.suggested = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
@@ -104,7 +103,7 @@ class StudyFeed:
             self.state.settle(suggestion)
             return
         left = self.state.start([suggestion])
-        # Of its own name: suggestions of a post-hoc method share their network.
+        # With a name of its own: suggestions of a post-hoc method share their network.
         self.queue.extend(
             RayTrial(f"network-{t.spec.hash}", (t,), title=format_suggestions([t])) for t in left
         )
@@ -114,7 +113,7 @@ class StudyFeed:
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Read the rows that the trial wrote; one that a scheduler stopped wrote none."""
+        """Read the rows of a trial; one that a scheduler stopped has written none."""
         trial = self.running.pop(trial_id)
         is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()
         if not error and result and not is_written:
@@ -135,7 +134,7 @@ class StudyFeed:
             "stopped", epoch, history[:epoch], f"by the scheduler after epoch {epoch}"
         )
         measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
-        # Not of the driver, which did not train it.
+        # None of the driver, which did not train it.
         measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
         measured["threads"] = planned.spec.network.threads
         tables: dict[TableName, list[dict[str, Any]]] = {

@@ -10,31 +10,30 @@ from tune_calib.results.manifests import (
     SearchManifest,
     SearchOutcome,
     SearchRequestRecord,
-    SeedsRecord,
 )
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
-from tune_calib.tuning.search.candidates import NO_RUNG, Candidates
+from tune_calib.tuning.search.definition import NO_RUNG, Candidates
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:
-    """Read the manifest of the search in a folder; None if there is none, or it is lost."""
+    """Read the manifest of the search in a folder; None if it is missing or damaged."""
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         return SearchManifest.read(out)
     return None
 
 
 def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
-    """Extend a manifest by what the folder holds already; trials may be added to a search."""
+    """Extend a manifest by that of the folder; trials may be added to a search."""
     old = find_manifest(out)
     if old is None:
         return new.model_copy(update={"trials": _restore_length(new, out)})
     _refuse_other(old, new, out)
     further = {
-        "command": old.command,  # that began it, since the page tells how the search came about
+        "command": old.command,  # the first one, which the page shows
         "commands": _merge_commands(old, new),
         "trials": max(old.trials, new.trials),
         **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
@@ -43,7 +42,7 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
 
 
 def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> None:
-    """Refuse to go on with another search than the one that a folder holds."""
+    """Refuse to continue another search than the one in the folder."""
     if old.search != new.search:
         why = _describe_difference(old.question, new.question)
         raise build_foreign_error(out, "search", old.command, why)
@@ -69,22 +68,17 @@ def _describe_difference(old: SearchRequestRecord, new: SearchRequestRecord) -> 
             "ones; tune-calib resume goes on as it began"
         )
     if keys == ["seeds"]:
+        both = (old.seeds, new.seeds)
+        counts = [len(own.network) * (1 if own.is_paired else len(own.head)) for own in both]
         text += (
-            f": its suggestions have {_count_seeds(old.seeds)}, and {_count_seeds(new.seeds)} are "
-            "asked for now (seeds of a sweep file and of its entries count for searches too; those "
-            "below search stand above them)"
-        )
+            ": a suggestion has {} trials, and would have {} now (seeds of an experiment file and "
+            "of its entries count for searches too; those below search override them)"
+        ).format(*counts)
     return text
 
 
-def _count_seeds(seeds: SeedsRecord) -> str:
-    networks, heads = len(seeds.network), len(seeds.head)
-    text = f"{networks}" if seeds.is_paired else f"{networks} x {heads}"
-    return f"{text} seed" + "s" * (text != "1")
-
-
 def _merge_commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
-    """List the commands that made a search as long as it is, in their order."""
+    """List the commands that made a search longer, in their order."""
     commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
     if new.trials <= old.trials:
         return commands
@@ -110,19 +104,18 @@ def _restore_length(new: SearchManifest, out: AnyPath) -> int:
 
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
-    """Return the spec hashes of baseline and defaults, which differ between versions."""
-    # The point of suggestion 0, so that rows of earlier versions compare.
-    point = next(iter(candidates.first()), {})
+    """List the spec hashes of baseline and defaults, which differ between versions."""
+    point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows of earlier versions
     trials = {"baseline": candidates.baseline(), "defaults": candidates.trials(point, 0)}
     return {name: [trial.spec.hash for trial in own] for name, own in trials.items()}
 
 
 def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
-    """Refuse to go on with a search whose trials would be others now."""
+    """Refuse to continue a search whose trials have other settings in this version."""
     old = find_manifest(out)
     before = old and old.specs
-    if not before:  # its rows tell them
-        rows = read_table(out, "trials").select(["rung", "spec_hash"]).to_pylist()
+    if not before:  # they are in its rows
+        rows = read_table(out, "trials", columns=["rung", "spec_hash"]).to_pylist()
         rungs = {"baseline": NO_RUNG, "defaults": 0}
         before = {
             n: [r["spec_hash"] for r in rows if r["rung"] == rung] for n, rung in rungs.items()

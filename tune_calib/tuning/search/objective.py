@@ -14,30 +14,20 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SuggestionResult:
-    """The result of a suggestion over all its seeds.
+    """The result of a suggestion over all its seeds."""
 
-    Attributes:
-        status: ``done``, or the worst status among its trials.
-        values: mean of each metric over the seeds; empty unless it is done.
-        drop: mean accuracy lost against the baseline of the same network seed, a fraction.
-        epoch: at which it was stopped.
-        at_chance: whether a trial is flagged so, which excludes it from the choice.
-    """
-
-    status: Literal["done", "diverged", "crashed", "stopped"]
-    values: tuple[float, ...] = ()
-    drop: float = math.nan
-    epoch: int = 0
-    at_chance: bool = False
+    status: Literal["done", "diverged", "crashed", "stopped"]  # the first that is not done
+    values: tuple[float, ...] = ()  # mean of each metric over the seeds, if it is done
+    drop: float = math.nan  # mean accuracy lost against the baseline of the same network seed
+    epoch: int = 0  # at which it was stopped
+    at_chance: bool = False  # a trial is flagged so, which excludes it from the choice
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Metrics on ``select``, and the accuracy that they may cost.
+    """Metrics on ``select``, and the accuracy that they may cost, as a fraction.
 
-    Attributes:
-        metrics: the first one decides between trials of which none beats the other in all.
-        guard: largest drop of accuracy on ``select`` against the baseline, as a fraction.
+    The first metric decides between trials of which none beats the other in all.
     """
 
     metrics: tuple[str, ...]
@@ -70,11 +60,8 @@ class Objective:
         return SuggestionResult("done", values, _mean(drops), at_chance=at_chance)
 
     def excess(self, result: SuggestionResult) -> float:
-        """Return how far the drop is beyond the guard; at most 0 if it is within.
-
-        At chance it is beyond any guard, also where the baseline is at chance too.
-        """
-        if result.at_chance:
+        """Return how far the drop is beyond the guard; at most 0 if it is within."""
+        if result.at_chance:  # also where the baseline is at chance too
             return 1.0
         # Accuracies of n images are multiples of 1/n: the last bits must not decide.
         return result.drop - self.guard - 1e-9
@@ -92,7 +79,7 @@ class Objective:
         """Return the numbers of the Pareto set within the guard, ordered by the first metric."""
         losses = {n: self.losses(v) for n, v in self.within_guard(results).items()}
         front = [n for n, own in losses.items() if not any(_beats(o, own) for o in losses.values())]
-        # Of equal ones the earlier stays alone, so that the choice never depends on an order.
+        # Only the earliest of equal ones stays, so that the choice never depends on an order.
         first = {losses[n]: n for n in sorted(front, reverse=True)}
         return sorted(first.values(), key=lambda n: (losses[n], n))
 

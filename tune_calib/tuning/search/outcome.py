@@ -1,15 +1,21 @@
-"""The outcome of a search as a plain file, from which figures are drawn without Optuna."""
+"""The result of a search: the plain file that figures are drawn from, and a printed summary."""
 
 import json
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 
+from analysis.tables.table import Table, table_of
+from analysis.text import unit_cell
+from tune_calib.console import Part, Prose, Text
 from tune_calib.engine.imports import find_names
 from tune_calib.engine.store import Store
 from tune_calib.results.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
@@ -23,13 +29,29 @@ from tune_calib.tuning.search.study import Suggestion
 TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
 
 
+@dataclass(frozen=True)
+class SearchResult:
+    """The state of a search at its end, its outcome, and its counts in one line."""
+
+    state: SearchState
+    outcome: SearchOutcome
+    counts: str
+
+    @property
+    def crashed(self) -> list[str]:
+        """List the errors of the trials that crashed in this session."""
+        return list(self.state.crashed.values())
+
+
 def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
     """Write ``outcome.json`` of a search; the result of each suggestion that ended is known."""
     candidates, objective = state.candidates, state.objective
     metrics = dict.fromkeys([*objective.metrics, "accuracy"])
     defaults = candidates.space.active(candidates.defaults)
-    choice = state.find_choice()
-    suggestions = state.study.suggestions(sorted(state.results))
+    suggestions = {each.number: each for each in state.study.suggestions(sorted(state.results))}
+    chosen, command = objective.choose(state.results), None
+    if chosen is not None:
+        command = format_choice(state.definition, location, suggestions[chosen].point) or None
     outcome = SearchOutcome(
         version=VERSION,
         asked=state.length,
@@ -39,11 +61,11 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
         settings={name: setting.plain() for name, setting in candidates.space.settings.items()},
         defaults=defaults,
         published=[point for point in candidates.first() if point != defaults],
-        suggestions=[_build_record(state, suggestion) for suggestion in suggestions],
+        suggestions=[_build_record(state, suggestion) for suggestion in suggestions.values()],
         front=objective.find_front(state.results),
-        chosen=objective.choose(state.results),
+        chosen=chosen,
         importance=compute_importance(state),
-        command=(choice and format_choice(state.definition, location, choice)) or None,
+        command=command,
     )
     outcome.write(state.out)
     return outcome
@@ -51,13 +73,12 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
 
 def _build_record(state: SearchState, suggestion: Suggestion) -> SuggestionRecord:
     result = state.results[suggestion.number]
-    # A drop of what diverged is NaN, which is no JSON.
     is_done = result.status == "done"
     return SuggestionRecord(
         number=suggestion.number,
         status=result.status,
         point=dict(suggestion.point),
-        drop=result.drop if is_done else None,
+        drop=result.drop if is_done else None,  # NaN, which is no JSON
         is_within=is_done and state.objective.excess(result) <= 0,
         specs=state.hashes(suggestion),
     )
@@ -89,38 +110,38 @@ def _normalise(divergences: Mapping[str, float]) -> dict[str, float]:
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:
     """Format the command that trains the method of a search with the settings of a point.
 
-    It names every setting that was fixed too. It is empty where no command does it, since the
-    recipe is another one by now than when the search began.
+    It names every fixed setting too. It is empty where no command does it, because the recipe has
+    changed since the search began.
     """
     resolved = definition.resolved
     settings = {**resolved.fixed, **point}
     name = _find_recipe_name(resolved, settings.get("network.backbone"))
     if _to_text(find_recipe(resolved.overrides, name)) != _to_text(resolved.recipe):
         return ""
+    data = resolved.overrides.get("data", {})
     options: list[tuple[str, Any]] = []
-    record = resolved.overrides.get("data", {}).get("imported")
-    if record is not None:
+    if (record := data.get("imported")) is not None:
         known = find_names(record["digest"], Store(location.store))
         options += [("imported", known[0])] if known else []
         settings |= {} if known else {"data.imported": record}
     else:
-        options.append(("dataset", resolved.overrides.get("data", {}).get("dataset", "digits")))
+        options.append(("dataset", data.get("dataset", "digits")))
     options += [("recipe", name)] if name else []
     options += [("set", f"{key}={format_yaml(value)}") for key, value in settings.items()]
     seeds = resolved.seeds
+    counts = {"network-seeds": len(seeds.network), "head-seeds": len(seeds.head)}
     if seeds.is_paired:
         options.append(("seeds", len(seeds.network)))
     else:
-        counts = {"network-seeds": len(seeds.network), "head-seeds": len(seeds.head)}
         options += [(key, count) for key, count in counts.items() if count > 1]
     where = {
         "data-root": location.data_root,
         "store": location.store,
         "address": location.address,
+        "gpus": location.gpus or None,
+        "own-recipes": resolved.own_recipes or None,
     }
     options += [(key, value) for key, value in where.items() if value is not None]
-    options += [("gpus", location.gpus)] if location.gpus else []
-    options += [("own-recipes", True)] if resolved.own_recipes else []
     words = [*option_words(options), *plugins.as_options()]
     return shlex.join(["tune-calib", "compare", definition.method, *words])
 
@@ -138,3 +159,43 @@ def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | 
 def _to_text(recipe: Recipe | None) -> str:
     """Format a recipe to compare it; one read from a file has lists in place of tuples."""
     return json.dumps([recipe.settings, recipe.plain()] if recipe else None, sort_keys=True)
+
+
+def summarise(result: SearchResult) -> Text:
+    """Build the text that a search prints at its end: the choice, the Pareto set, the counts."""
+    state, outcome, objective = result.state, result.outcome, result.state.objective
+    pictures = f"tables, figures and a page: {_format_command('report', state)}"
+    lines: list[Part] = [_build_table(result), "", Prose(result.counts), pictures]
+    lines += map(Prose, state.list_warnings())
+    if at_chance := sum(each.at_chance for each in state.results.values()):
+        lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
+    if not outcome.front:
+        lines.append(
+            f"no trial kept the accuracy within {100 * objective.guard:g} points of the baseline"
+        )
+        return Text(lines)
+    number = outcome.front[0]
+    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
+    choice = outcome.command or " ".join(f"{k}={format_yaml(v)}" for k, v in settings.items())
+    lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
+    lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
+    return Text(lines)
+
+
+def _build_table(result: SearchResult) -> Table:
+    """Build the table of baseline, the method's own defaults and the Pareto set, on ``select``."""
+    metrics, state = result.state.objective.metrics, result.state
+    means = zip(metrics, state.baseline_means(metrics), strict=True)
+    rows = [["baseline", *starmap(unit_cell, means), unit_cell("accuracy", 0.0)]]
+    for number in dict.fromkeys([0, *result.outcome.front]):
+        own = state.results[number]
+        cells = map(unit_cell, metrics, own.values or (float("nan"),) * len(metrics))
+        name = f"trial {number}" + (" (defaults)" if number == 0 else "")
+        rows.append([name, *cells, unit_cell("accuracy", own.drop)])
+    titles = [f"select {METRICS[name].title}" for name in metrics]
+    return table_of(["", *titles, "accuracy lost"], rows)
+
+
+def _format_command(command: str, state: SearchState, *options: tuple[str, Any]) -> str:
+    words = [*option_words(options), *plugins.as_options()]
+    return shlex.join(["tune-calib", command, str(state.out), *words])

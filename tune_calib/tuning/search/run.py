@@ -1,4 +1,4 @@
-"""A search in a run folder: its baseline, its suggestions on ``select``, the choice, the counts."""
+"""A search in a run folder: its baseline, its suggestions on ``select``, and its result."""
 
 import contextlib
 from dataclasses import dataclass, replace
@@ -10,8 +10,8 @@ from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import foreign_search, read_identity, read_search_manifest
-from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest, SearchOutcome
+from tune_calib.results.folders import read_identity, read_search_manifest
+from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
@@ -24,7 +24,7 @@ from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources, show_phase
-from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
+from tune_calib.tuning.ray.plan import MAX_POPULATION, Plan, lacking, make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
@@ -37,47 +37,26 @@ from tune_calib.tuning.search.manifest import (
     refuse_other_specs,
 )
 from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.outcome import write_outcome
+from tune_calib.tuning.search.outcome import SearchResult, write_outcome
 from tune_calib.tuning.search.state import SearchState
-from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
-from tune_calib.tuning.search.study import SearchStudy, list_points
+from tune_calib.tuning.search.storage import find_storage, lost_database
+from tune_calib.tuning.search.study import SearchStudy
 
 MIN_SHARE = 8
 
 
 @dataclass(frozen=True)
-class SearchResult:
-    """The state of a search at its end, its outcome, and its counts in one line."""
-
-    state: SearchState
-    outcome: SearchOutcome
-    counts: str
-
-    @property
-    def crashed(self) -> list[str]:
-        """List what trials of this session died of."""
-        return list(self.state.crashed.values())
-
-
-@dataclass(frozen=True)
 class SearchRun(Run[SearchState, SearchResult]):
-    """A search in a run folder.
-
-    Attributes:
-        length: suggestions in total, without retries.
-        at_once: Ray trials side by side.
-        study_storage: URL of the study's database; None for a journal file in its folder.
-        retry: status of trials that are tried once more, e.g. ``crashed``.
-    """
+    """A search in a run folder."""
 
     is_search = True
 
     definition: SearchDefinition
-    length: int
+    length: int  # suggestions in total, without retries
     location: RunLocation
-    at_once: int = 1
-    study_storage: str | None = None
-    retry: str | None = None
+    at_once: int = 1  # Ray trials in parallel
+    study_storage: str | None = None  # URL of a database; None for a journal file in the folder
+    retry: str | None = None  # status of the trials that are suggested once more: crashed
 
     @property
     def out(self) -> AnyPath:
@@ -91,7 +70,7 @@ class SearchRun(Run[SearchState, SearchResult]):
 
     @property
     def name(self) -> str:
-        """Return what the column ``ladder`` of its rows says."""
+        """Return the value of the column ``ladder`` of its rows."""
         return f"search {self.definition.method}"
 
     @property
@@ -112,25 +91,17 @@ class SearchRun(Run[SearchState, SearchResult]):
 
     def as_begun(self) -> "SearchRun":
         """Return it with the lag of its folder, which earlier versions took from the machine."""
-        old = find_manifest(self.out)
-        if old is not None:
-            return replace(self, definition=replace(self.definition, lag=old.question.lag))
-        # The manifest may be lost; the rows keep the identity of the whole definition.
-        slow = replace(self, definition=replace(self.definition, lag=1))
-        before = read_identity(self.out)
-        return slow if before is not None and slow.identity == before else self
+        slow = replace(self.definition, lag=1)
+        if (old := find_manifest(self.out)) is not None:
+            lag = old.question.lag
+        else:  # the manifest may be lost; the rows keep the identity of the definition
+            lag = 1 if read_identity(self.out) == slow.identity else self.definition.lag
+        return replace(self, definition=replace(self.definition, lag=lag))
 
     def check(self) -> None:
-        """Refuse numbers that make no search, and a space with nothing to search."""
+        """Refuse settings that do not fit together, and a space with nothing to search."""
         definition = self.definition
         Resources(1, self.location.gpus)
-        for name, count in (
-            ("trials", self.length),
-            ("population", definition.population),
-            ("at_once", self.at_once),
-        ):
-            if count < 1:
-                raise UserError(f"`{name}` must be at least 1, got {count}")
         is_asha = definition.scheduler == "asha"
         if not self.location.uses_ray:
             where = f"`address` {IN_PROCESS}"
@@ -156,7 +127,7 @@ class SearchRun(Run[SearchState, SearchResult]):
         definition.candidates.refuse_empty()
 
     def build_manifest(self) -> SearchManifest:
-        """Build the manifest of its folder, with what the folder holds already."""
+        """Build the manifest of its folder, which extends the one that is there."""
         return extend_manifest(self.new_manifest, self.out)
 
     @cached_property
@@ -184,25 +155,28 @@ class SearchRun(Run[SearchState, SearchResult]):
         )
 
     def find_left(self) -> Left:
-        """Compute what its study need not tell: the baseline and the defaults without a row."""
+        """Compute the baseline and the defaults without a row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over, and need nothing
-        whole = make_plan(self.known_trials, set())
-        artifacts = lacking(whole, Store(self.location.store), is_search=True)
+        artifacts = lacking(self._whole, Store(self.location.store), is_search=True)
         if self.definition.candidates.kind == "network":
             artifacts.append("the networks of the search")
         plan = make_plan(self.known_trials, done(self.out))
         return Left(plan, [] if is_begun else self.list_needs(), artifacts)
 
+    @cached_property
+    def _whole(self) -> Plan:
+        return make_plan(self.known_trials, set())
+
     def list_needs(self) -> list[Resources]:
         """List the resources of the kinds of Ray trials."""
-        return resources_of(make_plan(self.known_trials, set()).trials, self.location.gpus)
+        return resources_of(self._whole.trials, self.location.gpus)
 
     def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Report a database that does not answer any more in one line while the block runs."""
+        """Report in one line a database that stops answering while the block runs."""
         return lost_database(self.study_storage)
 
     def open(self, left: Left) -> SearchState:
-        """Open the study, and suggest again what is to be retried."""
+        """Open the study, and suggest once more the trials to be retried."""
         state = open_state(self)
         if self.retry is not None:
             state.study.retry(self.retry)
@@ -225,9 +199,8 @@ class SearchRun(Run[SearchState, SearchResult]):
         with show_phase(self.name, planned, "suggestions", kinds, executor, channel):
             if is_head:
                 pool = executor.pool(self.at_once, Resources(HEAD_THREADS, gpus), provenance)
-                # Few enough for every actor to get a share of a batch, where that leaves
-                # populations that are worth it; the numbers of a head do not depend on its
-                # population.
+                # Few enough for every actor to get a share of a batch, unless the shares become
+                # too small; the numbers of a head do not depend on its batch.
                 share = ceil(definition.population * pairs / self.at_once)
                 execute_heads(state, pool, min(MAX_POPULATION, max(MIN_SHARE, share)))
             else:
@@ -244,20 +217,32 @@ def build_search_run(
 ) -> SearchRun:
     """Build the run of a resolved request, after reading the files that it names."""
     location = RunLocation.of_request(request, command)
+    resolved = resolve_files(resolved, location.data_root, location.store, is_dry)
+    return plan_search(request, resolved, location)
+
+
+def plan_search(
+    request: SearchRequest, resolved: ResolvedRequest, location: RunLocation
+) -> SearchRun:
+    """Build the run of a request whose files are read, or need not be."""
     definition = SearchDefinition(
         method=request.method,
-        resolved=resolve_files(resolved, location.data_root, location.store, is_dry),
+        resolved=resolved,
         objective=Objective(request.metric, request.guard),
         sampler=request.sampler,
         sampler_seed=request.sampler_seed,
         scheduler=request.scheduler,
         population=request.population,
     )
+    candidates = definition.candidates
+    threads = candidates.trials({}, 0)[0].spec.network.threads
+    if candidates.kind == "head":
+        threads = HEAD_THREADS
     return SearchRun(
         definition=definition,
         length=request.trials,
         location=location,
-        at_once=request.at_once or location.at_once(),
+        at_once=request.at_once or location.at_once(threads),
         study_storage=request.study_storage,
         retry=request.retry,
     )
@@ -267,12 +252,7 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
     """Load the search of a folder."""
     require_loaded(out)
     manifest = read_search_manifest(out)
-    if not manifest.can_go_on:
-        raise foreign_search(out, manifest)
-    try:
-        definition = SearchDefinition.from_record(manifest.question)
-    except (KeyError, TypeError):
-        raise foreign_search(out, manifest) from None
+    definition = SearchDefinition.read(manifest, out)
     location = RunLocation(
         out=out,
         store=parse_path(manifest.store) if manifest.store else out / "store",
@@ -295,37 +275,20 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     refuse_other_specs(run.out, run.definition.candidates)
     if not is_read_only:
         refuse_mended(run.out)
-    study = open_study(run, is_read_only)
+    study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only)
     return SearchState(run.out, run.definition, study, run.length, run.list_needs())
-
-
-def open_study(run: SearchRun, is_read_only: bool = False) -> SearchStudy:
-    """Open the study of a search."""
-    definition, candidates = run.definition, run.definition.candidates
-    return SearchStudy(
-        open_storage(run.study_storage, run.out, is_read_only),
-        f"tune-calib {definition.identity}",
-        candidates.space,
-        definition.objective,
-        definition.sampler,
-        definition.sampler_seed,
-        list_points(candidates.space, definition.sampler, candidates.first()),
-        is_read_only,
-    )
 
 
 def find_study(out: AnyPath, study_storage: str | None) -> SearchStudy | None:
     """Open the study of the search in a folder for reading; None if it holds no search."""
     if not (out / SEARCH_MANIFEST).exists():
         return None
-    return open_study(load_search(out, study_storage), is_read_only=True)
+    run = load_search(out, study_storage)
+    return SearchStudy(run.definition, out, run.study_storage, is_read_only=True)
 
 
 def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
-    """Write ``outcome.json`` of a search that was interrupted, runs, or is of an older version.
-
-    Its driver may be at work: nothing else of the folder is touched, the study least of all.
-    """
+    """Write ``outcome.json`` of an unfinished search, whose driver may be at work, and no more."""
     run = load_search(out, study_storage)
     if not done(out):
         raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")

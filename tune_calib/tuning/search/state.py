@@ -1,4 +1,4 @@
-"""The state of a search: its study, the rows of its trials, and what came of each suggestion."""
+"""The state of a search: its study, the rows of its trials, the results of its suggestions."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,29 +12,25 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
-from tune_calib.spec.space import Point
 from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.ray.plan import RayTrial
-from tune_calib.tuning.search.candidates import Candidates
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, SearchDefinition
 from tune_calib.tuning.search.objective import Objective, Row, SuggestionResult
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
 
 # Only these columns of ``trials``: all of them fill gigabytes.
 COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
+IN_SESSION = "{} Ray trials in this session"
 
 
 class MismatchError(UserError):
     """Counts that must agree do not."""
 
 
-IN_SESSION = "{} Ray trials in this session"
-
-
 @dataclass
 class SearchState:
-    """The state of a search, which can be built again from its study and its rows."""
+    """The state of a search, which can be rebuilt from its study and its rows."""
 
     out: AnyPath
     definition: SearchDefinition
@@ -42,7 +38,7 @@ class SearchState:
     length: int  # suggestions, without retries
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
-    crashed: dict[str, str] = field(default_factory=dict)  # what trials died of, by spec hash
+    crashed: dict[str, str] = field(default_factory=dict)  # errors by spec hash
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
     ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
@@ -51,17 +47,17 @@ class SearchState:
 
     @property
     def candidates(self) -> Candidates:
-        """Return what builds specs from points."""
+        """Return the candidates, which build specs from points."""
         return self.definition.candidates
 
     @property
     def objective(self) -> Objective:
-        """Return what is optimised."""
+        """Return the objective."""
         return self.definition.objective
 
     @property
     def planned(self) -> int:
-        """Count the suggestions in total, retries included, at most those that the space has."""
+        """Count all suggestions, with retries, and without those that the space lacks."""
         return self.study.planned(self.length)
 
     @property
@@ -70,7 +66,7 @@ class SearchState:
         return self.study.finished() >= self.planned
 
     def read_rows(self, name: str = "*") -> list[str]:
-        """Read the rows of one Ray trial, or all; returns their spec hashes."""
+        """Read the rows of one Ray trial, or all; return their spec hashes."""
         table = read_table(self.out, "trials", name, columns=COLUMNS)
         hashes: list[str] = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
@@ -88,14 +84,14 @@ class SearchState:
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
-            own = {trial.spec.hash: trial for trial in trials}
-            self._hashes[suggestion.number] = list(own)
-            new |= {k: t for k, t in own.items() if k not in self.rows and k not in self._started}
+            self._hashes[suggestion.number] = [trial.spec.hash for trial in trials]
+            new |= zip(self._hashes[suggestion.number], trials, strict=True)
+        new = {k: t for k, t in new.items() if k not in self.rows and k not in self._started}
         self._started |= new.keys()
         return list(new.values())
 
     def collect(self, trial: RayTrial, error: str | None) -> None:
-        """Note how a Ray trial ended; its rows on disk overrule what Ray reports."""
+        """Record how a Ray trial ended; its rows on disk overrule Ray's report."""
         self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
@@ -108,13 +104,13 @@ class SearchState:
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
     def settle(self, suggestion: Suggestion) -> None:
-        """Compute the result of a suggestion that ended, and tell the study unless it knows."""
+        """Compute the result of a suggestion that ended, and write it to the study once."""
         rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
         # Optuna refuses a second result.
         if not suggestion.is_finished:
-            self.study.tell(suggestion.number, result)
+            self.study.write_result(suggestion.number, result)
 
     def settle_all(self) -> None:
         """Compute the results of a search that is over."""
@@ -122,8 +118,8 @@ class SearchState:
             raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
 
     def settle_ended(self) -> bool:
-        """Compute the results of the suggestions that ended; returns whether none is open."""
-        # Before the rows: beside a driver at work, what ended by now has its rows.
+        """Compute the results of the suggestions that ended; return whether none is open."""
+        # Before the rows: while a driver is at work, what ended by now has its rows.
         states = self.study.states()
         self.read_rows()
         self.results.clear()
@@ -165,11 +161,6 @@ class SearchState:
         means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
         return [*lines, *describe_no_gain(metrics, means, values)]
 
-    def find_choice(self) -> Point | None:
-        """Return the settings of the choice, or None if no suggestion is within the guard."""
-        number = self.objective.choose(self.results)
-        return None if number is None else self.study.suggestion(number).point
-
     def show(self) -> None:
         """Show how the suggestions ended, and the best so far."""
         if (tracker := current_tracker()) is None:
@@ -188,11 +179,7 @@ class SearchState:
         tracker.set_search(Counter(result.status for result in self.results.values()), notes)
 
     def reconcile(self) -> str:
-        """Compare what is planned with the study and the rows; returns the counts in one line.
-
-        Raises:
-            MismatchError: they disagree.
-        """
+        """Refuse counts of plan, study and rows that disagree; return them in one line."""
         planned, states = self.planned, self.study.states()
         closed = [n for n, state in enumerate(states) if state not in OPEN]
         suggestions = self.study.suggestions(closed)

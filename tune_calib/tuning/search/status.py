@@ -4,26 +4,27 @@ from collections import Counter
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import foreign_search, read_search_manifest
-from tune_calib.results.manifests import SearchManifest
+from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import SEARCH_EVALUATED
-from tune_calib.spec.space import SPACES
 from tune_calib.text import format_count
-from tune_calib.tuning.search.objective import Objective
-from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
+from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import OPEN, SearchStudy
 
 
 def search_status(out: AnyPath, study_storage: str | None = None) -> str:
-    """Describe the progress of a search, without writing; its driver may be running."""
+    """Describe the progress of a search without writing; its driver may be running."""
     rows = read_table(out, "trials", columns=["status"])
     counts = Counter(rows["status"].to_pylist())
     trials = f"{format_count(counts.total(), 'trial')} with a result ({_format_counts(counts)})"
     manifest = read_search_manifest(out)
     try:
         with lost_database(study_storage):
-            study = _open_study(out, manifest, study_storage)
+            url = find_storage(out, study_storage, manifest.study_storage)
+            definition = SearchDefinition.read(manifest, out)
+            # By the name in the manifest: its plug-ins need not be loaded here.
+            study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
             states = Counter(state for state in study.states() if state not in OPEN)
             ended, planned = states.total(), study.planned(manifest.trials)
     except UserError as error:
@@ -39,29 +40,6 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     else:
         lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)
-
-
-def _open_study(out: AnyPath, manifest: SearchManifest, study_storage: str | None) -> SearchStudy:
-    """Open the study to count its suggestions."""
-    question = manifest.question
-    if question.sampler == "grid" or not manifest.search:
-        # Its points rest on the method's defaults, which import the method.
-        from tune_calib.tuning.search.run import load_search, open_study
-
-        return open_study(load_search(out, study_storage), is_read_only=True)
-    if not manifest.can_go_on:
-        raise foreign_search(out, manifest)
-    fixed = {f"{slot}.{key}": v for slot, own in question.given.items() for key, v in own.items()}
-    return SearchStudy(
-        open_storage(find_storage(out, study_storage, manifest.study_storage), out, True),
-        f"tune-calib {manifest.search}",
-        SPACES[question.method].without(fixed),
-        Objective(tuple(question.objective.metrics), question.objective.guard),
-        question.sampler,  # type: ignore[arg-type]
-        question.sampler_seed,
-        (),
-        is_read_only=True,
-    )
 
 
 def _format_counts(counts: Counter[str]) -> str:

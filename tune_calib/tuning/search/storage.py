@@ -26,7 +26,7 @@ NETWORK_FILE_SYSTEMS = re.compile(
 def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
     """Open the storage of a study: a database, or without a URL a journal file in its folder.
 
-    The driver of a journal must be the only one. A reader beside it does not even mend the journal.
+    A journal has one driver, and its readers do not even mend it.
     """
     if url is None:
         path = journal_file(out)
@@ -65,10 +65,8 @@ def journal_file(out: AnyPath) -> Path:
 
 
 def _database_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the exceptions of a database, and others.
-
-    Called when something is raised, since SQLAlchemy is slow to import and most searches need none.
-    """
+    """Return the exceptions of a database, and others; only called when something is raised."""
+    # Slow to import, and most searches need no database.
     from sqlalchemy.exc import SQLAlchemyError
 
     return SQLAlchemyError, StorageInternalError, *others
@@ -76,7 +74,7 @@ def _database_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Report in one line that the study's database went away while the block runs."""
+    """Report in one line a database that stops answering while the block runs."""
     try:
         yield
     except _database_errors() as error:
@@ -89,7 +87,7 @@ def lost_database(url: str | None) -> Iterator[None]:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Return the first line of what a database says, without the secrets of its URL."""
+    """Return the first line of an error of a database, without the secrets of its URL."""
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word of the message may be a part of the password
         return "in user name and password, write : as %3A, / as %2F, ? as %3F and @ as %40"
@@ -103,7 +101,7 @@ def find_storage(out: AnyPath, url: str | None, recorded: str | None) -> str | N
     where = f"the study of {out} lies in {mask_url(recorded)}"
     if STARS in recorded:
         raise UserError(f"{where}: name it with `study_storage` URL")
-    # Connecting would make a file, wherever the folder of somebody else says.
+    # Connecting would create the file, wherever a foreign folder names it.
     scheme, _, rest = recorded.partition(":///")
     file = rest.partition("?")[0]
     if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
@@ -130,7 +128,7 @@ class _Journal(JournalFileBackend):
 
 
 def _mend(path: Path) -> None:
-    """Remove what a killed driver left: its lock, and a line that it did not finish."""
+    """Remove the lock of a killed driver, and a line that it did not finish."""
     Path(f"{path}.lock").unlink(missing_ok=True)
     if not path.exists():
         return

@@ -1,18 +1,18 @@
-"""The Optuna study of a search, to which its driver alone writes.
+"""The Optuna study of a search, to which only its driver writes.
 
-Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that what it
-suggests depends on the content of the study and not on the process: a search that was interrupted
-goes on as if nothing had happened.
+Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that a suggestion
+depends on the content of the study and not on the process: an interrupted search goes on as if
+nothing had happened.
 
-The sampler reads a copy of the study in memory, in which trials look open whose result was not
-known when the suggestion was due. A search that was made longer has results that a search of the
-whole length would not have had yet, and both get the same suggestions. What it suggests is added to
-the study in one write, so that no suggestion is half-made.
+The sampler reads a copy of the study in memory, in which trials are open whose result was not known
+when the suggestion was due. A search that was made longer has results that a search of the whole
+length would not have had yet, and both get the same suggestions. Each suggestion is added to the
+study in one write, so that none is half-made.
 """
 
 import copy
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +20,17 @@ import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.storages import BaseStorage
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.request import SamplerName
-from tune_calib.spec.space import Choice, Point, Space
-from tune_calib.tuning.search.objective import Objective, SuggestionResult
+from tune_calib.spec.space import Choice, Point
+from tune_calib.tuning.search.definition import SearchDefinition, restrict_space
+from tune_calib.tuning.search.objective import SuggestionResult
+from tune_calib.tuning.search.storage import open_storage
 
 STATUS = "status"
 WORST = "worst"
@@ -53,29 +54,29 @@ class Suggestion:
 
 
 class SearchStudy:
-    """The suggestions of a search by number, and their results; ``points`` come first."""
+    """The suggestions of a search by number, and their results.
+
+    They lie in the database of ``url``, else in a journal file in ``out``; ``identity`` replaces
+    that of the definition.
+    """
 
     def __init__(
         self,
-        storage: BaseStorage,
-        name: str,
-        space: Space,
-        objective: Objective,
-        sampler: SamplerName,
-        seed: int,
-        points: Sequence[Point],
+        definition: SearchDefinition,
+        out: AnyPath,
+        url: str | None = None,
         is_read_only: bool = False,
+        identity: str | None = None,
     ) -> None:
-        self._space = space
-        self._objective = objective
-        self._sampler: SamplerName = sampler
-        self._seed = seed
-        self._points = points
+        storage = open_storage(url, out, is_read_only)
+        self._definition, self._objective = definition, definition.objective
+        self._space = restrict_space(definition.method, definition.resolved)
+        name = f"tune-calib {identity or definition.identity}"
         if not is_read_only:
             optuna.create_study(
                 storage=storage,
                 study_name=name,
-                directions=objective.directions,
+                directions=self._objective.directions,
                 load_if_exists=True,
             )
         try:
@@ -85,15 +86,14 @@ class SearchStudy:
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
-        """Return a suggestion, as ``suggestions`` does."""
-        (suggestion,) = self.suggestions([number], known)
-        return suggestion
+        """Return one suggestion, as ``suggestions`` does."""
+        return self.suggestions([number], known)[0]
 
     def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
-        """Return suggestions, those that the study does not hold drawn one after the other.
+        """Return suggestions; those that the study lacks are drawn one after the other.
 
-        Those that the space has no point for are left out. The sampler reads no result from number
-        ``known`` on; all unless given.
+        The list ends where the space has no more points. The sampler reads no result from number
+        ``known`` on.
         """
         trials = self._trials()
         retries = _count_retries(trials)
@@ -107,7 +107,8 @@ class SearchStudy:
                 break
             else:
                 visible = visible or self._copy(trials, known)
-                trials.append(self._suggest(visible, number, self._points[number - retries :][:1]))
+                first = self._definition.points[number - retries :][:1]
+                trials.append(self._suggest(visible, number, first))
             is_finished = trials[number].state.is_finished()
             suggestions.append(Suggestion(number, trials[number].params, is_finished))
         if visible is not None and len(self._trials()) != len(trials):
@@ -121,10 +122,10 @@ class SearchStudy:
         """Return a study in memory in which the trials from ``known`` on look open."""
         visible = optuna.create_study(directions=self._objective.directions)
         last = len(trials) if known is None else known
-        # One that waits would be taken for the suggestion that is due.
+        # Optuna would take a waiting trial for the suggestion that is due.
         seen = [*trials[:last], *map(_reopen, trials[last:])]
         seen = [trial for trial in seen if trial.state != TrialState.WAITING]
-        if self._sampler == "tpe" and len(visible.directions) == 1:
+        if self._definition.sampler == "tpe" and len(visible.directions) == 1:
             seen = _select_recent(seen, visible.direction)
         visible.add_trials(seen)
         return visible
@@ -162,24 +163,24 @@ class SearchStudy:
         return Trial(self._study, trial_id)
 
     def _derive_seed(self, number: int) -> int:
-        return child_seed(self._seed, "ask ", number) % 2**32
+        return child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
 
     def _build_sampler(self, number: int) -> BaseSampler:
         seed = self._derive_seed(number)
-        if self._sampler == "nsga2":
+        if self._definition.sampler == "nsga2":
             return NSGAIISampler(seed=seed)
-        if self._sampler != "tpe":
+        if self._definition.sampler != "tpe":
             return RandomSampler(seed=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             return TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
 
-    def tell(self, number: int, result: SuggestionResult) -> None:
+    def write_result(self, number: int, result: SuggestionResult) -> None:
         """Write the result of a suggestion.
 
-        Only a trial that is done has values. One that was stopped is pruned, with the epoch as an
-        attribute; what diverged or crashed failed, which a sampler does not read, and has the worst
-        finite values as an attribute.
+        Only a done trial has values. A stopped one is pruned, with the epoch as an attribute; one
+        that diverged or crashed has failed, which no sampler reads, with the worst finite values as
+        an attribute.
         """
         trial = self._open(number)
         trial.set_user_attr(STATUS, result.status)
@@ -195,7 +196,7 @@ class SearchStudy:
             self._study.tell(number, state=TrialState.FAIL)
 
     def retry(self, status: str) -> list[int]:
-        """Suggest once more what ended with a status; returns the new numbers."""
+        """Suggest once more the trials that ended with a status; return the new numbers."""
         trials = self._trials()
         tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
         again = [trial for trial in trials if _state(trial) == status and trial.number not in tried]
@@ -204,16 +205,16 @@ class SearchStudy:
         return list(range(len(trials), len(trials) + len(again)))
 
     def has(self, number: int) -> bool:
-        """Return whether there is a suggestion of a number, or a point left for it."""
+        """Return whether a number has a suggestion, or a point left for it."""
         trials = self._trials()
         return number < len(trials) or not self._is_exhausted(trials)
 
     def planned(self, length: int) -> int:
-        """Count the suggestions of a search of some length: retries, and no more than there are."""
+        """Count the suggestions of a search of a length, with retries, without missing points."""
         trials = self._trials()
         retries = _count_retries(trials)
-        if self._sampler == "grid":
-            length = min(length, len(self._points))
+        if self._definition.sampler == "grid":
+            length = min(length, len(self._definition.points))
         if self._is_exhausted(trials):
             length = min(length, len(trials) - retries)
         return length + retries
@@ -236,15 +237,15 @@ class SearchStudy:
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
         """Compute how differently each setting is distributed in the best trials (PED-ANOVA).
 
-        ``index`` is that of the objective, ``quantile`` the share of the best, in (0, 1).
+        ``index`` is of the metric, and ``quantile`` in (0, 1) is the share of the best trials.
         """
-        # These bring scikit-learn and pandas, and most who open a study only count in it.
+        # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         sign = 1 if self._objective.directions[index] == "minimize" else -1
         tried = {name for trial in self._trials() if trial.values for name in trial.params}
         with warnings.catch_warnings():
-            # That a target is to be made small, and that importances may be left unscaled.
+            # About a target to be minimised, and about unscaled importances.
             warnings.simplefilter("ignore")
             return get_param_importances(
                 self._study,
@@ -311,11 +312,3 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
         case FloatDistribution(low=low, high=high, log=log):
             return trial.suggest_float(name, low, high, log=log)
     raise TypeError(f"cannot suggest from {distribution}")
-
-
-def list_points(space: Space, sampler: SamplerName, first: Sequence[Point]) -> list[Point]:
-    """Return the points that come before the sampler: published values, or the whole grid."""
-    if sampler != "grid":
-        return list(first)
-    grid: list[Mapping[str, Choice]] = [p for p in space.grid() if p not in first]
-    return [*first, *grid]
