@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
 from tune_calib.spec.request import (
+    ALWAYS,
     build_request,
     field_names,
     is_argument,
@@ -21,11 +22,6 @@ R = TypeVar("R", bound=Part)
 T = TypeVar("T")
 
 Words = str | Sequence[str]
-ALWAYS = {
-    "log": "loggers that follow the trials: tensorboard, wandb, mlflow",
-    "plugin": "files or modules that register methods, metrics and the like",
-}
-"""Arguments of every function that runs trials, with their descriptions."""
 
 
 def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
@@ -112,7 +108,7 @@ def _document(model: type[Part], signature: inspect.Signature, text: str) -> str
             about, shown = str(model.model_fields[name].description), option_help(model, name)
             if shown.default is not None:
                 about += f" (default: {shown.default})"
-            elif parameter.default and parameter.default is not inspect.Parameter.empty:
+            elif parameter.default not in (None, (), inspect.Parameter.empty):
                 about += f" (default: {parameter.default!r})"
         lines.append(f"    {name} ({format_type(parameter.annotation)}): {about}.")
     before, mark, behind = text.partition("Returns:")

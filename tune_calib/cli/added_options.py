@@ -11,7 +11,7 @@ import typer
 from tune_calib import console
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.request import EXTRAS
+from tune_calib.spec.request import ALWAYS, EXTRAS
 
 TABLES = "Tables"
 FORMATS = "Format"
@@ -44,7 +44,7 @@ _Plugin = Annotated[
     list[str] | None,
     typer.Option(
         metavar="FILE|MODULE",
-        help="load a plug-in with your own methods, metrics, ...; repeatable",
+        help=ALWAYS["plugin"],
         rich_help_panel=EVERY,
     ),
 ]
@@ -72,7 +72,7 @@ def with_plugins(command: Callable[..., object], trains: bool) -> Callable[..., 
 _Log = Annotated[
     list[str] | None,
     typer.Option(
-        help="log the trials to tensorboard, wandb or mlflow; repeatable",
+        help=ALWAYS["log"],
         rich_help_panel=EXTRAS,
     ),
 ]

@@ -16,6 +16,16 @@ QUICK = "quick"
 """The recipe that is each data set's own, and that holds where none is named."""
 
 
+def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
+    """Merge settings by slot; later ones override earlier ones."""
+    slots = dict.fromkeys(slot for each in settings for slot in each)
+    merged = {
+        slot: {key: value for each in settings for key, value in each.get(slot, {}).items()}
+        for slot in slots
+    }
+    return {slot: own for slot, own in merged.items() if own}
+
+
 @dataclass(frozen=True)
 class Recipe:
     """Settings by which networks and heads are trained; equal where trials by them are.
@@ -55,11 +65,9 @@ class Recipe:
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
-        merged = {slot: dict(own) for slot, own in self.settings.items()}
-        _put(merged, self.on.get(dataset, {}))
-        backbone = backbone or merged.get("network", {}).get("backbone", "")
-        _put(merged, self.on.get(f"{dataset}/{backbone}", {}))
-        return merged
+        settings = merge_settings(self.settings, self.on.get(dataset, {}))
+        backbone = backbone or settings.get("network", {}).get("backbone", "")
+        return merge_settings(settings, self.on.get(f"{dataset}/{backbone}", {}))
 
     def of_method(self, method: str, dataset: str, backbone: str) -> dict[str, Any]:
         """Return the settings that differ for a method, of its slot and its own."""
@@ -69,25 +77,20 @@ class Recipe:
 
     def narrowed(self, dataset: str) -> "Recipe":
         """Narrow the recipe to a data set, with its settings there merged."""
-        places = ("", dataset)
-        settings = {slot: dict(own) for slot, own in self.settings.items()}
-        _put(settings, self.on.get(dataset, {}))
+        methods = {
+            name: {
+                place: values
+                for place, values in own.items()
+                if place in ("", dataset) or place.startswith(f"{dataset}/")
+            }
+            for name, own in self.methods.items()
+        }
         return replace(
             self,
-            settings=settings,
+            settings=merge_settings(self.settings, self.on.get(dataset, {})),
             datasets=(dataset,),
             on={key: own for key, own in self.on.items() if key.startswith(f"{dataset}/")},
-            methods={
-                name: kept
-                for name, own in self.methods.items()
-                if (
-                    kept := {
-                        place: values
-                        for place, values in own.items()
-                        if place in places or place.startswith(f"{dataset}/")
-                    }
-                )
-            },
+            methods={name: own for name, own in methods.items() if own},
         )
 
     def plain(self) -> dict[str, Any]:
@@ -205,11 +208,6 @@ def refuse_unknown_settings(settings: Settings) -> None:
                 raise ValueError(
                     f"a recipe sets {slot}.{key}, which is no setting{nearest(key, known)}"
                 )
-
-
-def _put(merged: dict[str, dict[str, Any]], above: Settings) -> None:
-    for slot, own in above.items():
-        merged[slot] = {**merged.get(slot, {}), **own}
 
 
 def _way_out(dataset: str, backbone: str | None = None) -> str:

@@ -69,6 +69,12 @@ def _plain_constants(value: Any) -> Any:
     return value if value is None or isinstance(value, str) else _plain("constants", value)
 
 
+ALWAYS = {
+    "log": "log the trials to tensorboard, wandb or mlflow; repeatable",
+    "plugin": "load a plug-in with your own methods, metrics, ...: a file or module; repeatable",
+}
+"""Options of whatever runs trials, with their descriptions; they are no part of a request."""
+
 GIVES = {
     "imported": "data.imported",
     "holdout": "data.holdout",

@@ -58,8 +58,8 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
             )
         if key in given.get(slot, {}):
             raise UserError(
-                f"{name} is given twice (`dataset`, `backbone`, `epochs`, `head_epochs`, "
-                "`weights`, `holdout` and `norm` give settings too); name it once",
+                f"{name} is given twice (`dataset`, {', '.join(f'`{each}`' for each in GIVES)} "
+                "give settings too); name it once",
                 setting="set",
             )
         given.setdefault(slot, {})[key] = value

@@ -171,19 +171,18 @@ def _frozen_network(overrides: Mapping[str, Any]) -> dict[str, Any]:
 def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
     """List the settings that override those of a recipe, e.g. ``["network.epochs 10"]``."""
     own = _of_recipe(recipe, overrides)
+
+    def is_same(slot: str, key: str, value: Any) -> bool:
+        if key == "backbone" and recipe.backbones:  # it may be any that the recipe was made for
+            return value in recipe.backbones
+        return format_setting(own[slot][key]) == format_setting(value)
+
     return [
         f"{slot}.{key} {format_setting(value)}"
         for slot, given in overrides.items()
         for key, value in given.items()
-        if key in own.get(slot, {}) and not _is_of(recipe, own[slot][key], key, value)
+        if key in own.get(slot, {}) and not is_same(slot, key, value)
     ]
-
-
-def _is_of(recipe: Recipe, own: Any, key: str, value: Any) -> bool:
-    """Return whether a value is the recipe's; a backbone may be any that the recipe is for."""
-    if key == "backbone" and recipe.backbones:
-        return value in recipe.backbones
-    return format_setting(own) == format_setting(value)
 
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
@@ -228,7 +227,13 @@ def _filled(
         known = [each for each in METHODS if METHODS[each].kind == slot]
         raise UserError(f"the {slot} slot names no method; known: {', '.join(known)}")
     method, known = METHODS[name], list(known_keys(slot, name))
-    overrides = _flat(slot, overrides)
+    params = overrides.pop("params", {})
+    if not isinstance(params, Mapping):
+        raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
+    if twice := sorted(overrides.keys() & params.keys()):
+        setting = f"{slot}.{twice[0]}"
+        raise UserError(f"{setting} stands in the slot and in its params; give it once", setting)
+    overrides = {**overrides, **params}
     for key in overrides:
         if key not in known:
             raise UserError(
@@ -244,18 +249,5 @@ def _filled(
     # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
     # overrides that are not known were refused above.
     settings = {**{key: value for key, value in below.items() if key in known}, **overrides}
-    params = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
-    return {"method": name, **settings, "params": params}
-
-
-def _flat(slot: str, overrides: dict[str, Any]) -> dict[str, Any]:
-    params = overrides.pop("params", {})
-    if not isinstance(params, Mapping):
-        raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
-    twice = sorted(overrides.keys() & params.keys())
-    if twice:
-        raise UserError(
-            f"{slot}.{twice[0]} stands in the slot and in its params; give it once",
-            f"{slot}.{twice[0]}",
-        )
-    return {**overrides, **params}
+    own = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
+    return {"method": name, **settings, "params": own}
