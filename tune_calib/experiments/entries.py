@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.experiments.file import ReadFile, merge_settings
+from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.experiment import Entry, SearchOptions, SeedCounts, TrialResources
 from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,

@@ -7,10 +7,10 @@ from typing import Any
 
 from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec import plugins
-from tune_calib.spec.datasets import Settings
 from tune_calib.spec.experiment import Entry, ExperimentFile
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IMPORTED
+from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.settings import refuse_misfit
 from tune_calib.spec.yaml_text import Position, YamlFile, read_yaml
 
@@ -69,15 +69,6 @@ class ReadFile:
         """Return the position of the recipe of an entry, or of an entry without one."""
         is_named = self.content.entries[name].recipe or self.content.recipe
         return self.position_of(name, "recipe") if is_named else ("entries", name)
-
-
-def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
-    """Merge settings by slot; later ones override earlier ones."""
-    merged: dict[str, dict[str, Any]] = {}
-    for each in settings:
-        for slot, own in each.items():
-            merged[slot] = {**merged.get(slot, {}), **own}
-    return {slot: own for slot, own in merged.items() if own}
 
 
 def name_settings(dataset: str, backbone: str | None) -> dict[str, dict[str, Any]]:

@@ -10,13 +10,14 @@ import torch
 
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import EntryJob
-from tune_calib.experiments.file import ReadFile, merge_settings
+from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.lock import join_commands, read_lock, write_lock
 from tune_calib.paths import AnyPath, parse_path
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
+from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.reproduction import ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.ladder import LadderRun
