@@ -18,16 +18,26 @@ from analysis.page.page import Link, Section, Step, environment, render
 from analysis.reproduction import beside, judged
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
-from analysis.shifts import OOD
+from analysis.shifts import FAMILIES, OOD
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
 from analysis.tidy import complaints, parted
 from tune_calib.console import Text
 from tune_calib.paths import AnyPath, atomic_write
-from tune_calib.spec.reproduction import Reproduction
+from tune_calib.spec.reproduction import Claim, Reproduction
 
 PAGE = "reproduction.html"
+
+
+def _can_judge(claim: Claim, sweep: Sweep) -> bool:
+    """Return whether the shift set of a claim, if any, is one for the data set of a sweep."""
+    split = parted(claim.metric)[1] or ""
+    family = split.partition("/")[0]
+    families = {str(name).partition("/")[0] for name in sweep.trials} & FAMILIES.keys()
+    # Its own data set is not foreign to it; corruptions are published or, without files, generated.
+    is_other = family in FAMILIES and bool(families) and family not in families
+    return split != f"{OOD}/{sweep.manifest.dataset}" and not is_other
 
 
 @dataclass(frozen=True)
@@ -46,12 +56,7 @@ class Made:
         found = []
         for claim in self.table.claims:
             for run in [claim.run] if claim.run else self.table.entries:
-                groups = [
-                    sweeps
-                    for sweeps in self._groups(run)
-                    # Its own data set is not foreign to it.
-                    if parted(claim.metric)[1] != f"{OOD}/{sweeps[0].manifest.dataset}"
-                ]
+                groups = [sweeps for sweeps in self._groups(run) if _can_judge(claim, sweeps[0])]
                 if not groups:
                     continue
                 printed = beside.describe_print(self.table, run, groups[0][0].rungs, claim)

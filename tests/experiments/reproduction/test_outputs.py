@@ -123,6 +123,16 @@ def test_a_mean_over_foreign_sets_differs_from_the_print_where_they_are_the_same
     assert pd.isna(own["difference"]) == (not is_same)
 
 
+def test_a_claim_is_about_the_corruptions_that_were_evaluated(tmp_path):
+    metrics = ("corrupt/fog/5/ece", "generated/fog/5/ece")
+    claims = tuple(Claim("+ two", ("vanilla",), metric, text=metric) for metric in metrics)
+    fake_results.write(tmp_path / "a")
+    fake_results.add_shifts(tmp_path / "a", ["generated/fog"])
+    table = TABLE.model_copy(update={"claims": claims, "metrics": metrics, "published": None})
+    write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
+    assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["generated/fog/5/ece"]
+
+
 def test_a_data_set_is_not_foreign_to_itself(tmp_path):
     claims = tuple(
         Claim("+ two", ("vanilla",), f"ood/{name}/auroc", text=name) for name in ("digits", "svhn")
