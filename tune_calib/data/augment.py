@@ -42,19 +42,13 @@ def _constants(
 
 @dataclass(frozen=True)
 class Draws:
-    """Crops and flips of N images.
+    """Crops and flips of N images."""
 
-    Attributes:
-        offsets: (2, N), rows and columns in [0, 2 * padding + spare]; None crops nothing.
-        mirrored: (N, 1, 1, 1), 0 or 1; None mirrors nothing.
-        padding: width of the black border in pixels.
-        spare: pixels by which an image is larger than its crop.
-    """
-
+    # (2, N), rows and columns in [0, 2 * padding + spare]; None crops nothing.
     offsets: Tensor | None
-    mirrored: Tensor | None
-    padding: int
-    spare: int = 0
+    mirrored: Tensor | None  # (N, 1, 1, 1), 0 or 1; None mirrors nothing
+    padding: int  # width of the black border in pixels
+    spare: int = 0  # pixels by which an image is larger than its crop
 
     def to(self, device: torch.device) -> "Draws":
         """Return the same on a device."""

@@ -31,20 +31,13 @@ _NO_IMAGE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 @dataclass(frozen=True)
 class Format:
-    """The form that the images of a data set take.
+    """The form that the images of a data set take."""
 
-    Attributes:
-        channels: 1 (grey) or 3 (RGB).
-        size: height and width, in pixels.
-        resize: resize an image of another size (bilinear, its sides one by one, as the programs of
-            the papers do); else it is refused.
-        convert_grey: convert a grey image of a colour set; else it is refused.
-    """
-
-    channels: int
-    size: int
+    channels: int  # 1 (grey) or 3 (RGB)
+    size: int  # height and width, in pixels
+    # Resize an image of another size, bilinearly as in the papers; else it is refused.
     resize: bool = False
-    convert_grey: bool = False
+    convert_grey: bool = False  # convert a grey image of a colour set; else it is refused
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
         """Return the pixels (size, size, channels) of an image, named ``where`` in messages."""

@@ -36,23 +36,14 @@ TEST_PARTS = ("test", "val", "valid", "validation")
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """The content of files as far as it is known before any image is decoded.
+    """The content of files as far as it is known before any image is decoded."""
 
-    Attributes:
-        where: the root, for messages.
-        train: returns the training part in a format.
-        test: likewise; None if there is no test part.
-        classes: number of classes.
-        is_grey: the first image of each class has no colours.
-        side: height and width of the first image, in pixels, where they are equal.
-    """
-
-    where: Path
-    train: Callable[[Format], Split]
-    test: Callable[[Format], Split] | None
-    classes: int
-    is_grey: bool
-    side: int | None
+    where: Path  # the root, for messages
+    train: Callable[[Format], Split]  # returns the training part in a format
+    test: Callable[[Format], Split] | None  # likewise; None if there is no test part
+    classes: int  # number of classes
+    is_grey: bool  # the first image of each class has no colours
+    side: int | None  # height and width of the first image, in pixels, where they are equal
 
 
 @dataclass(frozen=True)

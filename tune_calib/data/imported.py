@@ -40,22 +40,14 @@ class LinearHead:
 
 @dataclass(frozen=True)
 class ImportedSplit:
-    """One split as its files have it.
+    """One split as its files have it."""
 
-    Attributes:
-        name: train, select, calib or test.
-        labels: (N,) int64.
-        arrays: arrays of the files by role, for messages.
-        features: (N, D), if there are any.
-        outputs: (N, C), logits or probabilities, if there are any.
-        head: last layer, for logits where there are no ``outputs``; None without features.
-    """
-
-    name: str
-    labels: Tensor
-    arrays: dict[str, Array]
-    features: Rows | None
-    outputs: Rows | None
+    name: str  # train, select, calib or test
+    labels: Tensor  # (N,) int64
+    arrays: dict[str, Array]  # arrays of the files by role, for messages
+    features: Rows | None  # (N, D), if there are any
+    outputs: Rows | None  # (N, C), logits or probabilities, if there are any
+    # Last layer, for logits where there are no ``outputs``; None without features.
     head: LinearHead | None
 
     @property

@@ -55,24 +55,16 @@ def read_fields(file: Path, count: int, separator: str | None = " ") -> list[lis
 
 @dataclass(frozen=True)
 class Layouts:
-    """The ways in which a data set lies below a root.
+    """The ways in which a data set lies below a root."""
 
-    Attributes:
-        name: registry key of the data set.
-        classes: number of classes.
-        hint: how to get the data.
-        format: form of its images.
-        find: returns the files of the archive below a root, none if it is not there.
-        read: reads the data set from these files.
-        parts: names of the training and test part in Parquet files.
-    """
-
-    name: str
-    classes: int
-    hint: str
-    format: Format
+    name: str  # registry key of the data set
+    classes: int  # number of classes
+    hint: str  # how to get the data
+    format: Format  # form of its images
+    # Returns the files of the archive below a root, none if it is not there.
     find: Callable[[Path], tuple[Path, ...]]
-    read: Callable[[tuple[Path, ...], Format], Source]
+    read: Callable[[tuple[Path, ...], Format], Source]  # reads the data set from these files
+    # Names of the training and test part in Parquet files.
     parts: tuple[str, str] = ("train", "test")
 
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:

@@ -19,21 +19,13 @@ from tune_calib.spec.datasets import GENERAL_RULES
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Positions of the images of each split of a trial in the published parts.
+    """Positions of the images of each split of a trial in the published parts."""
 
-    Attributes:
-        train: positions in the training part, (N,) int64.
-        validation: positions of ``select``, then of ``calib``, (N,) int64.
-        of_test: ``validation`` are positions in the test part.
-        test: positions in the test part, (N,) int64; None is all of it.
-        selected: size of ``select`` in ``validation``; half of it if absent.
-    """
-
-    train: Tensor
-    validation: Tensor
-    of_test: bool = False
-    test: Tensor | None = None
-    selected: int | None = None
+    train: Tensor  # positions in the training part, (N,) int64
+    validation: Tensor  # positions of ``select``, then of ``calib``, (N,) int64
+    of_test: bool = False  # ``validation`` are positions in the test part
+    test: Tensor | None = None  # positions in the test part, (N,) int64; None is all of it
+    selected: int | None = None  # size of ``select`` in ``validation``; half of it if absent
 
     @property
     def select(self) -> Tensor:

@@ -35,17 +35,11 @@ TEST = "test"
 
 
 class BankKey(Params):
-    """Everything that determines a bank: two equal keys are one bank.
+    """Everything that determines a bank: two equal keys are one bank."""
 
-    Attributes:
-        network_id: the trained network.
-        views: augmented views of the training split; 0 is one clean view.
-        bn_mode: mode of the extractor's batch normalisation.
-    """
-
-    network_id: str
-    views: int
-    bn_mode: str
+    network_id: str  # the trained network
+    views: int  # augmented views of the training split; 0 is one clean view
+    bn_mode: str  # mode of the extractor's batch normalisation
 
     @property
     def identity(self) -> str:

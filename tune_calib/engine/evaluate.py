@@ -42,21 +42,13 @@ class SplitLogits:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of one classifier at the end of its trial.
+    """The results of one classifier at the end of its trial."""
 
-    Attributes:
-        metrics: values by ``<split>/<name>``.
-        bins: reliability bins of each split, (1, B).
-        fitted: numbers that the post-hoc transform fitted.
-        flags: names of ``names.FLAGS``.
-        transform: the fitted post-hoc transform, if there is one.
-    """
-
-    metrics: dict[str, float]
-    bins: dict[str, BinTable]
-    fitted: dict[str, float]
-    flags: tuple[str, ...] = ()
-    transform: PostHocMethod | None = None
+    metrics: dict[str, float]  # values by ``<split>/<name>``
+    bins: dict[str, BinTable]  # reliability bins of each split, (1, B)
+    fitted: dict[str, float]  # numbers that the post-hoc transform fitted
+    flags: tuple[str, ...] = ()  # names of ``names.FLAGS``
+    transform: PostHocMethod | None = None  # the fitted post-hoc transform, if there is one
 
 
 def network_logits(

@@ -62,19 +62,12 @@ NO_WATCH = NoWatch()
 
 @dataclass(frozen=True)
 class StepRule:
-    """The rule by which a gradient becomes a step.
+    """The rule by which a gradient becomes a step."""
 
-    Attributes:
-        optimizer: optimiser of all parameters.
-        clipped: parameters whose gradients are clipped together.
-        clip: largest L2 norm of the clipped gradient, or None.
-        is_summed: the loss is summed over the batch, not averaged.
-    """
-
-    optimizer: torch.optim.Optimizer
-    clipped: Sequence[nn.Parameter]
-    clip: float | None
-    is_summed: bool
+    optimizer: torch.optim.Optimizer  # optimiser of all parameters
+    clipped: Sequence[nn.Parameter]  # parameters whose gradients are clipped together
+    clip: float | None  # largest L2 norm of the clipped gradient, or None
+    is_summed: bool  # the loss is summed over the batch, not averaged
 
 
 def backward_and_step(

@@ -64,19 +64,14 @@ def _shifted(state: Tensor, places: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of corruption.
+    """A kind of corruption."""
 
-    Attributes:
-        name: name of the benchmark's file.
-        strengths: one for each severity, from the benchmark's program for CIFAR.
-        change: from pixels (N, C, H, H) in [0, 1], a strength and random streams to pixels.
-        needs_colour: it changes nothing in a grey image.
-    """
-
-    name: str
+    name: str  # name of the benchmark's file
+    # One for each severity, from the benchmark's program for CIFAR.
     strengths: tuple[Any, Any, Any, Any, Any]
+    # From pixels (N, C, H, H) in [0, 1], a strength and random streams to pixels.
     change: Callable[[Tensor, Any, Chance], Tensor]
-    needs_colour: bool = False
+    needs_colour: bool = False  # it changes nothing in a grey image
 
 
 def scale(pixels: Tensor) -> float:

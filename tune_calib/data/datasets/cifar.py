@@ -37,24 +37,16 @@ COARSE = (
 
 @dataclass(frozen=True)
 class Cifar:
-    """The files of CIFAR-10 or CIFAR-100.
+    """The files of CIFAR-10 or CIFAR-100."""
 
-    Attributes:
-        name: registry key.
-        torchvision: class of torchvision that reads ``batches``.
-        batches: folder that torchvision makes; its files are pickles.
-        binary: folder of the official binary archive, with the files ``train`` and ``test``.
-        label_bytes: bytes before an image in a binary file; the last one is its class.
-    """
-
-    name: str
-    torchvision: str
-    batches: str
-    binary: str
+    name: str  # registry key
+    torchvision: str  # class of torchvision that reads ``batches``
+    batches: str  # folder that torchvision makes; its files are pickles
+    binary: str  # folder of the official binary archive, with the files ``train`` and ``test``
     train: tuple[str, ...]
     test: tuple[str, ...]
     classes: int
-    label_bytes: int
+    label_bytes: int  # bytes before an image in a binary file; the last one is its class
 
     def register(self, title: str, epochs: int, **fields: Any) -> None:
         """Register the data set; ``epochs`` are those of its quick setting."""

@@ -24,32 +24,20 @@ Chunks = Callable[[int, torch.device], Iterator[Tensor]]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images of a shift set that are judged together.
+    """Images of a shift set that are judged together."""
 
-    Attributes:
-        name: severity; empty in a set of one part.
-        labels: (N,), int64; those of foreign images are of their own data set, or 0.
-        chunks: returns the images.
-    """
-
-    name: str
-    labels: Tensor
-    chunks: Chunks
+    name: str  # severity; empty in a set of one part
+    labels: Tensor  # (N,), int64; those of foreign images are of their own data set, or 0
+    chunks: Chunks  # returns the images
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftSet:
-    """A shift set as a network sees it.
+    """A shift set as a network sees it."""
 
-    Attributes:
-        name: ``ood/SET``, ``corrupt/KIND`` of published files or ``generated/KIND``.
-        made: what decides its images, apart from the name and the network's data.
-        parts: reads or makes the parts when it is called.
-    """
-
-    name: str
-    made: str
-    parts: Callable[[], Sequence[Part]]
+    name: str  # ``ood/SET``, ``corrupt/KIND`` of published files or ``generated/KIND``
+    made: str  # what decides its images, apart from the name and the network's data
+    parts: Callable[[], Sequence[Part]]  # reads or makes the parts when it is called
 
 
 def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Chunks:
