@@ -64,11 +64,7 @@ class Draws:
 
 
 def draw_views(
-    batches: Sequence[int],
-    padding: int,
-    flip: bool,
-    generator: torch.Generator,
-    spare: int = 0,
+    batches: Sequence[int], padding: int, flip: bool, generator: torch.Generator, spare: int = 0
 ) -> Draws:
     """Draw crops and flips of the images of some batches.
 

@@ -248,10 +248,7 @@ def store_classifier(
 
 
 def load_classifier(
-    spec: TrialSpec,
-    store: Store,
-    development: Callable[[], Development],
-    device: torch.device,
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
     """Load the classifier of a finished trial; if it is not stored, train it again and store it.
 
@@ -274,10 +271,7 @@ def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
 
 
 def train_again(
-    spec: TrialSpec,
-    store: Store,
-    development: Callable[[], Development],
-    device: torch.device,
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
     """Train the head again, whatever is stored, and return the classifier."""
     key, is_head = bank_key(spec, spec.head), spec.head is not None

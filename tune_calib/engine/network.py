@@ -29,13 +29,7 @@ from tune_calib.engine.steps import (
 )
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
-from tune_calib.methods._base import (
-    Batch,
-    EpochFeedback,
-    NetworkContext,
-    NetworkMethod,
-    Step,
-)
+from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.models.base import build_network

@@ -62,9 +62,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def step(
-        self,
-        frozen: Mapping[str, Tensor] = _NONE,
-        restricted: Mapping[str, Tensor] = _NONE,
+        self, frozen: Mapping[str, Tensor] = _NONE, restricted: Mapping[str, Tensor] = _NONE
     ) -> None:
         """Move the parameters along their gradients, which are cleared.
 

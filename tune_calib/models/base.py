@@ -9,11 +9,7 @@ from torch import nn
 
 from tune_calib.determinism import child_seed
 from tune_calib.models.network import Network
-from tune_calib.spec.backbones import (
-    BACKBONES,
-    BackboneInfo,
-    Init,
-)
+from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 FEATURE_WIDTH = 512
 """Number of features of our own small backbones, as of a ResNet-18."""

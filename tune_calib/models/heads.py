@@ -110,10 +110,7 @@ class _Perceptrons(torch.autograd.Function):
         found: list[Tensor] = []
         for layer in reversed(range(layers)):
             # In the order (weight, bias) from the first layer on.
-            found[:0] = [
-                _weight_gradient(gradient, inputs[layer]),
-                gradient.sum(1, keepdim=True),
-            ]
+            found[:0] = [_weight_gradient(gradient, inputs[layer]), gradient.sum(1, keepdim=True)]
             if layer or ctx.needs_input_grad[0]:
                 gradient = torch.bmm(gradient, weights[layer])
             if layer:

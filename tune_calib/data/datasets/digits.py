@@ -75,5 +75,5 @@ DATASETS.register(
                 "head": {"augment": "none", "batch_size": 16, "lr": 0.05},
             },
         ),
-    ),
+    )
 )

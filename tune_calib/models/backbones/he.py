@@ -164,5 +164,5 @@ for _depth, _hash in PUBLISHED.items():
             partial(build_he, depth=_depth),
             norm="imagenet",
             trained_on={_hash: "cifar10"},
-        ),
+        )
     )

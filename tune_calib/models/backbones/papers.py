@@ -52,11 +52,7 @@ def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     # By class, since timm has no model of that name. Its networks start the last BN of a branch at
     # 0; those of the papers do not.
     model = _timm_resnet(
-        Bottleneck,
-        (3, 4, 26, 3),
-        num_classes=0,
-        in_chans=channels,
-        zero_init_last=init == "timm",
+        Bottleneck, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=init == "timm"
     )
     use_cifar_stem(model, channels)
     declare_stages(model, resnet_stages)
