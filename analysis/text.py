@@ -9,7 +9,7 @@ from tune_calib.spec.metrics import METRICS, format_value
 
 # Marks of the best (1) and the second (2) of a column, by the kind of text.
 MARKS = {
-    "plain": {0: "{}", 1: "{} *", 2: "{} '"},
+    "plain": {0: "{}", 1: "{} *", 2: "{} +"},
     "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
     "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
     "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},

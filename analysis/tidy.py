@@ -168,6 +168,11 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
         source=sweep.manifest.sweep,
         method=rows["rung"].map(sweep.labels),
         variant=[variants.get(data, "") for data in rows["data"]],
+        # Two folders of one's own data have one name in the registry.
+        dataset=[
+            sweep.manifest.titles.get(name, name) if "#" in variants.get(data, "") else name
+            for name, data in zip(rows["dataset"], rows["data"], strict=True)
+        ],
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),
         note=rows["message"].fillna(""),
@@ -183,17 +188,24 @@ def seeds_of(row: Mapping[Any, Any]) -> str:
 
 
 def _variant(data: str) -> str:
-    """Describe the changes of a data slot to its data set, e.g. ``label_noise=0.2``."""
+    """Describe the changes of a data slot to its data set, e.g. ``label_noise=0.2``.
+
+    The identity of one's own data is the last part, which ``without_identity`` removes.
+    """
     slot: dict[str, Any] = json.loads(data)
-    if slot.get("imported"):
-        return str(slot["imported"]["digest"])
+    own = slot.pop("imported", None) or slot.pop("found", None)
     defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
     changed = [
         f"{name}={value}"
         for name, value in slot.items()
         if name != "dataset" and value != defaults.get(name)
     ]
-    return ", ".join(changed)
+    return ", ".join([*changed, *([f"#{own['digest']}"] if own else [])])
+
+
+def without_identity(variant: str) -> str:
+    """Return a variant for readers, who see the title of their own data instead of its identity."""
+    return ", ".join(part for part in variant.split(", ") if not part.startswith("#"))
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:

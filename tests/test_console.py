@@ -13,7 +13,7 @@ from analysis.tables.table import Table
 from analysis.tables.terminal import column_key
 from analysis.text import Cell
 from tests.support import each
-from tune_calib.cli.added_options import chosen_screen
+from tune_calib.cli.options import chosen_screen
 from tune_calib.console import (
     WIDE,
     Prose,

@@ -201,7 +201,7 @@ def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(ki
     assert (pattern.format("6.50") in line_of(text, "control")) == (not is_chance)
     assert (pattern.format("8.50") in line_of(text, "+ two")) == is_chance
     # What prints as the best does is no better for it: MCE and NLL are equal in all rungs.
-    marks = [pattern.split("{}")[0], "<u>", " *", " '", "underline"]
+    marks = [pattern.split("{}")[0], "<u>", " *", " +", "underline"]
     assert not is_chance or not any(m and m in line_of(text, "control") for m in marks)
 
 

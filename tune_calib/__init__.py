@@ -17,6 +17,7 @@ _LIBRARY = {
     **dict.fromkeys(
         ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
     ),
+    **dict.fromkeys(("ranks", "averages", "significance", "diff"), "tune_calib.api.statistics"),
 }
 ESTIMATORS = (
     "BetaCalibration",
@@ -35,7 +36,7 @@ ESTIMATORS = (
 """Scikit-learn estimators of the program's own post-hoc methods; those of plug-ins have one too."""
 
 _BESIDE = ("analysis", "ablations", "search_spaces")
-"""Packages of the program that are installed next to this one, under names that others use too."""
+"""Packages of the program that are installed under names that others use too."""
 
 
 def _refuse_hidden() -> None:
@@ -63,7 +64,7 @@ _refuse_hidden()
 
 
 def __getattr__(name: str) -> Any:
-    """What the library offers, e.g. ``RetrainedHead``, or an estimator of a post-hoc method."""
+    """Return a public name, e.g. ``RetrainedHead`` or an estimator of a post-hoc method."""
     if name in _LIBRARY:
         return getattr(import_module(_LIBRARY[name]), name)
     if name == "plugins":
@@ -76,5 +77,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return what Python is offered."""
+    """Return the public names."""
     return sorted([*_LIBRARY, *ESTIMATORS, "plugins"])

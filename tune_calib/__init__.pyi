@@ -1,10 +1,11 @@
-"""What Python is offered; made by ``python -m docs.generate.stubs``."""
+"""The public Python names; made by ``python -m docs.generate.stubs``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.statistics import Statistics
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
 from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier
 from tune_calib.library.estimators import PostHocEstimator
@@ -20,6 +21,7 @@ def ablate(
     dataset: str = 'digits',
     imported: str | None = None,
     data_root: str | PathLike[str] | None = None,
+    dataset_title: str | PathLike[str] | None = None,
     holdout: str | None = None,
     norm: str | list[list[float]] | None = None,
     backbone: str | None = None,
@@ -49,6 +51,7 @@ def compare(
     dataset: str = 'digits',
     imported: str | None = None,
     data_root: str | PathLike[str] | None = None,
+    dataset_title: str | PathLike[str] | None = None,
     holdout: str | None = None,
     norm: str | list[list[float]] | None = None,
     backbone: str | None = None,
@@ -79,6 +82,7 @@ def search(
     dataset: str = 'digits',
     imported: str | None = None,
     data_root: str | PathLike[str] | None = None,
+    dataset_title: str | PathLike[str] | None = None,
     holdout: str | None = None,
     norm: str | list[list[float]] | None = None,
     backbone: str | None = None,
@@ -133,6 +137,39 @@ def open_results(
     *,
     study_storage: str | None = None,
 ) -> OpenSweep | OpenSearch | OpenSweepFile: ...
+def ranks(
+    folders: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    *,
+    published: str | None = None,
+    metric: str = 'ece',
+    ranking: Literal['competition', 'average'] = 'competition',
+    split: str | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+) -> Statistics: ...
+def averages(
+    folders: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    *,
+    published: str | None = None,
+    metric: str | Sequence[str] = ('accuracy', 'ece', 'o_ece', 'u_ece'),
+    split: str | None = None,
+    where: Mapping[str, str | Sequence[str]] | None = None,
+) -> Statistics: ...
+def significance(
+    folders: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    *,
+    published: str | None = None,
+    metric: str = 'ece',
+    test: Literal['wilcoxon', 't', 'friedman'] = 'wilcoxon',
+    baseline: str | None = None,
+    split: str | None = None,
+) -> Statistics: ...
+def diff(
+    first: str | PathLike[str],
+    second: str | PathLike[str],
+    *,
+    metric: str | Sequence[str] = (),
+    split: str | None = None,
+) -> Statistics: ...
 class BetaCalibration(PostHocEstimator): ...
 class DirichletCalibration(PostHocEstimator):
     def __init__(self, *, off_diagonal: float | None = None, intercept: float | None = None) -> None: ...

@@ -1,7 +1,7 @@
 """Lay out text for a screen: paragraphs of whole words, as wide as it is.
 
-Whatever the program prints goes through ``echo``, which shows the control characters of foreign
-text instead of sending them to the terminal.
+The program prints through ``echo``, which shows the control characters of foreign text instead of
+sending them to the terminal.
 """
 
 import os
@@ -23,8 +23,8 @@ _GLUE = "\N{NO-BREAK SPACE}"  # an arrow stands behind its word
 _LEAST = 20  # letters of a value in a line
 
 
-# C0 (but for tab and newline) and C1; marks, separators and overrides that change in which order a
-# line is read; and what of a file name is no text.
+# C0 (but for tab and newline) and C1; marks, separators and overrides that change the order in
+# which a line is read; and bytes of a file name that are no text.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -46,19 +46,12 @@ def echo(text: object = "", err: bool = False) -> None:
 
 @dataclass(frozen=True)
 class Screen:
-    """The medium of a text, and the columns of its main table.
+    """The medium of a text, and the columns of its main table."""
 
-    Attributes:
-        width: in characters; None is unlimited.
-        columns: names of the columns that are shown; without any, those that fit.
-        more: how to see all columns.
-        some: how to see some of them.
-    """
-
-    width: int | None = None
-    columns: tuple[str, ...] = ()
-    more: str = "a wider window or a pipe shows all"
-    some: str = ""
+    width: int | None = None  # in characters; None is unlimited
+    columns: tuple[str, ...] = ()  # those that are shown; without any, those that fit
+    more: str = "a wider window or a pipe shows all"  # how to see all columns
+    some: str = ""  # how to see some of them
 
     def without_choice(self) -> "Screen":
         """Return the screen of a table that is not the main one."""

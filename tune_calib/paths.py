@@ -311,7 +311,7 @@ def require_writable(folder: AnyPath, lacks: str) -> None:
         (folder / ".writable").write_bytes(b"")
         return
     if not (parent := _existing(folder)).is_dir():
-        raise UserError(f"{parent} is a file where a folder is needed; name another path")
+        raise UserError(f"{parent} is a file where a folder is needed; name another place")
     if not is_writable(folder):
         raise UserError(f"{folder} cannot be written, and lacks {lacks}")
 

@@ -8,21 +8,13 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """The current activity of a process.
+    """The current activity of a process."""
 
-    Attributes:
-        doing: in a few words, e.g. ``"reading CIFAR-10"``.
-        at: steps that are done, e.g. epochs.
-        of: all steps; 0 if unknown.
-        metrics: latest values by their names in reports, e.g. ``select/accuracy``.
-        at_once: print it at once where output is a pipe, which otherwise gets a line a minute.
-    """
-
-    doing: str
-    at: int = 0
-    of: int = 0
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    at_once: bool = False
+    doing: str  # in a few words, e.g. ``"reading CIFAR-10"``
+    at: int = 0  # steps that are done, e.g. epochs
+    of: int = 0  # all steps; 0 if unknown
+    metrics: Mapping[str, float] = field(default_factory=dict)  # e.g. by ``select/accuracy``
+    at_once: bool = False  # print it at once in a pipe, which otherwise gets a line a minute
 
 
 Listener = Callable[[ProgressEvent], None]

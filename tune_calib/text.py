@@ -42,11 +42,7 @@ _WORDS = {
 
 
 def format_mistake(error: Mapping[str, Any]) -> str:
-    """Describe what is wrong with a value, without the value.
-
-    Args:
-        error: one of ``ValidationError.errors()``.
-    """
+    """Describe what is wrong with a value, from an entry of ``ValidationError.errors()``."""
     words = _WORDS.get(error["type"])
     if words is None:
         return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
@@ -55,12 +51,7 @@ def format_mistake(error: Mapping[str, Any]) -> str:
 
 
 def format_validation_error(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first mistake that pydantic found: where, what is wrong, and the value.
-
-    Args:
-        error: what pydantic raised.
-        model: the model that it validated.
-    """
+    """Return the first mistake that pydantic found in a model: where, what, and the value."""
     found = error.errors()
     first = found[0]
     branch = _branch(first["loc"], model)
@@ -88,11 +79,7 @@ def format_validation_error(error: ValidationError, model: type[BaseModel]) -> s
 
 
 def _branch(location: Sequence[int | str], model: Any) -> int | None:
-    """Find the name of a union's branch in a location, where no reader expects it.
-
-    Returns:
-        Its index; None if there is none.
-    """
+    """Return the index of the name of a union's branch in a location; None if it has none."""
     for index, part in enumerate(location[:-1], start=1):
         fields = getattr(model, "model_fields", {})
         if part not in fields:
@@ -105,7 +92,7 @@ def _branch(location: Sequence[int | str], model: Any) -> int | None:
 
 
 def _kinds(annotation: Any) -> Sequence[Any]:
-    """Return the branches of a union; of anything else itself."""
+    """Return the branches of a union, or the annotation alone."""
     if get_origin(annotation) is Annotated:
         return _kinds(get_args(annotation)[0])
     is_union = get_origin(annotation) in (Union, UnionType)

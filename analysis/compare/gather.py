@@ -18,6 +18,7 @@ from analysis.tidy import (
     incomplete,
     parted,
     tidy,
+    without_identity,
 )
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -120,7 +121,8 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
 
 def column_name(key: Iterable[str]) -> str:
     """Return the name of a column, without its split where that is ``test``."""
-    dataset, variant, backbone, split = key
+    dataset, identity, backbone, split = key
+    variant = without_identity(identity)
     parts = [dataset, f"({variant})" if variant else "", backbone, split if split != "test" else ""]
     return " ".join(part for part in parts if part)
 

@@ -15,7 +15,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, cell, decimal_cell, number_cell, ranked, records_of, rounded
-from analysis.tidy import check_metric
+from analysis.tidy import check_metric, without_identity
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend
@@ -134,7 +134,8 @@ def view(table: RankTable) -> View:
 
 
 def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
-    dataset, variant, backbone, split = key
+    dataset, identity, backbone, split = key
+    variant = without_identity(identity)
     upper = titles.get(dataset, dataset) + (f" ({variant})" if variant else "")
     lower = titles.get(backbone, backbone)
     if split != "test":

@@ -84,8 +84,9 @@ def describe_setting(sweep: Sweep) -> str:
         elif name == "recipe" and manifest.recipe and manifest.recipe.told:
             others = [f" {manifest.recipe.told}"]
         elif name == "imported":
-            # Without its digest.
-            name, others = "imported data", [re.sub(r"^ \w+", "", "".join(others))]
+            own = manifest.titles.get(name)
+            name = "imported data" if own in (None, "Imported") else f"imported {own}"
+            others = [re.sub(r"^ \w+", "", "".join(others))]  # without its digest
         parts.append("".join([manifest.titles.get(name, name), *others]))
     return "; ".join(parts)
 

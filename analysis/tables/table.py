@@ -106,7 +106,7 @@ class Table:
 
     def on(self, screen: Screen) -> str:
         """Lay the table out for a screen, its caption below."""
-        sentences = [*self.caption.replace(BEST, "* best, ' second.").splitlines(), *self.notes]
+        sentences = [*self.caption.replace(BEST, "* best, + second.").splitlines(), *self.notes]
         caption = [Prose(line).on(screen) for line in sentences]
         if not self.records:
             return "\n".join(caption)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib import registry
-from tune_calib.cli.registries import REGISTRIES
+from tune_calib.cli.look_up import REGISTRIES
 
 PATH = Path(registry.__file__).with_name("index.json")
 _SLOW = ("methods", "datasets", "backbones", "ladder-figures", "search-figures")

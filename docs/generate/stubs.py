@@ -12,14 +12,18 @@ import tune_calib
 from tune_calib.api.request import format_type
 
 PATH = Path(tune_calib.__file__).with_suffix(".pyi")
-_CALLS = ("ablate", "compare", "search", "evaluate", "run", "open_results")
-_HEAD = '''"""What Python is offered; made by ``python -m docs.generate.stubs``."""
+_CALLS = (
+    "ablate", "compare", "search", "evaluate", "run", "open_results", "ranks", "averages",
+    "significance", "diff",
+)  # fmt: skip
+_HEAD = '''"""The public Python names; made by ``python -m docs.generate.stubs``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.statistics import Statistics
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
 from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier
 from tune_calib.library.estimators import PostHocEstimator

@@ -27,7 +27,7 @@ def test_figures_are_stored_small_and_cells_are_short(path):
     assert all(len(cell.source.splitlines()) <= 12 for cell in code)
 
 
-@each("name", ["ladder", "sensitivity"])
+@each("name", ["ladder", "ranks", "sensitivity"])
 def test_notebooks_of_opened_results_use_public_names_only(name):
     source = (FOLDER / f"{name}.ipynb").read_text()
     assert not re.search(r"(from|import) (analysis|tune_calib\.)", source)

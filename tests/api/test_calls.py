@@ -11,7 +11,7 @@ import tune_calib
 from docs.generate import stubs
 from docs.generate.commands import commands
 from tests.support import each, here, rows
-from tune_calib.cli.request import read_request
+from tune_calib.cli.options import read_request
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import (

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from tests.support import each, small_spec
 from tune_calib.cli import app
-from tune_calib.cli.request import _share
+from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 from tune_calib.tuning.ray import session

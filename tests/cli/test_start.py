@@ -11,7 +11,7 @@ import pytest
 
 from tests import fake_results
 from tests.support import each, here
-from tune_calib.cli.registries import LISTS
+from tune_calib.cli.look_up import LISTS
 
 ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
 SLOW = ("torch", "ray", "pandas", "matplotlib", "timm", "sklearn", "statsmodels", "torchvision")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.support import CPU, each, here, job_in
-from tune_calib.cli.registries import format_markdown
+from tune_calib.cli.look_up import format_markdown
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.forecast import (
     EVALUATION,

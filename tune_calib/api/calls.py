@@ -1,21 +1,21 @@
-"""What the command line does, in Python: ladders, comparisons, searches, sweep files.
+"""The commands that run trials as Python functions, and ``open_results``.
 
-Arguments are the fields of the requests that the commands have as options, with their defaults; a
-dash is an underscore, and what a command takes several times is a list. Results lie where the
-command would put them, and what is done already is not done again, whoever did it.
+Arguments are the options of the commands with their defaults: a dash is an underscore, and a
+repeatable option takes a list. Results are in the folder that the command would use, and finished
+trials are skipped, whoever ran them.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any
 
-from tune_calib.api.logged import logged
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
 from tune_calib.api.request import with_request
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
+from tune_calib.results.folders import is_search
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
@@ -30,6 +30,8 @@ from tune_calib.spec.request import (
 from tune_calib.spec.resolve import resolve_ladder, resolve_search
 from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
+from tune_calib.tuning.loggers.base import load_loggers, request_loggers
+from tune_calib.tuning.loggers.follow import send_figures
 from tune_calib.tuning.progress.screen import screen
 
 Words = tuple[str, ...]
@@ -43,62 +45,62 @@ def ablate(request: AblateRequest, log: Words, plugin: Words) -> OpenSweep:
         Its results.
 
     Raises:
-        UserError: an argument is wrong, data is not there, or ``out`` holds something else.
+        UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
     return _run_ladder("ablate", request, log, plugin)
 
 
 @with_request(CompareRequest)
 def compare(request: CompareRequest, log: Words, plugin: Words) -> OpenSweep:
-    """Run methods beside each other, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
+    """Compare methods, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
 
     Returns:
         Their results.
 
     Raises:
-        UserError: an argument is wrong, data is not there, or ``out`` holds something else.
+        UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
     return _run_ladder("compare", request, log, plugin)
 
 
 @with_request(SearchRequest)
 def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
-    """Search the settings of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
+    """Search the hyper-parameters of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
 
-    The test split stays shut; ``evaluate`` of what is returned reads it. The same call with more
-    ``trials`` goes on.
+    The test split is not read; the returned object's ``evaluate`` reads it. The same call with more
+    ``trials`` continues the search.
 
     Returns:
         Its results.
 
     Raises:
-        UserError: an argument is wrong, data is not there, or ``out`` holds something else.
+        UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
     with _begun("search", request, log, plugin):
-        asked = resolve_search(request)
+        resolved = resolve_search(request)
 
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.run import execute_run
         from tune_calib.tuning.search.outcome import summarise
         from tune_calib.tuning.search.run import build_search_run
 
-        run = build_search_run(request, asked, _command("search", request, log, plugin))
+        run = build_search_run(request, resolved, _command("search", request, log, plugin))
         result = execute_run(run, print_settings)
         crashed = tuple(result.crashed)
         ran = OpenSearch(run.out, crashed, summarise(result), request.study_storage)
-    _warned(ran)
+    _warn_of_crashes(ran)
     return ran
 
 
 @with_request(EvaluateRequest)
 def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
-    """Read the test split, once: the chosen trial of a search over fresh seeds.
+    """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Returns:
-        Its results beside those of the baseline and of the defaults.
+        Its results, with those of the baseline and the defaults.
 
     Raises:
-        UserError: the search found nothing, or test was read with another choice or other seeds.
+        UserError: The search found nothing, or test was read for another trial or other seeds.
     """
     with _begun("evaluate", request, log, plugin):
         from tune_calib.experiments.forecast.summary import print_settings
@@ -107,19 +109,19 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
         command = _command("evaluate", request, log, plugin, "extend", "study_storage")
         found = evaluate_choice(request, command, print_settings)
         ran = OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
-    _warned(ran)
+    _warn_of_crashes(ran)
     return ran
 
 
 @with_request(RunRequest)
 def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
-    """Carry a sweep file out, e.g. ``run("sweep.yaml")``.
+    """Run all entries of an experiment file, e.g. ``run("sweep.yaml")``.
 
     Returns:
-        Its results, an entry after the other.
+        Its results by entry.
 
     Raises:
-        UserError: the file is wrong, data is not there, or another program runs on its folder.
+        UserError: The file is wrong, data is missing, or another program uses its folder.
     """
     with _begun("run", request, log, plugin):
         from tune_calib.experiments.entries import plan_jobs
@@ -153,14 +155,14 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
 def open_results(
     out: str | PathLike[str], *, study_storage: str | None = None
 ) -> OpenSweep | OpenSearch | OpenSweepFile:
-    """The results in a folder or at a URL: of a sweep, a search, or a sweep file.
+    """Open the results of a run, a search or an experiment file.
 
     Args:
-        out: what a command was given as ``--out``.
-        study_storage: URL of the study of a search, where that is a database.
+        out: Folder or URL, as in ``--out`` of the command.
+        study_storage: URL of the study of a search, if that is a database.
 
     Raises:
-        UserError: it holds no results, or they are damaged.
+        UserError: It contains no results, or they are damaged.
     """
     return opened(parse_path(fspath(out)), study_storage)
 
@@ -169,29 +171,29 @@ def _run_ladder(
     name: str, request: AblateRequest | CompareRequest, log: Words, plugin: Words
 ) -> OpenSweep:
     with _begun(name, request, log, plugin):
-        ladder, asked = resolve_ladder(request)
+        ladder, resolved = resolve_ladder(request)
 
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.ladder import build_ladder_run
         from tune_calib.tuning.run import execute_run
 
         command = _command(name, request, log, plugin)
-        run = build_ladder_run(request, ladder, asked, command)
+        run = build_ladder_run(request, ladder, resolved, command)
         crashed = execute_run(run, print_settings)
         ran = OpenSweep(run.location.out, tuple(crashed))
-    _warned(ran)
+    _warn_of_crashes(ran)
     return ran
 
 
 def _command(name: str, request: Part, log: Words, plugin: Words, *without: str) -> str:
-    """Return the command that requests the same: results name it, and any shell repeats it."""
+    """Return the command of the same request, which is stored with the results."""
     options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
     return format_command(name, request, without, option_words(options))
 
 
 @contextmanager
 def _begun(name: str, request: Part, log: Words, plugin: Words) -> Iterator[None]:
-    """What surrounds every call: plug-ins beside those in use, a screen, loggers."""
+    """Provide every call with plug-ins, a screen and loggers."""
     with plugins.restored():
         named = map(plugins.read, plugin)
         plugins.use([*plugins.installed(), *plugins.in_use(), *named])
@@ -201,12 +203,30 @@ def _begun(name: str, request: Part, log: Words, plugin: Words) -> Iterator[None
             yield
 
 
-def _warned(results: OpenSweep | OpenSearch) -> None:
-    """Warn of trials that crashed: they have no row, and the next call tries them again."""
+@contextmanager
+def logged(names: Sequence[str]) -> Iterator[None]:
+    """Let loggers follow every run of the block, and send them its figures at the end."""
+    load_loggers(names)
+    with request_loggers(names) as folders:
+        yield
+    if not names or not folders:
+        return
+
+    from analysis.ladder.report import write_report
+    from analysis.search.report import write_search_report
+
+    for out in folders:
+        # An existing report that would be the same costs nothing.
+        (write_search_report if is_search(out) else write_report)(out)
+        send_figures(names, out)
+
+
+def _warn_of_crashes(results: OpenSweep | OpenSearch) -> None:
+    """Warn of crashed trials, which have no row and are run again by the next call."""
     if results.crashed:
         warnings.warn(
             f"{format_count(len(results.crashed), 'trial')} crashed; first: {results.crashed[0]}; "
-            "the same call tries them again (of a search, with `retry`); tracebacks: "
+            "the same call runs them again (for a search, with `retry`); tracebacks: "
             f"{results.out / CRASHES}",
             stacklevel=4,  # the line that called
         )

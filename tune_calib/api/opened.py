@@ -1,4 +1,4 @@
-"""Results as Python has them: frames, tables, figures, and what a notebook shows."""
+"""Results in Python: data frames, tables, figures, and the output in notebooks."""
 
 import contextlib
 import io
@@ -38,12 +38,12 @@ _WIDTH = 640  # of a figure in a notebook, in CSS pixels
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OpenSweep:
-    """The results of a ladder or a comparison, read from its folder when they are asked for.
+    """The results of a ladder or a comparison, read from its folder when they are used.
 
     Attributes:
-        out: folder of the sweep.
-        crashed: a line for each trial that crashed in this call.
-        notes: what else is to be said of them.
+        out: Folder of the run.
+        crashed: A line for each trial that crashed in this call.
+        notes: Further remarks on the results.
     """
 
     out: AnyPath
@@ -52,7 +52,7 @@ class OpenSweep:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """One row a trial that ended; columns as docs/pages/results-on-disk.md has them.
+        """Return one row per ended trial, with the columns of docs/pages/results-on-disk.md.
 
         Metrics are fractions, e.g. ``rows["test/ece"]``.
         """
@@ -60,9 +60,9 @@ class OpenSweep:
 
     @property
     def remarks(self) -> list[str]:
-        """A line for each rung with heads far less accurate than the networks under them.
+        """Return a line for each rung with heads far less accurate than their networks.
 
-        The trials themselves have the flag ``head_below_network`` in ``rows["flags"]``.
+        These trials have the flag ``head_below_network`` in ``rows["flags"]``.
         """
         return weak_heads(load(self.out))
 
@@ -74,57 +74,57 @@ class OpenSweep:
         intervals: bool = False,
         published: str | None = None,
     ) -> str:
-        """The table in Markdown: mean and spread of each rung on test, in percent.
+        """Return the table in Markdown: mean and spread of each rung on test, in percent.
 
         Args:
-            metric: metrics of the table; the usual ones if there are none.
-            regime: columns of the regime too.
-            intervals: over the test samples instead of the spread over seeds.
-            published: a paper's table to put beside it.
+            metric: Metrics of the table; the usual ones if empty.
+            regime: Whether to add columns on the fit of the networks.
+            intervals: Whether to show intervals over test samples instead of the spread over seeds.
+            published: A paper's table to compare with.
 
         Raises:
-            UserError: no result has what is asked for.
+            UserError: The results lack what is requested.
         """
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
         options = Options(published, None, regime, metrics, intervals)
-        with _known(self.out):
+        with with_plugins_of(self.out):
             return f"{markdown(tables.ladder(load_sweep(self.out, options)))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
-        """A figure of the report, for matplotlib.
+        """Draw a figure of the report with matplotlib.
 
         Args:
-            name: as ``tune-calib list ladder-figures`` has it.
+            name: A name from ``tune-calib list ladder-figures``.
 
         Raises:
-            UserError: there is no such figure, or nothing to draw in it.
+            UserError: There is no such figure, or nothing to draw.
         """
-        with _known(self.out):
+        with with_plugins_of(self.out):
             return draw_in_notebook(LADDER_FIGURES[name], LadderResults(load(self.out)))
 
     def report(self) -> AnyPath:
-        """Write tables, figures and the page beside the results; gives the page."""
-        with _known(self.out):
+        """Write tables, figures and the page into the folder, and return the path of the page."""
+        with with_plugins_of(self.out):
             write_report(self.out)
         return self.out / "report.html"
 
     def __str__(self) -> str:
-        """The table as a terminal shows it."""
-        with _known(self.out):
+        """Return the table as a terminal shows it."""
+        with with_plugins_of(self.out):
             sweep = load(self.out)
             return "\n\n".join(filter(None, [str(tables.ladder(sweep)), self.notes]))
 
     def __repr__(self) -> str:
-        """Where it lies, and how its trials ended."""
-        told = ", ".join(f"{n} {status}" for status, n in load(self.out).counts().items())
-        return f"<OpenSweep {self.out}: {told}>"
+        """Return the folder and how its trials ended."""
+        ended = ", ".join(f"{n} {status}" for status, n in load(self.out).counts().items())
+        return f"<OpenSweep {self.out}: {ended}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the table, and the reliability diagrams where there are bins."""
-        with _known(self.out):
+        """Return the table, and the reliability diagrams if there are bins, for notebooks."""
+        with with_plugins_of(self.out):
             sweep = load(self.out)
             parts = [html(tables.ladder(sweep).without_blank())]
-        with contextlib.suppress(UserError):  # of results without bins
+        with contextlib.suppress(UserError):  # results without bins
             content = io.BytesIO()
             self.figure().savefig(content, format="png", dpi=150)
             parts.append(png_image(content.getvalue(), "reliability diagrams", _WIDTH))
@@ -133,13 +133,13 @@ class OpenSweep:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OpenSearch:
-    """The results of a search, on ``select``, read from its folder when they are asked for.
+    """The results of a search on ``select``, read from its folder when they are used.
 
     Attributes:
-        out: folder of the search.
-        crashed: a line for each trial that crashed in this call.
-        notes: its end as a terminal shows it; empty where this process did not carry it out.
-        study_storage: URL of its study, where that is a database.
+        out: Folder of the search.
+        crashed: A line for each trial that crashed in this call.
+        notes: Its summary as printed by a terminal; empty if another process ran it.
+        study_storage: URL of its study, if that is a database.
     """
 
     out: AnyPath
@@ -149,19 +149,19 @@ class OpenSearch:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """One row a trial; metrics are fractions, of ``select`` alone."""
+        """Return one row per trial; metrics are fractions on ``select``."""
         return self._results().trials
 
     @property
     def suggestions(self) -> pd.DataFrame:
-        """One row a suggestion: number, status, settings, ``mean`` of the first metric."""
+        """Return one row per suggestion: number, status, settings, ``mean`` of the first metric."""
         return self._results().table()
 
     @property
     def chosen(self) -> dict[str, Any] | None:
-        """The settings that the declared rule chooses, as ``set`` takes them.
+        """Return the settings that the declared rule selects, as ``set`` takes them.
 
-        None where no suggestion keeps the accuracy within the guard.
+        They are None if no suggestion keeps the accuracy within the guard.
         """
         outcome = self._results().outcome
         points = {each.number: each.point for each in outcome.suggestions}
@@ -169,22 +169,17 @@ class OpenSearch:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """The settings that the search did not search, as ``set`` takes them."""
-        given = self._results().manifest.question.given
-        return ResolvedRequest(given).fixed
+        """Return the requested settings that were not searched, as ``set`` takes them."""
+        return ResolvedRequest(self._results().manifest.question.given).fixed
 
     @property
     def command(self) -> str | None:
-        """The command that trains the choice again, with every setting of it.
-
-        None where nothing is chosen, or no command does it.
-        """
+        """Return the command that trains the selected trial again; None if there is none."""
         return self._results().outcome.command
 
     def table(self) -> str:
-        """Baseline, defaults and the best suggestions in Markdown."""
-        search = self._results()
-        return f"{markdown(search_tables.best(search))}\n"
+        """Return baseline, defaults and the best suggestions in Markdown."""
+        return f"{markdown(search_tables.best(self._results()))}\n"
 
     def figure(
         self,
@@ -193,19 +188,19 @@ class OpenSearch:
         settings: str | Sequence[str] = (),
         metric: str | None = None,
     ) -> "Figure":
-        """Draw a figure of the report, for matplotlib.
+        """Draw a figure of the report with matplotlib.
 
         Args:
-            name: as ``tune-calib list search-figures`` has it.
-            settings: searched settings to show, e.g. ``["gamma", "tau0"]``; those with two values
-                tried that matter most if empty. For ``sensitivity``, ``parallel`` and ``heat_map``,
-                which takes two, the first across.
-            metric: a metric recorded on ``select``; the first one searched for if None.
+            name: A name from ``tune-calib list search-figures``.
+            settings: Searched settings to show in ``sensitivity``, ``parallel`` and ``heat_map``
+                (two, the first one across), e.g. ``["gamma", "tau0"]``; the most important ones
+                with at least two values if empty.
+            metric: A metric recorded on ``select``; the first one of the objective if None.
 
         Raises:
-            UserError: there is no such figure, setting or metric, or nothing to draw.
+            UserError: There is no such figure, setting or metric, or nothing to draw.
         """
-        with _known(self.out):
+        with with_plugins_of(self.out):
             figure = SEARCH_FIGURES[name]
             chosen = {"settings": bool(settings), "metric": metric is not None}
             for option in (key for key, is_chosen in chosen.items() if is_chosen):
@@ -215,8 +210,8 @@ class OpenSearch:
             return draw_in_notebook(figure, self._results().focus(names, metric))
 
     def report(self) -> AnyPath:
-        """Write tables, figures and the page beside the results; gives the page."""
-        with _known(self.out):
+        """Write tables, figures and the page into the folder, and return the path of the page."""
+        with with_plugins_of(self.out):
             self._results()
             write_search_report(self.out)
         return self.out / "report.html"
@@ -229,16 +224,16 @@ class OpenSearch:
         shift: str | Sequence[str] = (),
         bootstrap: int = 0,
     ) -> OpenSweep:
-        """Read the test split, once: the chosen trial under fresh seeds, beside the baseline.
+        """Evaluate the selected trial and the baseline on the test split with fresh seeds.
 
         Args:
-            seeds: fresh seeds of networks and heads.
-            extend: read test again, under more seeds than before.
-            shift: shift sets to look at the trials on.
-            bootstrap: draws of the test samples, for intervals.
+            seeds: Number of fresh seeds of networks and heads.
+            extend: Whether to evaluate again with more seeds than before.
+            shift: Shift sets to evaluate the trials on.
+            bootstrap: Number of resamples of the test samples, for intervals.
 
         Raises:
-            UserError: the search found nothing, or test was read with another choice or seeds.
+            UserError: The search found nothing, or test was read for another trial or other seeds.
         """
         from tune_calib import evaluate
 
@@ -260,27 +255,27 @@ class OpenSearch:
         return load_search(self.out)
 
     def __str__(self) -> str:
-        """As a terminal shows the end of a search."""
+        """Return the summary as a terminal shows it."""
         return self.notes or self.table()
 
     def __repr__(self) -> str:
-        """Where it lies, and how its suggestions ended."""
+        """Return the folder and how its suggestions ended."""
         return f"<OpenSearch {self.out}: {self._results().note()}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: the best suggestions."""
-        with _known(self.out):
+        """Return the best suggestions, for notebooks."""
+        with with_plugins_of(self.out):
             return html(search_tables.best(self._results()))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
-    """The results of a sweep file: of each entry by the name of its folder.
+    """The results of an experiment file, by the names of its entries.
 
     Attributes:
-        out: folder of the sweep file's results.
-        entries: sweeps and searches, in the order in which they were carried out.
-        failures: a line for each trial that crashed, and for what stopped an entry.
+        out: Folder of the results.
+        entries: Results of runs and searches, in the order in which they ran.
+        failures: A line for each crashed trial and for each entry that was stopped.
     """
 
     out: AnyPath
@@ -288,24 +283,20 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
     failures: tuple[str, ...] = ()
 
     def __getitem__(self, name: str) -> OpenSweep | OpenSearch:
-        """The results of an entry.
-
-        Raises:
-            KeyError: there is none of this name.
-        """
+        """Return the results of an entry."""
         return self.entries[name]
 
     def __iter__(self) -> Iterator[str]:
-        """Names of the entries."""
+        """Yield the names of the entries."""
         return iter(self.entries)
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of entries."""
         return len(self.entries)
 
     @property
     def rows(self) -> pd.DataFrame:
-        """The rows of all entries; the first column, ``entry``, is the name."""
+        """Return the rows of all entries, whose name is in the first column, ``entry``."""
         frames = [each.rows.assign(entry=name) for name, each in self.entries.items()]
         if not frames:
             return pd.DataFrame(columns=["entry"])
@@ -313,27 +304,27 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
         return whole[["entry", *(name for name in whole if name != "entry")]]
 
     def table(self) -> str:
-        """The tables of all entries in Markdown, a heading each."""
+        """Return the tables of all entries in Markdown, each with a heading."""
         return "\n".join(f"## {name}\n\n{each.table()}" for name, each in self.entries.items())
 
     def report(self) -> AnyPath:
-        """Write the report of every entry, and the page over all of them; gives that page."""
+        """Write the report of every entry, and return the path of the page over all of them."""
         for each in self.entries.values():
             each.report()
         return write_overview(self.out, [each.out for each in self.entries.values()])
 
     def __str__(self) -> str:
-        """Every entry as a terminal shows it."""
-        told = "\n\n".join(f"== {name} ==\n{each}" for name, each in self.entries.items())
-        return "\n\n".join(filter(None, [told, *self.failures]))
+        """Return the tables of all entries as a terminal shows them."""
+        texts = [f"== {name} ==\n{each}" for name, each in self.entries.items()]
+        return "\n\n".join([*texts, *self.failures])
 
     def __repr__(self) -> str:
-        """Where it lies, and how many entries there are."""
+        """Return the folder and the number of entries."""
         count = len(self.entries)
         return f"<OpenSweepFile {self.out}: {count} {'entry' if count == 1 else 'entries'}>"
 
     def _repr_html_(self) -> str:
-        """For notebooks: every entry under its name."""
+        """Return every entry under its name, for notebooks."""
         parts = [
             f"<h3>{escape(name)}</h3>\n{each._repr_html_()}" for name, each in self.entries.items()
         ]
@@ -341,23 +332,19 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
 
 
 def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | OpenSweepFile:
-    """What a folder holds.
-
-    Raises:
-        UserError: it holds no results.
-    """
+    """Return the results in a folder, which must contain some."""
     if below := find_entries(out):
-        found: dict[str, Any] = {each.name: opened(each, study_storage) for each in below}
-        return OpenSweepFile(out, found)
+        entries: dict[str, Any] = {each.name: opened(each, study_storage) for each in below}
+        return OpenSweepFile(out, entries)
     if is_search(out):
         return OpenSearch(out, study_storage=study_storage)
-    load(out)  # one that holds nothing is refused here
+    load(out)  # a folder without results is refused here
     return OpenSweep(out)
 
 
 @contextlib.contextmanager
-def _known(out: AnyPath) -> Iterator[None]:
-    """Load the plug-ins behind a folder that this process ran before; warn of the others."""
+def with_plugins_of(out: AnyPath) -> Iterator[None]:
+    """Load the plug-ins of a folder that this process ran before, and warn of the others."""
     with plugins.restored():
         plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in read_records(out))])
         if note := describe_unloaded(out):

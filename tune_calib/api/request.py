@@ -27,9 +27,7 @@ Words = str | Sequence[str]
 def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a function the fields of a request as arguments, and document them.
 
-    Args:
-        model: of the request. The function takes the request first, then ``log`` and ``plugin``
-            as the caller gave them.
+    The function takes the request, ``log`` and ``plugin``.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
@@ -87,7 +85,7 @@ def _signature(model: type[Part], returned: Any) -> inspect.Signature:
 
 
 def _accepted(annotation: Any) -> Any:
-    """Return what a caller may give for a field: paths as texts, several as a list or alone."""
+    """Return the type that callers may pass: texts as paths, one value or several."""
     kind, parts = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
         is_path = any(each in (TEXT, PATH) for each in parts[1:])
@@ -100,7 +98,7 @@ def _accepted(annotation: Any) -> Any:
 
 
 def _document(model: type[Part], signature: inspect.Signature, text: str) -> str:
-    """Put a section on the arguments into a docstring, before the sections that it has."""
+    """Insert a section on the arguments into a docstring, before its other sections."""
     lines = []
     for name, parameter in signature.parameters.items():
         about = ALWAYS.get(name)
@@ -116,7 +114,7 @@ def _document(model: type[Part], signature: inspect.Signature, text: str) -> str
 
 
 def format_type(annotation: Any) -> str:
-    """Return a type as it stands in a signature, e.g. ``str | None``."""
+    """Return a type as in a signature, e.g. ``str | None``."""
     kind, parts = get_origin(annotation), get_args(annotation)
     if kind in (Union, UnionType):
         return " | ".join(map(format_type, parts))

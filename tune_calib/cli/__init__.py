@@ -1,4 +1,4 @@
-"""The command line. Slow imports stand inside the commands, so that ``--help`` is quick."""
+"""The command line. Slow imports are inside the commands, so that ``--help`` is quick."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -7,48 +7,44 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from tune_calib.cli import (
-    conformance,
-    imports,
-    ladders,
-    registries,
-    reproductions,
-    results,
-    searches,
-    statistics,
-    sweep_files,
-)
-from tune_calib.cli.added_options import on_terminal, with_log, with_plugins, with_tables
-from tune_calib.cli.entry import Command, LongCommand, one_line, reads_folders, refuse_empty
+from tune_calib.cli import look_up, own, read, reproduce, run, statistics
+from tune_calib.cli.entry import Command, LongCommand, one_line, refuse_empty
+from tune_calib.cli.options import Kind, with_shared_options
 from tune_calib.console import echo
 
-_RUN = (
-    ladders.ablate, ladders.compare, searches.search, searches.resume, searches.evaluate,
-    sweep_files.run,
-)  # fmt: skip
-"""Commands that run trials, which loggers may follow."""
-_STATISTICS = (
+_PLAIN = Kind()
+_TRIALS = Kind(is_long=True, trains=True, logs=True)
+_TRAINING = Kind(is_long=True, trains=True)
+_LONG = Kind(is_long=True)
+_REPORT = Kind(is_long=True, has_table=True)
+_TABLE = Kind(has_table=True)
+
+_COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
+    ("Run", run.ablate, _TRIALS, "ladders"),
+    ("Run", run.compare, _TRIALS, "ladders"),
+    ("Run", run.search, _TRIALS, "searching"),
+    ("Run", run.resume, _TRIALS, "searching"),
+    ("Run", run.evaluate, _TRIALS, "searching"),
+    ("Run", run.run, _TRIALS, "experiment-files"),
+    ("Run", reproduce.reproduce, _TRAINING, "reproduce"),
+    ("Read results", read.report, _REPORT, "analysis"),
+    ("Read results", read.status, _PLAIN, "running"),
+    ("Look up", look_up.list_, _TABLE, "commands"),
+    ("Look up", look_up.explain, _PLAIN, "methods/index"),
+    ("Your own networks and methods", own.import_, _LONG, "own-network"),
+    ("Your own networks and methods", own.export, _TRAINING, "own-network"),
+    ("Your own networks and methods", own.check_method, Kind(trains=True), "adding"),
+)
+"""Panel, function, kind and documentation page of each command."""
+
+_STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
 )  # fmt: skip
-_PANELS: dict[str, tuple[Callable[..., object], ...]] = {
-    "Run": (*_RUN, reproductions.reproduce),
-    "Read results": (results.report, results.status),
-    "Look up": (registries.list_, registries.explain),
-    "Your own networks and methods": (imports.import_, results.export, conformance.check_method),
-}
-_ALIASES = (*_STATISTICS, results.pictures, registries.cite, sweep_files.schema)
-"""Commands that another one replaced: hidden, and the same as ever."""
-
-_LONG = (
-    *_RUN, reproductions.reproduce, results.report, results.pictures, results.export,
-    imports.import_,
+_ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
+    *((each, _TABLE) for each in _STATISTICS),
+    (read.pictures, _TRAINING), (look_up.cite, _PLAIN), (run.schema, _PLAIN),
 )  # fmt: skip
-"""Commands that show their progress."""
-_TRAINING = (
-    *_RUN, reproductions.reproduce, results.pictures, results.export, conformance.check_method,
-)  # fmt: skip
-"""Commands that run methods; the others read, and load no plug-in of a file of defaults."""
-_TABLES = (registries.list_, results.report, *_STATISTICS)
+"""Hidden commands that options or commands above have replaced; they work as before."""
 
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 app = typer.Typer(
@@ -76,26 +72,26 @@ def _help(
         typer.echo(context.get_help())  # noqa: TID251
 
 
-def _add(group: typer.Typer, command: Callable[..., object], panel: str | None = None) -> None:
+def _add(
+    group: typer.Typer, panel: str | None, command: Callable[..., object], kind: Kind, page: str
+) -> None:
     """Add a command with the options that it shares with others; without a panel, hide it."""
-    run = with_log(command) if command in _RUN else command
-    run = reads_folders(run) if command in _STATISTICS else run
-    run = (with_tables if command in _TABLES else on_terminal)(run)
+    shared = with_shared_options(command, kind)
+    shared.page = page  # type: ignore[attr-defined]
     group.command(
         command.__name__.strip("_").replace("_", "-"),
-        cls=LongCommand if command in _LONG else Command,
+        cls=LongCommand if kind.is_long else Command,
         rich_help_panel=panel,
         hidden=panel is None,
-    )(with_plugins(run, trains=command in _TRAINING))
+    )(shared)
 
 
-for _panel, _commands in _PANELS.items():
-    for _command in _commands:
-        _add(app, _command, _panel)
-for _command in _STATISTICS:
-    _add(analyze, _command, "Commands")
-for _command in _ALIASES:
-    _add(app, _command)
+for _panel, _command, _kind, _page in _COMMANDS:
+    _add(app, _panel, _command, _kind, _page)
+for _statistics in _STATISTICS:
+    _add(analyze, "Commands", _statistics, _TABLE, "analysis")
+for _alias, _kind in _ALIASES:
+    _add(app, None, _alias, _kind, "commands")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)
 
 

@@ -1,50 +1,24 @@
-"""What several commands share: panels of help, completion, folders, signals, plans and formats."""
+"""Helpers of several commands: typed commands, signals, plans, formats, folders."""
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Any
 
 import typer
 
 from tune_calib.cli import defaults
 from tune_calib.cli.entry import as_option, damage_in_one_line
-from tune_calib.cli.request import complete, option_of
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
-from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import CRASHES
-from tune_calib.spec.request import WHERE, LadderRequest, SearchRequest
 from tune_calib.text import command_line, format_count
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    DataRoot: TypeAlias = Path | None
-    StoreRoot: TypeAlias = str | None
-    StudyStorage: TypeAlias = str | None
-else:
-    DataRoot = option_of(LadderRequest, "data_root")
-    StoreRoot = option_of(LadderRequest, "store")
-    StudyStorage = option_of(SearchRequest, "study_storage")
-
-DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
-]
-GpuModel = Annotated[
-    str | None,
-    typer.Option(
-        help="with --dry-run: estimate the hours on this GPU, e.g. A100-80GB",
-        autocompletion=complete(lambda: GPUS),
-    ),
-]
 
 
 def published_tables() -> Iterable[str]:
-    """Return the names of the tables that papers print, for completion."""
+    """Return the names of the papers' tables, for completion."""
     from analysis.published import describe_published
 
     return describe_published()
@@ -55,12 +29,6 @@ def format_typed() -> str:
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
     return command_line(["tune-calib", *words[:end], *defaults.words(), *words[end:]])
-
-
-def format_typed_for(context: typer.Context, argument: str, *without: str) -> str:
-    """Return the command as typed, for one of its arguments and without some of its options."""
-    words = defaults.typed_options(context, without)
-    return command_line(["tune-calib", context.command.name or "", argument, *words])
 
 
 def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
@@ -80,20 +48,13 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
 def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
     """Exit with code 1 if trials crashed, and print the command that runs them again."""
     if crashed:
-        echo(
-            f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}",
-            err=True,
-        )
+        echo(f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}", err=True)
         echo(f"run them again: {again}; tracebacks: {folder / CRASHES}", err=True)
         raise typer.Exit(1)
 
 
 def one_format(**flags: bool) -> str:
-    """Return the one output format that was chosen, ``plain`` if none was.
-
-    Raises:
-        UserError: Several were chosen.
-    """
+    """Return the one output format that was chosen, ``plain`` if none was."""
     chosen = [name for name, is_chosen in flags.items() if is_chosen]
     if len(chosen) > 1:
         raise UserError(f"choose one format, not {' and '.join('--' + name for name in chosen)}")
@@ -108,11 +69,7 @@ def print_settings(job: Any) -> None:
 
 
 def print_plan(job: Any) -> None:
-    """Print what a run would do.
-
-    Raises:
-        UserError: The run would be refused.
-    """
+    """Check a run and print what it would do."""
     from tune_calib.experiments.forecast.summary import describe_dry_run
     from tune_calib.tuning.run import check_run
 
@@ -121,15 +78,7 @@ def print_plan(job: Any) -> None:
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
-    """Return a folder of results.
-
-    Args:
-        out: Path or URL.
-        runs_plugins: Refuse a folder whose plug-ins are not loaded, instead of a note.
-
-    Raises:
-        UserError: The folder holds no results, or one of its plug-ins has changed.
-    """
+    """Return a folder of results, with a note on plug-ins that are not loaded, or their refusal."""
     folder = parse_path(out)
     if not find_entries(folder):
         refuse_empty(folder)
@@ -148,8 +97,7 @@ def _note_unloaded(folder: AnyPath) -> None:
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print a description of a folder, or of each entry of an experiment file.
 
-    Raises:
-        typer.Exit: An entry could not be described; the others were printed.
+    If an entry cannot be described, the others are printed before the exit with code 1.
     """
 
     def described(one: AnyPath) -> str:
@@ -160,11 +108,11 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
             return as_option(shown(describe(one)))
 
     with damage_in_one_line(str(folder)):
-        below = find_entries(folder)
-    if not below:
+        entries = find_entries(folder)
+    if not entries:
         echo(described(folder))
     refused = 0
-    for entry in below:
+    for entry in entries:
         try:
             text = described(entry)
         except UserError as error:
@@ -175,15 +123,11 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
 
 
 def write_overview(folder: AnyPath) -> list[str]:
-    """Write the page over the entries of an experiment file, if the folder holds some.
-
-    Returns:
-        The line that says where the page is.
-    """
-    below = find_entries(folder)
-    if not below:
+    """Write the page over the entries of an experiment file, and return a line with its path."""
+    entries = find_entries(folder)
+    if not entries:
         return []
 
     from analysis.sweep_file.overview import write_overview as write
 
-    return [f"page over all entries: {write(folder, below)}"]
+    return [f"page over all entries: {write(folder, entries)}"]

@@ -47,19 +47,8 @@ Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
 def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
-    """Return what a file sets of a command's options, by parameter, as if it were typed.
-
-    Args:
-        context: That of the command, below that of the program.
-        typed: The parameters that are typed.
-
-    Raises:
-        UserError: The file names an unknown option, or holds a wrong value.
-    """
-    file = _read(Path())
-    if file is None:
-        return {}
-    where, content = file
+    """Return the defaults that a file has for a command and its typed options, by parameter."""
+    where, content = _read(Path())
     options = _options(context.command)
     values = _for_command(where, content, context)
     keys = {key for key, option in options.items() if option in typed}
@@ -142,12 +131,12 @@ def _as_typed(option: TyperOption, value: Any) -> list[str]:
     return [word for each in _as_list(value) for word in (option.opts[0], each)]
 
 
-def _read(folder: Path) -> tuple[str, dict[str, Any]] | None:
-    """Return the name of the file of defaults in a folder and its content; None without one."""
+def _read(folder: Path) -> tuple[str, dict[str, Any]]:
+    """Return the name of the file of defaults in a folder, and its content; empty without one."""
     own, project = folder / FILE, folder / PROJECT
     of_project = _parse(project).get("tool", {}).get(TABLE) if project.exists() else None
     if not own.exists():
-        return None if of_project is None else (f"[tool.{TABLE}] of {PROJECT}", of_project)
+        return f"[tool.{TABLE}] of {PROJECT}", of_project or {}
     if of_project is not None:
         raise UserError(f"both {FILE} and {PROJECT} hold defaults; keep them in one of them")
     return FILE, _parse(own)
@@ -161,7 +150,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Return what a file sets for a command, after a check of all its names."""
+    """Return the defaults of a command in a file, after a check of all its names."""
     root = context.find_root()
     commands = {
         name: _options(root.command.get_command(root, name))
@@ -181,11 +170,7 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
 
 
 def _known(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """Return what is set, by the keys of options.
-
-    Raises:
-        UserError: A key is unknown, is always typed, or appears twice.
-    """
+    """Return values by the keys of options, of which each is known, has defaults and is unique."""
     known: dict[str, Any] = {}
     for written, value in values.items():
         key = written.replace("_", "-")
@@ -210,11 +195,7 @@ def _options(command: Any) -> dict[str, TyperOption]:
 
 
 def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) -> Any:
-    """Return a value as it would be typed, so that it is read by the same rules.
-
-    Raises:
-        UserError: The value does not fit the option.
-    """
+    """Return a value as it would be typed, so that it is read and refused by the same rules."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise UserError(f"{where}: {key} must be true or false, got {value!r}")

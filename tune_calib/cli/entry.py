@@ -1,12 +1,11 @@
-"""What surrounds every command: errors in one line, help with examples, the screen."""
+"""The frame of every command: errors in one line, help with examples, the screen."""
 
 import contextlib
-import functools
 import inspect
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from tune_calib.cli import defaults
-from tune_calib.cli.added_options import EVERY
+from tune_calib.cli.options import EVERY
 from tune_calib.console import echo
 from tune_calib.errors import UserError, describe_os_error, locate_error, spell_settings
 from tune_calib.progress import report_progress
@@ -59,11 +58,7 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def damage_in_one_line(where: str) -> Iterator[None]:
-    """Turn any failure to read results into one line, which names the line of the program too.
-
-    Raises:
-        UserError: Reading failed in some way.
-    """
+    """Turn any failure to read results into one line, which names the line of the program too."""
     try:
         yield
     except Exception as error:
@@ -79,25 +74,8 @@ def damage_in_one_line(where: str) -> Iterator[None]:
         ) from error
 
 
-def reads_folders(command: Callable[..., object]) -> Callable[..., None]:
-    """Let a command refuse damaged results in one line; published tables cannot be damaged."""
-
-    @functools.wraps(command)
-    def run(**options: Any) -> None:
-        named = options.get("dirs") or [options.get("first"), options.get("second")]
-        folders = [each for each in named if each]
-        with damage_in_one_line(" or ".join(folders)) if folders else contextlib.nullcontext():
-            command(**options)
-
-    return run
-
-
 def refuse_empty(arguments: Sequence[str]) -> None:
-    """Refuse an empty argument: mostly a shell variable that is not set.
-
-    Raises:
-        UserError: There is one.
-    """
+    """Refuse an empty argument, which is mostly a shell variable that is not set."""
     for index, word in enumerate(arguments):
         option = _EMPTY.fullmatch(word)
         if option or not word.strip():
@@ -109,15 +87,15 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 class Command(TyperCommand):
     """A command with examples in its help and a user's own defaults below what is typed.
 
-    Attributes:
-        examples: The command lines of the section ``Examples`` of its docstring.
+    The section ``Examples`` of its docstring is shown last, before the page of the documentation.
     """
 
     def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:
         text, _, lines = inspect.cleandoc(help or "").partition("\n\nExamples:\n")
         self.examples = [line.strip() for line in lines.splitlines() if line.strip()]
         parts = ["Examples:", *(f"$ {line}" for line in self.examples)]
-        settings["epilog"] = escape("\n".join(parts)) if self.examples else None
+        page = f"Documentation: docs/pages/{getattr(settings.get('callback'), 'page', 'index')}.md"
+        settings["epilog"] = escape("\n".join([*parts, page]))
         super().__init__(name, help=text, **settings)
 
     def get_help_option(self, ctx: Any) -> Any:
@@ -128,11 +106,7 @@ class Command(TyperCommand):
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what is typed, and below it the user's own defaults.
-
-        Raises:
-            UserError: An option is given twice, or the file of defaults is wrong.
-        """
+        """Parse what is typed, and below it the user's own defaults."""
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is not None and not ctx.resilient_parsing:
             ctx.default_map = defaults.below(ctx, typed)
@@ -152,7 +126,7 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
 
     def _screen(self, ctx: Any) -> contextlib.AbstractContextManager[object]:
-        """Return what is shown while the command runs: nothing."""
+        """Return what shows the progress of the command: nothing."""
         return contextlib.nullcontext()
 
 
@@ -173,11 +147,7 @@ class LongCommand(Command):
 
 
 def _flush() -> None:
-    """Write out what was printed, while an error can still be reported.
-
-    Raises:
-        UserError: It cannot be written.
-    """
+    """Write out what was printed, while an error can still be reported."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()

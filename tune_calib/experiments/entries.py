@@ -143,6 +143,7 @@ def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
         "recipe": entry.recipe or whole.recipe,
         "store": str(file.store),
         "data_root": whole.data_root,
+        "dataset_title": whole.title,
         "address": whole.address,
         "gpus": (entry.resources or whole.resources or TrialResources()).gpus,
     }

@@ -241,7 +241,7 @@ class SearchManifest(_Manifest):
 
     @property
     def can_go_on(self) -> bool:
-        """Whether it has all that is needed to resume the search."""
+        """Return whether it has all that is needed to resume the search."""
         needed = {"store", "data_root", "address", "gpus", "at_once", "study_storage"}
         # By the keys of the file, since None is a value: an old file has none of these.
         return needed <= self.model_fields_set
@@ -259,7 +259,7 @@ class SuggestionRecord(_Record):
 
 
 class Importance(_Record):
-    """How well each setting separates the best suggestions from the rest."""
+    """Importance of settings: how well each separates the best suggestions from the rest."""
 
     done: int = Field(description="suggestions with values")
     top: int = Field(description="how many of them count as the best")

@@ -255,6 +255,8 @@ class ExperimentFile(Where):
     """Folder or URL for networks and feature banks of all entries; OUT/store unless given."""
     data_root: Path | None = None
     """Folder with the files of the data sets."""
+    title: str | None = None
+    """Title of your own data in tables; the name of their folder unless given."""
     study_storage: str | None = None
     """URL of a database for the Optuna studies; a file in each search's folder unless given."""
     address: str | None = None
@@ -280,6 +282,7 @@ class ExperimentFile(Where):
 
 _KEYS = {
     "dataset": "datasets",
+    "dataset_title": "title",
     "backbone": "backbones",
     "plugin": "plugins",
     "network_seeds": "seeds.networks",

@@ -1,7 +1,7 @@
 """Models of requests: a ladder, a comparison, a search, an evaluation, an experiment file.
 
 The Python functions take the fields of these models as arguments, and the options of the commands
-are made from them (``api.request``, ``cli.request``): name, type, default, range and description of
+are made from them (``api.request``, ``cli.options``): name, type, default, range and description of
 an option stand here alone.
 """
 
@@ -88,10 +88,8 @@ GIVES = {
 """Fields of a request that give a setting, which ``set`` may give instead."""
 
 
-ADDRESS = "address of a Ray cluster, auto to find one, or none to run in this process without Ray"
-Address = Annotated[
-    str | None, OptionHelp(WHERE, "a Ray of this machine"), Field(description=ADDRESS)
-]
+ADDRESS = "Ray cluster, auto, or none for no Ray"
+Address = Annotated[str | None, OptionHelp(WHERE, "this machine"), Field(description=ADDRESS)]
 DataRoot = Annotated[
     LocalPath | None,
     OptionHelp(DATA),
@@ -106,18 +104,20 @@ class DataRequest(Part):
     """The data."""
 
     dataset: Annotated[str, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
-    """name of a data set (see tune-calib list datasets)"""
+    """data set (see: tune-calib list datasets)"""
     imported: Annotated[str | None, OptionHelp(DATA)] = None
     """name of an import (see tune-calib import), in place of a data set"""
     data_root: DataRoot = None
+    dataset_title: Annotated[Text | None, OptionHelp(DATA, "its folder's name")] = None
+    """title of your own data"""
     holdout: Annotated[str | None, OptionHelp(DATA, "train")] = None
-    """part of the data set that select and calib are taken from: train or test"""
+    """source of select and calib: train or test"""
     norm: Annotated[
         str | list[list[float]] | None,
         BeforeValidator(_plain_constants),
         OptionHelp(DATA, "the data set's"),
     ] = None
-    """normalisation of the pixels: a name, dataset, or lists of means and standard deviations"""
+    """pixel normalisation: name or lists"""
 
 
 class TrainingRequest(Part):
@@ -126,7 +126,7 @@ class TrainingRequest(Part):
     backbone: Annotated[
         str | None, OptionHelp(TRAINING, "the recipe's", names=lambda: BACKBONES)
     ] = None
-    """name of a backbone (see tune-calib list backbones), or FILE.py:FUNCTION"""
+    """backbone, or FILE.py:FUNCTION"""
     weights: Annotated[LocalPath | None, OptionHelp(TRAINING)] = None
     """safetensors file of a frozen network, which is not trained"""
     epochs: Annotated[int | None, OptionHelp(TRAINING, "the recipe's")] = None
@@ -134,7 +134,7 @@ class TrainingRequest(Part):
     head_epochs: Annotated[int | None, OptionHelp(TRAINING, "the recipe's")] = None
     """training epochs of each head"""
     recipe: Annotated[str | None, OptionHelp(TRAINING, "quick", names=lambda: RECIPES)] = None
-    """name of a training recipe (see tune-calib list recipes)"""
+    """recipe (see: tune-calib list recipes)"""
     set: Annotated[
         dict[str, Any] | None,
         BeforeValidator(_plain_settings),
@@ -149,7 +149,7 @@ class SeedsRequest(Part):
     """The seeds."""
 
     seeds: Annotated[int | None, OptionHelp(SEEDS, "1")] = Field(None, ge=1)
-    """number of seeds; the network and the head seed vary together"""
+    """number of seeds, for networks and heads together"""
     network_seeds: Annotated[int | None, OptionHelp(SEEDS)] = Field(None, ge=1)
     """number of network seeds, crossed with the head seeds"""
     head_seeds: Annotated[int | None, OptionHelp(SEEDS)] = Field(None, ge=1)
@@ -170,7 +170,7 @@ class WhereRequest(Part):
     out: Annotated[Text | None, OptionHelp(WHERE, "a folder in runs/", "PATH")] = None
     """folder or URL for the results"""
     store: Annotated[Text | None, OptionHelp(WHERE, "OUT/store", "PATH")] = None
-    """folder or URL for networks and feature banks"""
+    """folder of networks and feature banks"""
     address: Address = None
     gpus: Annotated[Share, OptionHelp(WHERE)] = 0.0
     """GPUs per trial: 0, 1 or 1/k"""
@@ -180,9 +180,9 @@ class ExtrasRequest(Part):
     """Extra evaluations of finished trials."""
 
     shift: Annotated[Words, OptionHelp(EXTRAS)] = ()
-    """evaluate finished trials on shifted data: corruptions, noise or a data set; repeatable"""
+    """evaluate on shifted data: corruptions, noise or a data set; repeatable"""
     bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
-    """bootstrap draws of the test samples, for confidence intervals of finished trials"""
+    """bootstrap draws for confidence intervals over test samples"""
 
 
 class TrialsRequest(WhereRequest, SeedsRequest, TrainingRequest, DataRequest):
@@ -200,7 +200,7 @@ class AblateRequest(LadderRequest):
     """An ablation ladder."""
 
     ladder: Annotated[str, OptionHelp(names=lambda: LADDERS)]
-    """name of a ladder (see tune-calib list ladders)"""
+    """ladder (see: tune-calib list ladders)"""
     controls: Annotated[bool, OptionHelp(TRAINING)] = False
     """add the control rungs of the ladder"""
 
@@ -209,7 +209,7 @@ class CompareRequest(LadderRequest):
     """A comparison of methods."""
 
     methods: Annotated[Words | None, OptionHelp(names=lambda: METHODS)] = None
-    """methods (see tune-calib list methods), or pipelines such as ls+mac_cal+temperature"""
+    """methods, or pipelines such as ls+mac_cal+temperature"""
     all: Annotated[
         str | None, OptionHelp(TRAINING, names=lambda: ("posthoc", "head", "network"))
     ] = None
@@ -227,7 +227,7 @@ class Sampling(Part):
     """The sampler and the objective of a search."""
 
     sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
-    """algorithm that suggests settings: tpe, random, nsga2 or grid"""
+    """sampler of settings: tpe, random, nsga2 or grid"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """random seed of the sampler"""
     metric: Annotated[
@@ -236,15 +236,15 @@ class Sampling(Part):
         Field(min_length=1),
         OptionHelp(SEARCHING, "ece", names=searchable_metrics),
     ] = ("ece",)
-    """metric to optimise on select (see tune-calib list metrics); several give a Pareto set"""
+    """metric to optimise; several: a Pareto set"""
     guard: Annotated[float, OptionHelp(SEARCHING)] = Field(0.01, ge=0, le=1)
-    """accuracy on select that a trial may lose, as a fraction"""
+    """fraction of accuracy on select that may be lost"""
     population: Annotated[int, OptionHelp(SEARCHING)] = Field(8, ge=1)
     """suggestions in a batch (head methods)"""
     at_once: Annotated[int | None, OptionHelp(WHERE, "all cores")] = Field(None, ge=1)
-    """number of Ray trials that run in parallel"""
+    """number of parallel Ray trials"""
     scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
-    """asha stops networks that fall behind; none stops no network"""
+    """asha stops networks that fall behind"""
 
     @field_validator("metric")
     @classmethod
@@ -269,14 +269,14 @@ class Storage(Part):
     """Storage of the study of a search."""
 
     study_storage: Annotated[str | None, OptionHelp(WHERE, "a file")] = None
-    """URL of the database with the Optuna study"""
+    """URL of a database for the Optuna study"""
 
 
 class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method."""
 
     method: Annotated[str, OptionHelp(names=lambda: SPACES)]
-    """name of a method with a search space (see tune-calib list spaces)"""
+    """method with a search space (see: tune-calib list spaces)"""
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
     own_recipes: OwnRecipes = False

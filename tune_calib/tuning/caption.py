@@ -18,6 +18,7 @@ from tune_calib.spec.slots.data import DataSlot, ImportedData
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_setting
+from tune_calib.tuning.folder import RunLocation
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -156,13 +157,20 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
     return records
 
 
-def titles(planned: Sequence[PlannedTrial]) -> dict[str, str]:
-    """Return printed names of data sets and backbones, without parentheses, by registry name."""
-    datasets = {trial.spec.data.dataset for trial in planned}
+def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, str]:
+    """Return titles of data sets and backbones, without parentheses, by registry name.
+
+    One's own data have the requested title, or the name of their folder.
+    """
+    data = {trial.spec.data.dataset: trial.spec.data for trial in planned}
     backbones = {trial.spec.network.backbone for trial in planned}
-    long = {name: DATASETS[name].title for name in sorted(datasets)}
+    long = {name: DATASETS[name].title for name in sorted(data)}
     long |= {name: BACKBONES[name].title for name in sorted(backbones)}
-    return {name: title.partition(" (")[0] for name, title in long.items()}
+    short = {name: title.partition(" (")[0] for name, title in long.items()}
+    root = location.data_root
+    own = location.dataset_title or (root.resolve().name if root else None)
+    is_own = (name for name, slot in data.items() if slot.found or slot.imported)
+    return short | (dict.fromkeys(is_own, own) if own else {})
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:

@@ -36,6 +36,7 @@ class RunLocation:
     gpus: float = 0.0  # of a Ray trial, 0, 1 or 1/k
     command: str = ""  # repeats the run
     profile: bool = False  # networks write where the time of an epoch went
+    dataset_title: str | None = None  # of one's own data
     among: AnyPath | None = None  # its folders ``AMONG/*/*`` may have rows of the same trials
 
     @classmethod
@@ -52,6 +53,7 @@ class RunLocation:
             gpus=request.gpus,
             command=command,
             profile=isinstance(request, LadderRequest) and request.profile,
+            dataset_title=request.dataset_title or request.imported,
         )
 
     @property

@@ -136,7 +136,7 @@ class LadderRun(Run[Left, list[str]]):
                 )
                 for trial in planned
             ],
-            titles=titles(planned),
+            titles=titles(planned, self.location),
             **further,
         )
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
-from tune_calib.cli.searches import write_report
+from tune_calib.cli.read import write_search_page
 from tune_calib.errors import UserError
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.resolved import ResolvedRequest
@@ -93,10 +93,10 @@ def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
     job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
     job.build_manifest().write(tmp_path)
     with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
-        write_report(tmp_path)
+        write_search_page(tmp_path)
 
 
 def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
     (tmp_path / SEARCH_MANIFEST).write_text("[]")
     with pytest.raises(UserError, match="not such a file as tune-calib writes"):
-        write_report(tmp_path)
+        write_search_page(tmp_path)

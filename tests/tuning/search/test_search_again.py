@@ -16,7 +16,7 @@ from tests.tuning.search.support import (
     searched,
     stored,
 )
-from tune_calib.cli import searches as commands
+from tune_calib.cli import run as commands
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results

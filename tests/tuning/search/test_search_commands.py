@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 
 from tests.support import here
-from tune_calib.cli import ladders, searches
+from tune_calib.cli import run as commands
 from tune_calib.experiments.forecast.summary import describe_job
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.study import SearchStudy
@@ -32,9 +32,9 @@ FIXED = {
 }  # fmt: skip
 
 
-def job_of(command, *words):
+def job_of(*words):
     """The job behind a command, which is not carried out."""
-    with mock.patch.object(command, "print_plan") as told:
+    with mock.patch.object(commands, "print_plan") as told:
         ended = here(*words, "--dry-run")
     assert ended.returncode == 0, ended.stderr
     return told.call_args.args[0]
@@ -44,7 +44,7 @@ def job_of(command, *words):
 def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
-    job = job_of(searches, "search", *FIXED[name], "--sampler", "random", "--out", tmp_path / "out")
+    job = job_of("search", *FIXED[name], "--sampler", "random", "--out", tmp_path / "out")
     candidates = job.definition.candidates
     study = SearchStudy(job.definition, job.out)
     for number in range(4):
@@ -52,7 +52,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
         command = format_choice(job.definition, job.location, point)
         words = shlex.split(command)
         assert words[:2] == ["tune-calib", "compare"]
-        again = job_of(ladders, *words[1:])
+        again = job_of(*words[1:])
         chosen = {trial.spec.hash for trial in candidates.trials(point, number)}
         assert {trial.spec.hash for trial in again.known_trials} == chosen
         assert again.location.data_root == job.location.data_root
@@ -61,7 +61,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", [name for name in FIXED if "cifar10" not in FIXED[name]])
 def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
-    job = job_of(searches, "search", *FIXED[name], "--out", tmp_path / "out")
+    job = job_of("search", *FIXED[name], "--out", tmp_path / "out")
     line = describe_job(job).partition("\n  set  ")[2].partition("\n  searched")[0]
     for slot, own in job.definition.resolved.overrides.items():
         for key in own.keys() - {"dataset"}:
@@ -69,7 +69,7 @@ def test_what_is_fixed_is_told_before_a_search_begins(name, tmp_path):
 
 
 def test_a_search_under_a_recipe_of_before_has_no_command(tmp_path):
-    job = job_of(searches, "search", "ls", "--out", tmp_path / "out")
+    job = job_of("search", "ls", "--out", tmp_path / "out")
     asked = job.definition.resolved
     recipe = replace(asked.recipe, settings={"network": {"epochs": 7}})
     question = replace(job.definition, resolved=replace(asked, recipe=recipe))

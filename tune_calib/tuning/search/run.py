@@ -150,7 +150,7 @@ class SearchRun(Run[SearchState, SearchResult]):
             gpus=location.gpus,
             at_once=self.at_once,
             study_storage=self.study_storage and mask_url(self.study_storage),
-            titles=titles(definition.candidates.baseline()),
+            titles=titles(definition.candidates.baseline(), location),
             **origin_records(self.resolved, self.plugins),
         )
 
@@ -260,6 +260,9 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
         address=manifest.address,
         gpus=manifest.gpus,
         command=manifest.command,
+        dataset_title=manifest.titles.get(
+            definition.resolved.overrides.get("data", {}).get("dataset", "")
+        ),
     )
     return SearchRun(
         definition=definition,

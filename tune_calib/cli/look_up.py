@@ -1,4 +1,4 @@
-"""The commands that look things up: list, explain, cite."""
+"""The commands that look up records: list, explain, cite."""
 
 import io
 import re
@@ -12,9 +12,8 @@ from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.tables.render import View
 from analysis.tables.table import table_of
 from tune_calib import console
-from tune_calib.cli.added_options import FORMATS
 from tune_calib.cli.common import one_format
-from tune_calib.cli.request import complete
+from tune_calib.cli.options import FORMATS, complete
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
@@ -84,10 +83,6 @@ def _describe_metric(record: Metric) -> Entry:
     }
 
 
-def _describe_titled(record: Any) -> Entry:
-    return {"title": record.title}
-
-
 def _describe_figure(record: Any) -> Entry:
     return {"title": record.title, "how to read it": record.reading}
 
@@ -96,8 +91,8 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], Callable[[Any], Entry]]] = {
     "methods": (METHODS, _describe_method),
     "ladders": (LADDERS, _describe_ladder),
     "recipes": (RECIPES, _describe_recipe),
-    "datasets": (DATASETS, _describe_titled),
-    "backbones": (BACKBONES, _describe_titled),
+    "datasets": (DATASETS, lambda record: {"title": record.title}),
+    "backbones": (BACKBONES, lambda record: {"title": record.title}),
     "spaces": (SPACES, _describe_space),
     "metrics": (METRICS, _describe_metric),
     "ladder-figures": (LADDER_FIGURES, _describe_figure),
@@ -107,11 +102,7 @@ LISTS = (*REGISTRIES, "published")
 
 
 def describe_entries(what: str, name: str | None = None) -> list[Entry]:
-    """Return what is known of one entry of a list, or of all.
-
-    Raises:
-        UserError: There is no entry of that name.
-    """
+    """Describe one entry of a list, or all of them."""
     if what == "published":
         from analysis.published import describe_published
 
@@ -136,7 +127,7 @@ def list_(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(help="show all that is known of one entry"),
+        typer.Argument(help="show one entry with all its facts"),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON", rich_help_panel=FORMATS)

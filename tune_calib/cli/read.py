@@ -1,4 +1,4 @@
-"""The commands of a folder of results: report, status, pictures, export."""
+"""The commands that read a folder of results: report, status, pictures."""
 
 import json
 import os
@@ -7,29 +7,19 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tune_calib.cli import searches
-from tune_calib.cli.added_options import TABLES
-from tune_calib.cli.common import (
-    DataRoot,
-    StoreRoot,
-    StudyStorage,
-    open_folder,
-    print_each,
-    published_tables,
-    write_overview,
-)
-from tune_calib.cli.request import complete
+from tune_calib.cli.common import open_folder, print_each, published_tables, write_overview
+from tune_calib.cli.options import TABLES, DataRoot, StoreRoot, StudyStorage, complete
 from tune_calib.console import echo
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import find_entries, is_search, read_search_manifest
+from tune_calib.results.folders import is_search
 from tune_calib.spec import plugins
-from tune_calib.spec.metrics import metrics_of_trials, rankable_metrics
+from tune_calib.spec.metrics import metrics_of_trials
 
 _OUT = typer.Argument(help="folder or URL of a run, a search or an experiment file's entries")
 
@@ -39,7 +29,7 @@ def report(
     published: Annotated[
         str | None,
         typer.Option(
-            help="show a paper's table beside it; see: tune-calib list published",
+            help="compare with a paper's table; see: tune-calib list published",
             show_default="the one that a ladder follows",
             autocompletion=complete(published_tables),
             rich_help_panel=TABLES,
@@ -48,14 +38,14 @@ def report(
     test: Annotated[
         str | None,
         typer.Option(
-            help="test of significance of a comparison: wilcoxon or t",
+            help="significance test of a comparison: wilcoxon or t",
             show_default="wilcoxon",
             rich_help_panel=TABLES,
         ),
     ] = None,
     regime: Annotated[
         bool,
-        typer.Option("--regime", help="show the networks' fit, too", rich_help_panel=TABLES),
+        typer.Option("--regime", help="show the fit of the networks, too", rich_help_panel=TABLES),
     ] = False,
     metric: Annotated[
         list[str] | None,
@@ -76,7 +66,7 @@ def report(
     ] = False,
     with_pictures: Annotated[
         bool,
-        typer.Option("--pictures", help="compute the logits that further figures need, first"),
+        typer.Option("--pictures", help="first compute the logits that further figures need"),
     ] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
@@ -93,40 +83,52 @@ def report(
     """
     if with_pictures:
         _write_pictures(out, store, data_root)
-    print_report(out, published, test, regime, metric, intervals, study_storage)
+    options: dict[str, Any] = {
+        "published": published, "test": test, "regime": regime, "metrics": metric or (),
+        "intervals": intervals,
+    }  # fmt: skip
+    print_report(out, study_storage, options)
 
 
 def print_report(
-    out: str,
-    published: str | None = None,
-    test: str | None = None,
-    regime: bool = False,
-    metric: list[str] | None = None,
-    intervals: bool = False,
-    study_storage: str | None = None,
+    out: str, study_storage: str | None = None, options: Mapping[str, Any] = MappingProxyType({})
 ) -> None:
-    """Write the report of a folder and print its table; the options are those of ``report``."""
+    """Write the report of a folder and print its table, by options of ``write_report``."""
 
-    def written(folder: AnyPath) -> str:
+    def write(folder: AnyPath) -> str:
         if not is_search(folder):
             from analysis.ladder.report import write_report
 
-            searches.refuse_storage(folder, study_storage)
-            return write_report(folder, published, test, regime, metric or (), intervals)
-        options = {
-            "--published": published, "--test": test, "--regime": regime or None,
-            "--metric": metric, "--intervals": intervals or None,
-        }  # fmt: skip
-        for option, value in options.items():
-            if value is not None:
-                raise UserError(f"{option} applies to runs; {folder} holds a search")
-        return searches.write_report(folder, study_storage)
+            _refuse_storage(folder, study_storage)
+            return write_report(folder, **options)
+        for name in (name for name, value in options.items() if value):
+            option = "metric" if name == "metrics" else name
+            raise UserError(f"--{option} applies to runs; {folder} holds a search")
+        return write_search_page(folder, study_storage)
 
     try:
-        print_each(parse_path(out), written)
+        print_each(parse_path(out), write)
     finally:  # also where an entry cannot be reported
         for line in write_overview(parse_path(out)):
             echo(line)
+
+
+def write_search_page(out: AnyPath, study_storage: str | None = None) -> str:
+    """Write the report of a search; of an unfinished one, from its finished trials."""
+    from analysis.search.load import is_complete
+    from analysis.search.report import write_search_report
+
+    if not is_complete(out):
+        from tune_calib.tuning.search.run import write_outcome_so_far
+
+        write_outcome_so_far(out, study_storage)
+    return write_search_report(out)
+
+
+def _refuse_storage(out: AnyPath, study_storage: str | None) -> None:
+    """Refuse ``--study-storage`` for a folder without a search."""
+    if study_storage is not None:
+        raise UserError(f"--study-storage applies to a search, and {out} contains none")
 
 
 def as_trials_ran(
@@ -138,13 +140,7 @@ def as_trials_ran(
 ) -> bool:
     """Run a command in a process that loads torch as portable trials did, if there are any.
 
-    Heads that are trained again then have the same digits.
-
-    Returns:
-        Whether another process ran it.
-
-    Raises:
-        typer.Exit: The other process failed.
+    Heads that are trained again then have the same digits. Return whether a process ran it.
     """
     from tune_calib.results.tables import read_table
     from tune_calib.tuning.progress.screen import screen
@@ -171,7 +167,7 @@ def pictures(
     data_root: DataRoot = None,
     shift: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Compute the logits that some figures of the report need, one trial of each rung.
+    """Compute the logits that some figures of the report need, for one trial of each rung.
 
     Examples:
         tune-calib pictures runs/demo
@@ -196,44 +192,6 @@ def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None
     echo("\n".join(take_pictures(folder, artifacts, data_root)))
 
 
-def export(
-    out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
-    file: Annotated[str, typer.Argument(help="FILE.safetensors; FILE.json is written beside it")],
-    trial: Annotated[
-        str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
-    ] = None,
-    best: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="export the trial that is best on select",
-            autocompletion=complete(rankable_metrics),
-        ),
-    ] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="write FILE.onnx too")] = False,
-    store: StoreRoot = None,
-    data_root: DataRoot = None,
-) -> None:
-    """Export the calibrated network of a trial (network, head and transform) for any program.
-
-    Examples:
-        tune-calib export runs/mine calibrated.safetensors --best ece
-        tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
-    """
-    folder = open_folder(out, runs_plugins=True)
-    if below := find_entries(folder):
-        raise UserError(f"{out} holds {len(below)} entries; name one of them, e.g. {below[0]}")
-    command = ["export", out, file, *(["--onnx"] if onnx else [])]
-    if as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best}):
-        return
-
-    from tune_calib.library.export import export as write
-
-    named = read_search_manifest(folder).store if is_search(folder) and store is None else store
-    artifacts = parse_path(named) if named else folder / "store"
-    echo(write(folder, artifacts, data_root, file, trial, best, onnx))
-
-
 def status(
     out: Annotated[str, _OUT],
     watch: Annotated[bool, typer.Option("--watch", help="show the progress of its driver")] = False,
@@ -246,21 +204,21 @@ def status(
         tune-calib status runs/demo --watch
     """
     from tune_calib.tuning.progress.watch import describe_driver
-    from tune_calib.tuning.progress.watch import watch as watched
+    from tune_calib.tuning.progress.watch import watch as watch_driver
 
-    def described(folder: AnyPath) -> str:
+    def describe(folder: AnyPath) -> str:
         if not is_search(folder):
-            searches.refuse_storage(folder, study_storage)
             from analysis.ladder.report import sweep_status
 
+            _refuse_storage(folder, study_storage)
             return sweep_status(folder)
-        from tune_calib.tuning.search.status import search_status as of_search
+        from tune_calib.tuning.search.status import search_status
 
-        return of_search(folder, study_storage)
+        return search_status(folder, study_storage)
 
     folder = parse_path(out)
-    has_ended = not watch or watched(folder)
-    print_each(folder, described)
+    has_ended = not watch or watch_driver(folder)
+    print_each(folder, describe)
     if driver := describe_driver(folder):
         echo(driver)
     elif watch:

@@ -1,33 +1,25 @@
-"""The command of the papers' tables: reproduce."""
+"""The command that reproduces papers' tables: reproduce."""
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from analysis.tables.table import table_of
 from tune_calib import console
-from tune_calib.cli.added_options import FORMATS
-from tune_calib.cli.common import (
-    DryRun,
-    GpuModel,
-    format_typed,
-    format_typed_for,
-    print_settings,
-    run_stoppable,
-)
+from tune_calib.cli import defaults
+from tune_calib.cli.common import format_typed, print_settings, run_stoppable
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.request import with_request
-from tune_calib.cli.sweep_files import refuse_gpu_model
+from tune_calib.cli.options import FORMATS, DryRun, GpuModel, with_request
+from tune_calib.cli.run import refuse_gpu_model
 from tune_calib.errors import UserError
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
+from tune_calib.text import command_line
 
 if TYPE_CHECKING:
     from tune_calib.experiments.entries import EntryJob
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
-    from tune_calib.paths import AnyPath
     from tune_calib.spec.reproduction import Reproduction
     from tune_calib.tuning.ladder import LadderRun
     from tune_calib.tuning.search.run import SearchRun
@@ -74,11 +66,7 @@ def reproduce(
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
-    # All of them before the first is begun.
-    plans = [
-        _plan(each, format_typed_for(context, each.table.name, "all"), is_dry=dry_run)
-        for each in tables
-    ]
+    plans = [_plan(each, context, dry_run) for each in tables]  # all, before the first is begun
     failures = []
     for plan in plans:
         try:
@@ -105,8 +93,7 @@ def _every(scale: Scale) -> list[str]:
     return [name for name in REPRODUCTIONS if name not in without]
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """A requested table, its entries, and the command that reproduces it alone."""
 
     request: "TableRequest"
@@ -114,16 +101,13 @@ class _Plan:
     jobs: "list[EntryJob]"
     command: str
 
-    @property
-    def out(self) -> "AnyPath":
-        """Folder of the table."""
-        return self.file.out
 
-
-def _plan(request: "TableRequest", command: str, is_dry: bool) -> _Plan:
+def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Plan:
     from tune_calib.experiments.entries import plan_jobs
     from tune_calib.experiments.reproduced import build_file, refuse_other
 
+    words = defaults.typed_options(context, ["all"])
+    command = command_line(["tune-calib", "reproduce", request.table.name, *words])
     file = build_file(request)
     jobs = plan_jobs(file, command, request.gpu_model is None, is_dry)
     refuse_other(request, file, jobs)
@@ -131,11 +115,7 @@ def _plan(request: "TableRequest", command: str, is_dry: bool) -> _Plan:
 
 
 def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
-    """Reproduce a table; with ``--dry-run``, print what would be done.
-
-    Returns:
-        A line for each crashed trial, printed already.
-    """
+    """Reproduce a table or print the plan; return a line for each crash, printed already."""
     from tune_calib.experiments.forecast.summary import describe_dry_runs
 
     if left_out := plan.request.left_out:
@@ -157,7 +137,7 @@ def _run(plan: _Plan) -> list[str]:
 
     def begin(job: "LadderRun | SearchRun") -> None:
         # Before its first trial, so that a stopped run records its scale.
-        update_lock(plan.request, plan.out, {}, plan.command)
+        update_lock(plan.request, plan.file.out, {}, plan.command)
         print_settings(job)
 
     failures, done = [], {}
@@ -169,8 +149,10 @@ def _run(plan: _Plan) -> list[str]:
             failures += store_logits(plan.request, job)
             write_report(ended.folder)
     if done:
-        runs, command = update_lock(plan.request, plan.out, done, plan.command)
-        console.echo(console.shown(write_reproduction(plan.request.table, plan.out, runs, command)))
+        runs, command = update_lock(plan.request, plan.file.out, done, plan.command)
+        console.echo(
+            console.shown(write_reproduction(plan.request.table, plan.file.out, runs, command))
+        )
     return failures
 
 

@@ -1,0 +1,244 @@
+"""Statistics over several runs: ranks, averages, tests of significance, differences."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Literal
+
+import pandas as pd
+
+from analysis import style
+from analysis.compare import averages as averages_
+from analysis.compare import ranks as ranks_
+from analysis.compare import significance as significance_
+from analysis.compare.blocks import over_columns, over_seeds
+from analysis.compare.difference import difference
+from analysis.compare.difference import view as view_difference
+from analysis.compare.gather import collect
+from analysis.ladder.figures.critical_difference import draw_critical_difference
+from analysis.load import load
+from analysis.tables.render import View
+from analysis.tidy import check_metric, choose, default_split, parted
+from tune_calib.api.opened import with_plugins_of
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath, parse_path
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
+Where = Mapping[str, str | Sequence[str]]
+Form = Literal["plain", "markdown", "latex", "html", "csv", "json"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Statistics:
+    """Ranks, averages, differences or the result of a test; notebooks show it as a table.
+
+    Attributes:
+        view: The tables, and the same numbers for programs.
+        draw: Function that draws the figure, if there is one.
+        figure_name: Name of the files of the figure.
+        no_figure: Message if there is nothing to draw.
+    """
+
+    view: View
+    draw: "Callable[[], Figure | None]" = lambda: None
+    figure_name: str = ""
+    no_figure: str = "no figure: only averages and significance have one"
+
+    @property
+    def rows(self) -> pd.DataFrame:
+        """Return the numbers as fractions, one row per method (and column, metric or pair)."""
+        frame = self.view.frame
+        return pd.DataFrame() if frame is None else frame
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what is left out or does not count, and why."""
+        return list(self.view.notes)
+
+    def table(
+        self, form: Form = "markdown", *, caption: str | None = None, label: str | None = None
+    ) -> str:
+        """Return the tables as text.
+
+        Args:
+            form: ``plain``, ``markdown``, ``latex``, ``html``, ``csv`` or ``json``.
+            caption: Caption of the LaTeX table; its own if None.
+            label: Label of the LaTeX table; its own if None.
+        """
+        return self.view.render(form, caption, label)
+
+    def figure(self) -> "Figure":
+        """Draw the averages of ECE as bars, or the critical-difference diagram of Friedman's test.
+
+        Raises:
+            UserError: There is nothing to draw.
+        """
+        import matplotlib as mpl
+        from matplotlib import pyplot as plt
+
+        with mpl.rc_context(), plt.ioff():
+            style.theme()
+            drawn = self.draw()
+        if drawn is None:
+            raise UserError(self.no_figure)
+        plt.close(drawn)  # else pyplot keeps it, and a notebook shows it twice
+        return drawn
+
+    def __repr__(self) -> str:
+        """Return the tables as a terminal shows them."""
+        return str(self.view)
+
+    def _repr_html_(self) -> str:
+        return self.view.render("html")
+
+
+def ranks(
+    folders: Folders = (),
+    *,
+    published: str | None = None,
+    metric: str = "ece",
+    ranking: Literal["competition", "average"] = "competition",
+    split: str | None = None,
+    where: Where | None = None,
+) -> Statistics:
+    """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
+
+    Args:
+        folders: Folders or URLs of runs; none with ``published``.
+        published: A paper's table, such as ``fedlas/table1``.
+        metric: Name of the metric; for OOD detection ``ood/SET/METRIC``.
+        ranking: Rank of ties: the smallest (``competition``) or the mean (``average``).
+        split: Split of the results; ``test`` or, for OOD metrics, all OOD sets if None.
+        where: Use only rows with these values by column, e.g. ``{"dataset": "cifar10"}``.
+
+    Raises:
+        UserError: An argument is wrong, or no column has a number of every method.
+    """
+    with _opened(folders) as paths:
+        metric, split = parted(metric, split)
+        collected = collect(paths, published, metric, split)
+        chosen = choose(collected.frame, **_lists(where))
+        ranked = ranks_.rank(chosen, metric, ranking, collected.notes, collected.titles)
+        return Statistics(ranks_.view(ranked))
+
+
+def averages(
+    folders: Folders = (),
+    *,
+    published: str | None = None,
+    metric: str | Sequence[str] = ("accuracy", "ece", "o_ece", "u_ece"),
+    split: str | None = None,
+    where: Where | None = None,
+) -> Statistics:
+    """Average metrics over (data set, backbone) columns, one row per method.
+
+    Args:
+        folders: Folders or URLs of runs; none with ``published``.
+        published: A paper's table, such as ``fedlas/table1``.
+        metric: Names of metrics.
+        split: Split of the results; ``test`` or, for OOD metrics, all OOD sets if None.
+        where: Use only rows with these values by column, e.g. ``{"dataset": "cifar10"}``.
+
+    Raises:
+        UserError: An argument is wrong, or no column has a number of every method.
+    """
+    names = metric.split(",") if isinstance(metric, str) else metric
+    with _opened(folders) as paths:
+        collected = {}
+        for text in dict.fromkeys(map(str.strip, names)):
+            name, of_split = parted(text, split)
+            if name in collected:
+                listed = ",".join(names)
+                raise UserError(f"`metric` {listed}: {name} of two splits; average them one by one")
+            found = collect(paths, published, name, of_split)
+            collected[name] = found._replace(frame=choose(found.frame, **_lists(where)))
+        table = averages_.average(collected)
+    why = "no figure: it shows o_ece and u_ece, and `metric` lacks one"
+    return Statistics(averages_.view(table), partial(averages_.draw, table), "averages", why)
+
+
+def significance(
+    folders: Folders = (),
+    *,
+    published: str | None = None,
+    metric: str = "ece",
+    test: Literal["wilcoxon", "t", "friedman"] = "wilcoxon",
+    baseline: str | None = None,
+    split: str | None = None,
+) -> Statistics:
+    """Run a significance test: over the seeds of one run, or over the columns of several.
+
+    Args:
+        folders: Folders or URLs of runs; none with ``published``.
+        published: A paper's table, such as ``fedlas/table1``.
+        metric: Name of the metric.
+        test: Paired tests with Holm's correction, or Friedman's with Nemenyi's.
+        baseline: Method that the paired tests compare with.
+        split: Split of the results; ``test`` if None.
+
+    Raises:
+        UserError: An argument is wrong, or there are no numbers to test.
+    """
+    with _opened(folders) as paths:
+        metric, split = parted(metric, split)
+        check_metric(metric)
+        if len(paths) == 1 and published is None:
+            sweep = load(paths[0])
+            matched = over_seeds(sweep, metric, split or default_split(sweep, metric))
+        else:
+            found = collect(paths, published, metric, split)
+            matched = over_columns(ranks_.rank(found.frame, metric, notes=found.notes))
+        verdict = significance_.judge(matched, test, baseline)
+    return Statistics(
+        significance_.view(verdict),
+        partial(draw_critical_difference, verdict.friedman),
+        "critical_difference",
+        "no diagram: only `test` friedman with a p-value has one",
+    )
+
+
+def diff(
+    first: str | PathLike[str],
+    second: str | PathLike[str],
+    *,
+    metric: str | Sequence[str] = (),
+    split: str | None = None,
+) -> Statistics:
+    """Compare two runs rung by rung with matched seeds (B minus A).
+
+    Args:
+        first: Folder or URL of run A.
+        second: Folder or URL of run B.
+        metric: Names of metrics; accuracy, ECE and NLL if empty.
+        split: Split of the results; ``test`` if None.
+
+    Raises:
+        UserError: An argument is wrong, or the runs have no rung or no seed in common.
+    """
+    metrics = (metric,) if isinstance(metric, str) else metric
+    with _opened((first, second)) as (left, right):
+        return Statistics(view_difference(difference(load(left), load(right), metrics, split)))
+
+
+@contextlib.contextmanager
+def _opened(folders: Folders) -> Iterator[list[AnyPath]]:
+    """Provide the paths of folders, with the plug-ins that they depend on."""
+    several = (folders,) if isinstance(folders, str | PathLike) else folders
+    paths = [parse_path(fspath(each)) for each in several]
+    with contextlib.ExitStack() as stack:
+        for path in paths:
+            stack.enter_context(with_plugins_of(path))
+        yield paths
+
+
+def _lists(where: Where | None) -> dict[str, list[str]]:
+    """Return the values of each column as a list."""
+    return {
+        column: [values] if isinstance(values, str) else list(values)
+        for column, values in (where or {}).items()
+    }

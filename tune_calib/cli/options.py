@@ -1,0 +1,289 @@
+"""The options of commands: from the fields of a request, and shared by many commands."""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+
+import typer
+import yaml
+
+from tune_calib import console
+from tune_calib.errors import UserError
+from tune_calib.spec import plugins
+from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.names import SLOTS
+from tune_calib.spec.request import (
+    WHERE,
+    LadderRequest,
+    SearchRequest,
+    build_request,
+    field_names,
+    option_help,
+)
+from tune_calib.spec.strict import Part, parse_share
+from tune_calib.spec.yaml_text import UnfoldedError, value_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+R = TypeVar("R", bound=Part)
+
+TABLES = "Tables"
+FORMATS = "Format"
+EVERY = "Every command"
+
+
+def complete(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a completion of the names that ``known`` returns, after each ``+`` of a pipeline."""
+
+    def completed(incomplete: str) -> list[str]:
+        before, plus, last = incomplete.rpartition("+")
+        return [f"{before}{plus}{name}" for name in known() if name.startswith(last)]
+
+    return completed
+
+
+def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the options of a request, which it takes first, before options of its own."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def run(**options: Any) -> Any:
+            values = {name: options.pop(name) for name in model.model_fields}
+            return command(read_request(model, values), **options)
+
+        _, *own = inspect.signature(command).parameters.values()
+        return _with_signature(run, [*(_parameter(model, n) for n in field_names(model)), *own])
+
+    return decorate
+
+
+def _with_signature(
+    run: Callable[..., Any], parameters: Iterable[inspect.Parameter]
+) -> Callable[..., Any]:
+    """Set the signature of a function, from which Typer reads the options of a command."""
+    by_name = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters)
+    run.__signature__ = inspect.Signature(list(by_name))  # type: ignore[attr-defined]
+    run.__annotations__ = {}  # it reads them too, also what a wrapped function returns
+    return run
+
+
+def with_options(
+    run: Callable[..., Any], command: Callable[..., object], **options: "Added"
+) -> Callable[..., Any]:
+    """Give a function the options of a command and others, by their annotation and default."""
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        for name, (option, default) in options.items()
+    ]
+    return _with_signature(run, [*inspect.signature(command).parameters.values(), *added])
+
+
+def option_of(model: type[Part], name: str) -> Any:
+    """Return the annotation by which Typer makes an option of a field."""
+    shown, field = option_help(model, name), model.model_fields[name]
+    kind = _type_of(name, field.annotation, is_required=field.is_required())
+    further: dict[str, Any] = {"help": field.description}
+    if shown.names is not None:
+        further["autocompletion"] = complete(shown.names)
+    if not shown.panel:
+        return Annotated[kind, typer.Argument(**further)]
+    if shown.default is not None:
+        further["show_default"] = shown.default
+    if shown.metavar is not None or kind == list[str] | None:
+        further["metavar"] = shown.metavar or "NAME"  # shorter than the type
+    if name == "gpus":
+        further["parser"] = _share
+    flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
+    return Annotated[kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)]
+
+
+def _parameter(model: type[Part], name: str) -> inspect.Parameter:
+    field = model.model_fields[name]
+    default = inspect.Parameter.empty if field.is_required() else field.default
+    is_several = get_origin(_plain(field.annotation)) is tuple
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if is_several else default,
+        annotation=option_of(model, name),
+    )
+
+
+def _plain(annotation: Any) -> Any:
+    """Return an annotation without None and without what validates it."""
+    if get_origin(annotation) is Annotated:
+        return _plain(get_args(annotation)[0])
+    parts = [each for each in get_args(annotation) if each is not type(None)]
+    is_optional = type(None) in get_args(annotation)
+    return _plain(parts[0]) if is_optional else annotation
+
+
+def _type_of(name: str, annotation: Any, is_required: bool) -> Any:
+    """Return the type that a word on the command line has."""
+    kind = _plain(annotation)
+    if name == "set" or get_origin(kind) is tuple:
+        return list[str] | None
+    if name == "norm" or get_origin(kind) is Literal:
+        kind = str
+    is_optional = type(None) in get_args(annotation)
+    return kind | None if is_optional and not is_required else kind
+
+
+def read_request(model: type[R], options: Mapping[str, Any]) -> R:
+    """Return the request that the values of options make."""
+    values = dict(options)
+    if values.get("norm") is not None:
+        values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
+    if "set" in values:
+        values["set"] = _settings(values["set"] or [])
+    return build_request(model, values)
+
+
+def _share(text: str) -> float:
+    try:
+        return float(parse_share(text))
+    except (ValueError, OverflowError):
+        raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
+
+
+def _settings(texts: list[str]) -> dict[str, Any] | None:
+    settings: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name:
+            slots = ", ".join(SLOTS)
+            raise UserError(f"--set {text}: write slot.key=value with slot one of {slots}")
+        if not value.strip():
+            raise UserError(f"--set {text}: give it a value; null is none")
+        if name in settings:
+            raise UserError(f"--set {name} is given twice; name it once")
+        try:
+            settings[name] = _value(f"--set {text}", value)
+        except UnfoldedError as error:
+            raise UserError(f"--set {name}: {error}") from None
+    return settings or None
+
+
+def _value(words: str, value: str) -> Any:
+    try:
+        return value_of(value)
+    except (yaml.YAMLError, ValueError):
+        raise UserError(f"{words}: {value!r} is not a value") from None
+
+
+if TYPE_CHECKING:
+    DataRoot: TypeAlias = Path | None
+    StoreRoot: TypeAlias = str | None
+    StudyStorage: TypeAlias = str | None
+else:
+    DataRoot = option_of(LadderRequest, "data_root")
+    StoreRoot = option_of(LadderRequest, "store")
+    StudyStorage = option_of(SearchRequest, "study_storage")
+
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
+]
+GpuModel = Annotated[
+    str | None,
+    typer.Option(
+        help="with --dry-run: estimate the hours on this GPU, e.g. A100-80GB",
+        autocompletion=complete(lambda: GPUS),
+    ),
+]
+
+Added = tuple[Any, Any]
+"""Annotation and default of an option that is added to several commands."""
+
+
+def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> Added:
+    """Return an option with its help text, off or absent by default."""
+    names = [flag] if flag else []
+    option = typer.Option(*names, help=text, rich_help_panel=panel, **further)
+    return Annotated[kind, option], False if kind is bool else None
+
+
+_SHARED: dict[str, Added] = {
+    "log": added(
+        list[str] | None, "log the trials to tensorboard, wandb or mlflow; repeatable", WHERE,
+        metavar="NAME",
+    ),
+    "columns": added(
+        str | None, "show these columns of the table", TABLES,
+        metavar="NAME,NAME", show_default="those that fit",
+    ),
+    "wide": added(bool, "show all columns, however wide", TABLES, "--wide"),
+    "plugin": added(
+        list[str] | None, "load a plug-in with your own methods, metrics, ...; repeatable", EVERY,
+        metavar="FILE|MODULE",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Properties of a command that others share.
+
+    Commands that train load the plug-ins of a user's file of defaults; the others only read, and
+    load no plug-in but those that are typed.
+    """
+
+    is_long: bool = False  # it shows its progress
+    trains: bool = False
+    logs: bool = False  # loggers may follow its trials
+    has_table: bool = False  # whose columns a user may choose
+
+
+def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[..., None]:
+    """Add the options that a command shares with others: ``--plugin``, ``--log``, ``--columns``."""
+    absent = {"log": not kind.logs, "columns": not kind.has_table, "wide": not kind.has_table}
+    own = {name: option for name, option in _SHARED.items() if not absent.get(name)}
+
+    @functools.wraps(command)
+    def run(**options: Any) -> None:
+        shared = {name: options.pop(name) for name in own}
+        with plugins.restored():
+            plugins.use([*plugins.installed(), *map(plugins.read, shared["plugin"] or [])])
+            screen = console.terminal()
+            if kind.has_table:
+                screen = chosen_screen(shared["columns"], shared["wide"])
+            with console.shown_on(screen):
+                _run_logged(command, shared.get("log"), options)
+
+    run.trains = kind.trains  # type: ignore[attr-defined]
+    return with_options(run, command, **own)
+
+
+def _run_logged(
+    command: Callable[..., object], log: list[str] | None, options: dict[str, Any]
+) -> None:
+    if not log or options.get("dry_run"):
+        command(**options)
+        return
+
+    from tune_calib.api.calls import logged
+
+    code = None
+    with logged(log):
+        try:
+            command(**options)
+        except typer.Exit as ended:  # trials crashed; the others are sent all the same
+            code = ended
+    if code is not None:
+        raise code
+
+
+def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
+    """Return the screen that ``--columns`` and ``--wide`` describe, one of which may be given."""
+    if columns is not None and is_wide:
+        raise UserError("--wide shows all columns and --columns some; give one of them")
+    names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
+    return replace(
+        console.WIDE if is_wide else console.terminal(),
+        columns=names,
+        more="--wide shows all",
+        some=", --columns NAME,NAME some",
+    )

@@ -1,0 +1,154 @@
+"""The commands for one's own networks and methods: import, export, check-method."""
+
+import shlex
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tune_calib.cli.common import open_folder
+from tune_calib.cli.options import DataRoot, StoreRoot, complete
+from tune_calib.cli.read import as_trials_ran
+from tune_calib.console import echo
+from tune_calib.errors import UserError
+from tune_calib.paths import parse_path
+from tune_calib.results.folders import find_entries, is_search, read_search_manifest
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import rankable_metrics
+from tune_calib.text import format_count
+
+if TYPE_CHECKING:
+    from tune_calib.spec.slots.data import ImportedData
+
+_FILES = "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays"
+
+
+def _files(help_: str) -> typer.models.OptionInfo:
+    option: typer.models.OptionInfo = typer.Option(metavar="FILE", help=help_)
+    return option
+
+
+def import_(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="name for --imported NAME")],
+    store: Annotated[
+        str, typer.Option(metavar="PATH", help="folder or URL of artifacts; --store of later runs")
+    ],
+    train: Annotated[list[str] | None, _files("training split, needed for heads")] = None,
+    select: Annotated[list[str] | None, _files("default: half of --calib")] = None,
+    calib: Annotated[list[str] | None, _files(_FILES)] = None,
+    test: Annotated[list[str] | None, _files("test split; read once, at the end")] = None,
+    head: Annotated[
+        list[str] | None, _files("weight and bias of the last layer; needed with features")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="overwrite an existing import of this name")
+    ] = False,
+) -> None:
+    """Import features or logits to use in place of a data set and network.
+
+    Examples:
+        tune-calib import mine --calib calib.npz --test test.npz --store store
+        tune-calib import mine --calib logits=logits.npy --calib labels=labels.npy --store store
+    """
+    from tune_calib.engine.imports import check_files, check_name, write_import
+    from tune_calib.engine.store import Store
+
+    check_name(name)
+    checked = check_files(train or (), select or (), calib or (), test or (), head or ())
+    write_import(name, checked, Store(parse_path(store)), replace)
+    echo(_describe(name, checked.record))
+    words = ["tune-calib", "compare", "ce", "temperature", "--imported", name, "--store", store]
+    echo(f"next: {shlex.join(words)}")
+
+
+def _describe(name: str, record: "ImportedData") -> str:
+    sizes = {each: getattr(record, each) for each in ("train", "select", "calib", "test")}
+    lines = [
+        f"imported as {name} ({record.digest}): {record.classes} classes, "
+        f"{format_count(record.width, 'feature')}; samples: "
+        + ", ".join(f"{each} {count}" for each, count in sizes.items() if count)
+    ]
+    if record.outputs == "probs":
+        lines.append("probabilities are used as log-probabilities (at least 1e-12)")
+    if record.outputs == "head":
+        lines.append("logits are computed from the features with --head")
+    if record.is_cut:
+        lines.append("select and calib are the two halves of --calib, stratified by class")
+    if not record.train:
+        lines.append("note: without --train, reports cannot show how well the network fits it")
+    if not record.has_heads:
+        lines.append("note: post-hoc methods can use it; head methods need features of --train")
+    return "\n".join(lines)
+
+
+def export(
+    out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
+    file: Annotated[str, typer.Argument(help="FILE.safetensors; also writes FILE.json")],
+    trial: Annotated[
+        str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
+    ] = None,
+    best: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="export the trial that is best on select",
+            autocompletion=complete(rankable_metrics),
+        ),
+    ] = None,
+    onnx: Annotated[bool, typer.Option("--onnx", help="write FILE.onnx too")] = False,
+    store: StoreRoot = None,
+    data_root: DataRoot = None,
+) -> None:
+    """Export the calibrated network of a trial (network, head and transform) for any program.
+
+    Examples:
+        tune-calib export runs/mine calibrated.safetensors --best ece
+        tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
+    """
+    folder = open_folder(out, runs_plugins=True)
+    if entries := find_entries(folder):
+        raise UserError(f"{out} contains {len(entries)} entries; name one, e.g. {entries[0]}")
+    command = ["export", out, file, *(["--onnx"] if onnx else [])]
+    if as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best}):
+        return
+
+    from tune_calib.library.export import export as write
+
+    named = read_search_manifest(folder).store if is_search(folder) and store is None else store
+    artifacts = parse_path(named) if named else folder / "store"
+    echo(write(folder, artifacts, data_root, file, trial, best, onnx))
+
+
+def check_method(
+    name: Annotated[str, typer.Argument(help="method, usually one of a --plugin")],
+) -> None:
+    """Check that a method behaves as every method must, and explain each failure.
+
+    Examples:
+        tune-calib check-method mine --plugin mine.py
+    """
+    METHODS.require(name)
+
+    import torch
+
+    from tune_calib.conformance.bench import Bench
+    from tune_calib.conformance.suite import results
+    from tune_calib.engine.store import Store
+
+    # As trials run: the digits of a head depend on the number of threads.
+    torch.set_num_threads(1)
+    torch.set_deterministic_debug_mode("warn")
+    counts = Counter[str]()
+    with tempfile.TemporaryDirectory() as folder:
+        for result in results(name, Bench(Store(Path(folder)))):
+            echo(str(result))
+            counts[result.outcome] += 1
+    skipped = f", {counts['skipped']} do not apply" if counts["skipped"] else ""
+    echo(
+        f"{METHODS[name].kind} method {name}: {counts['passed']} checks passed, "
+        f"{counts['failed']} failed{skipped}"
+    )
+    if counts["failed"]:
+        raise typer.Exit(1)
