@@ -145,6 +145,8 @@ def _paper(name: str, tables: Sequence[Stored], judged_claims: Sequence[Judged])
         table = own.made.table
         for claim in table.claims:
             of_claim = [one for one in judged_claims if one.verdict.claim is claim]
+            if not of_claim:
+                continue
             found = {one.where: _verdict_text(one) for one in of_claim}
             link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
             paper = next((one.printed for one in of_claim if one.printed), "")
@@ -200,7 +202,11 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
     ]
     for run, sweep in own.made.sweeps:
         frame = beside.beside_print(table, run, sweep)
-        told = [of] if (of := beside.paper_of(frame)) else []
+        # Two rows of one method may differ in how its heads were trained.
+        told = [
+            f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
+        ]
+        told += [of] if (of := beside.paper_of(frame)) else []
         parts += [
             f"**{_titled(name_of(sweep))}**. {'. '.join([regime_of(sweep).sentence, *told])}.",
             body(beside.table("", "", frame)),
