@@ -15,6 +15,7 @@ from tune_calib.spec import plugins
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.request import (
+    ALWAYS,
     WHERE,
     LadderRequest,
     SearchRequest,
@@ -208,7 +209,7 @@ def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> A
 
 _SHARED: dict[str, Added] = {
     "log": added(
-        list[str] | None, "log the trials to tensorboard, wandb or mlflow; repeatable", WHERE,
+        list[str] | None, ALWAYS["log"], WHERE,
         metavar="NAME",
     ),
     "columns": added(
@@ -217,7 +218,7 @@ _SHARED: dict[str, Added] = {
     ),
     "wide": added(bool, "show all columns, however wide", TABLES, "--wide"),
     "plugin": added(
-        list[str] | None, "load a plug-in with your own methods, metrics, ...; repeatable", EVERY,
+        list[str] | None, ALWAYS["plugin"], EVERY,
         metavar="FILE|MODULE",
     ),
 }  # fmt: skip
