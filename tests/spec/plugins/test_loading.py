@@ -324,7 +324,8 @@ def test_a_worker_serves_one_version_after_the_other(tmp_path, trained):
         spec = TrialSpec.build(**slots, data={"train_fraction": 0.2}).model_dump(mode="json")
         trial = {"spec": spec, "rung": index, "label": str(index)}
         own = [plugin.plain()] if plugin else []
-        config = {"run": {**base, "plugins": own}, "work": {"name": f"n{index}", "trials": [trial]}}
+        work = {"kind": "network", "name": f"n{index}", "trials": [trial]}
+        config = {"run": {**base, "plugins": own}, "work": work}
         plugins.use([])
         if actor is None:
             actor = NetworkTrainable(config)
