@@ -175,3 +175,13 @@ def test_every_trial_of_the_tradeoff_has_its_tooltip(results):
     sweep = results["ladder"].sweep
     assert len(texts) == len(sweep.trials) + len(sweep.rungs)
     assert len(set(texts)) == len(texts)
+
+
+def test_a_scatter_of_thousands_of_points_is_an_image_without_tooltips():
+    figure, axis = plt.subplots()
+    points = axis.scatter(range(2000), range(2000))
+    label_points(points, (pytest.fail("no text is needed") for _ in range(2000)))
+    assert points.get_rasterized()
+    figure.draw_without_rendering()
+    assert tooltips(figure) == []
+    plt.close(figure)

@@ -90,10 +90,11 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     if len(rows) > 1:
         spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
         small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
-        texts = [
+        # Not a list: of thousands of trials no texts are made.
+        texts = (
             _describe(rung, seeds_of(row), [number_cell(m, row[m]) for m in _METRICS])
-            for row in rows.to_dict("records")
-        ]
+            for _, row in rows.iterrows()
+        )
         label_points(small, texts)
     mean = axis.errorbar(
         x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
