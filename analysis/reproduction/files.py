@@ -190,7 +190,7 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
     counts = Counter(one.verdict.outcome for one in counted)
     outcomes = ", ".join(f"{counts[each]} {each}" for each in get_args(Outcome) if counts[each])
     verdict = "verdict" if len(counted) == 1 else "verdicts"
-    text = f"Of {len(counted)} {verdict} on claims of the paper: {outcomes}"
+    text = f"Of {len(counted)} {verdict} on claims: {outcomes}"
     decided = [one for one in counted if one.verdict.outcome in ("held", "not held")]
     if decided:
         own = max(decided, key=lambda one: abs(one.verdict.difference) / one.verdict.width)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from urllib.parse import unquote
 
 import pytest
@@ -100,3 +101,11 @@ def test_the_page_of_a_search_tells_of_its_look_at_test_and_leads_there(out):
     assert ">9.00 % ± 0.00 %</td>" in row
     assert row.count(">5.00 %</td>") == 2  # fresh seeds on select, and the optimism
     assert "suggestion 2 was evaluated" in page(out, "search")
+
+
+def test_the_page_leads_with_the_best_of_each_entry_its_interval_and_the_network(out):
+    (lead,) = re.findall('<p class="lead">(.*?)</p>', page(out, "ladder", "search"))
+    assert "ladder: of 4 rungs compared by ECE on test, " in lead
+    assert "search: of 3 finished suggestions for " in lead
+    assert "number 2 is chosen (ECE 4.00 %)" in lead
+    assert lead.count("base network") == 2
