@@ -126,7 +126,7 @@ def describe_choice(search: SearchResults) -> str:
     change = _changes(search, column("select", metric.name))
     gain = "without a matched trial of the baseline"
     if len(change):
-        gain = describe_change(metric.name, change, "the baseline (cross entropy)")
+        gain = describe_change(metric.name, change, "the cross-entropy baseline")
     return f"{what}, number {search.chosen} is chosen ({metric.title} {value}), {gain}; {network}."
 
 
