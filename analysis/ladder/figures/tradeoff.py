@@ -93,7 +93,7 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
         # Not a list: of thousands of trials no texts are made.
         texts = (
             _describe(rung, seeds_of(row), [number_cell(m, row[m]) for m in _METRICS])
-            for _, row in rows.iterrows()
+            for row in rows.to_dict("records")
         )
         label_points(small, texts)
     mean = axis.errorbar(
