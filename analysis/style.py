@@ -1,6 +1,7 @@
 """One style for every figure: widths of a two-column paper, colour-blind-safe, stable bytes."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -11,7 +12,9 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from matplotlib.transforms import Bbox
 
 from analysis.svg import write_tooltips
 
@@ -98,6 +101,38 @@ def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> Non
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
     )
+
+
+def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> bool:
+    """Write names at points; return False, with none written, where they would overlap."""
+    figure = axis.get_figure(root=True)
+    assert figure is not None
+    figure.draw_without_rendering()  # places are known only then
+    point = figure.dpi / 72
+    marks = [Bbox.from_bounds(x - 4 * point, y - 4 * point, 8 * point, 8 * point)
+             for x, y in axis.transData.transform(points)]  # fmt: skip
+    written: list[Annotation] = []
+    for name, place, mark in zip(names, points, marks, strict=True):
+        taken = [text.get_window_extent() for text in written] + [m for m in marks if m is not mark]
+        for y, x in product((4, -4, 0, 11, -11), (6, -6, 0)):  # beside the error bars first
+            text = axis.annotate(
+                name, place, xytext=(x, y), textcoords="offset points", fontsize=7, color="0.1",
+                ha={6: "left", -6: "right", 0: "center"}[x], zorder=20,
+                va="center" if y == 0 else "bottom" if y > 0 else "top",
+                bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.4},
+            )  # fmt: skip
+            text.set_in_layout(False)
+            box = text.get_window_extent()
+            is_inside = axis.bbox.count_contains(box.corners()) == 4
+            if (x or y) and is_inside and not box.count_overlaps(taken):
+                written.append(text)
+                break
+            text.remove()
+        else:
+            for text in written:
+                text.remove()
+            return False
+    return True
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:

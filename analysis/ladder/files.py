@@ -14,7 +14,6 @@ from analysis.compare.tests import PAIRED_TESTS, describe_change
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
-from analysis.ladder.report import Options
 from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
@@ -32,11 +31,16 @@ from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
 from tune_calib.text import format_count, nearest
 
 
-def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report into a folder; return what to print, and their paths."""
-    sweep, test = load_sweep(out, options), options.test
+def write_files(
+    sweep: Sweep, test: str | None, options: Sequence[str], folder: Path
+) -> tuple[Text, list[str]]:
+    """Write the files of a report into a folder; return what to print, and their paths.
+
+    ``options`` are words of the command line of the report.
+    """
     if sweep.trials.empty:
-        return Text([f"{out}: no result yet, {format_count(sweep.missing, 'trial')} planned"]), []
+        planned = format_count(sweep.missing, "trial")
+        return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
     if test is not None and test not in PAIRED_TESTS:
         raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
     if test is not None and not significance.are_rivals(sweep):
@@ -47,26 +51,27 @@ def write_files(out: AnyPath, options: Options, folder: Path) -> tuple[Text, lis
         _texts(results),
         LADDER_FIGURES,
         results,
-        lambda gallery, files: page(results, gallery, files, options.words()),
+        lambda gallery, files: page(results, gallery, files, options),
     )
     trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
     troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
-    lines = [*troubles, *recipes.weak_heads(sweep), *gallery.remarks, *list_files(out, names)]
+    lines = [*troubles, *recipes.weak_heads(sweep), *gallery.remarks, *list_files(sweep.out, names)]
     return Text([tables.ladder(sweep), *trained, *lines]), names
 
 
-def load_sweep(out: AnyPath, options: Options) -> Sweep:
-    """Load a sweep with the options of its tables."""
-    sweep = replace(
-        load(out),
-        shows_regime=options.regime,
-        shown=options.metrics,
-        shows_intervals=options.intervals,
-    )
-    if options.published is not None:
-        sweep = compare_with(sweep, options.published)
+def load_sweep(
+    out: AnyPath,
+    published: str | None = None,
+    regime: bool = False,
+    metrics: tuple[str, ...] = (),
+    intervals: bool = False,
+) -> Sweep:
+    """Load a sweep with the options of its tables, which ``write_report`` describes."""
+    sweep = replace(load(out), shows_regime=regime, shown=metrics, shows_intervals=intervals)
+    if published is not None:
+        sweep = compare_with(sweep, published)
     if sweep.trials.empty:
         return sweep
     for metric in sweep.shown:
@@ -142,15 +147,16 @@ def page(
         Section("single-samples", "Single samples", tables=single),
         Section("plan", "Plan and status", tables=[tables.plan(sweep), *tables.unfinished(sweep)]),
         Section("trials", "Trials", tables=single_trials),
-        Section("settings", "Settings", [f"{manifest.setting}."], tables.rung_settings(sweep)),
+        Section("settings", "Settings", tables=tables.rung_settings(sweep)),
         Section("environment", "Environment", tables=environment(sweep.trials)),
     ]
+    lead, regime = describe_best(sweep), regime_of(sweep)
     return render(
         title=manifest.title,
-        lead=describe_best(sweep),
+        lead=lead,
         details=manifest.setting,
         setting=tables.describe_setting(sweep),
-        regime=regime_of(sweep).sentence,
+        regime=regime.sentence if regime.is_recorded or not lead else "",  # else the lead says so
         state=state,
         troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
         sections=sections,

@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.page.record import renew
 from analysis.tables.table import Table
@@ -15,24 +15,6 @@ from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import STATUSES
 from tune_calib.text import format_count, option_words
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of a ladder's report; ``write_report`` describes them."""
-
-    published: str | None = None
-    test: str | None = None
-    regime: bool = False
-    metrics: tuple[str, ...] = ()
-    intervals: bool = False
-
-    def words(self) -> list[str]:
-        """Return the options as words of the command line."""
-        metrics = [("metric", name) for name in self.metrics]
-        pairs = [("published", self.published), ("test", self.test), ("regime", self.regime)]
-        pairs += [*metrics, ("intervals", self.intervals)]
-        return option_words((name, value) for name, value in pairs if value)
 
 
 def write_report(
@@ -50,15 +32,19 @@ def write_report(
     follows), ``test`` the paired test of a comparison, ``regime`` adds the columns of the network
     check, ``intervals`` shows intervals over the test samples instead of the spread over seeds.
     """
-    options = Options(published, test, regime, tuple(dict.fromkeys(metrics)), intervals)
+    shown = tuple(dict.fromkeys(metrics))
+    pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
+    pairs += [*(("metric", name) for name in shown), ("intervals", intervals)]
+    words = option_words((name, value) for name, value in pairs if value)
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
         # Imported here: an up-to-date report needs neither pandas nor matplotlib.
-        from analysis.ladder.files import write_files
+        from analysis.ladder.files import load_sweep, write_files
 
-        return write_files(out, options, folder)
+        sweep = load_sweep(out, published, regime, shown, intervals)
+        return write_files(sweep, test, words, folder)
 
-    return renew(out, options.words(), write)
+    return renew(out, words, write)
 
 
 def sweep_status(out: AnyPath) -> str:

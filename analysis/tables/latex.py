@@ -69,13 +69,15 @@ def latex(*tables: Table) -> str:
 
 def _rendered(table: Table) -> str:
     """Return a table as one float, or as several where it is too long for a page."""
+    table = table.without_blank() if table.is_one_tabular else table
     every = [_Column.of(table, head) for head in table.heads]
     columns = _that_fit(every, table) if table.is_one_tabular else every
-    left_out = ", ".join(h for h, own in zip(table.heads, every, strict=True) if own not in columns)
+    shown = [h for h, own in zip(table.heads, every, strict=True) if own in columns]
+    left_out = ", ".join(head for head in table.heads if head not in shown)
     if left_out and len({column.group for column in columns} - {""}) == 1:
         columns = [replace(column, group="") for column in columns]  # the other group is left out
     columns, notes = _with_notes(columns)
-    notes += [rf"{escape(note)}\par" for note in table.notes]
+    notes += [rf"{escape(note)}\par" for note in table.notes if _is_needed(note, shown)]
     blocks = _blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
@@ -172,6 +174,12 @@ def _with_notes(columns: Block) -> tuple[Block, list[str]]:
         replace(own, cells=[*map(short, own.cells)]) if own.is_number else own for own in columns
     ]
     return found, [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()]
+
+
+def _is_needed(note: str, heads: Sequence[str]) -> bool:
+    """Return whether the columns exist that a note is about, e.g. ``Columns 'paper': ...``."""
+    about = re.match(r"Columns '(\w+)'", note)
+    return about is None or any(head.startswith(about[1]) for head in heads)
 
 
 def _letters(number: int) -> str:

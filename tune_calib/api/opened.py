@@ -14,7 +14,7 @@ from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import load_sweep
 from analysis.ladder.recipes import weak_heads
-from analysis.ladder.report import Options, write_report
+from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.figures import draw_in_notebook, png_image
@@ -86,9 +86,9 @@ class OpenSweep:
             UserError: The results lack what is requested.
         """
         metrics = (metric,) if isinstance(metric, str) else tuple(metric)
-        options = Options(published, None, regime, metrics, intervals)
         with with_plugins_of(self.out):
-            return f"{markdown(tables.ladder(load_sweep(self.out, options)))}\n"
+            sweep = load_sweep(self.out, published, regime, metrics, intervals)
+            return f"{markdown(tables.ladder(sweep))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """Draw a figure of the report with matplotlib.

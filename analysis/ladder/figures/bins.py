@@ -48,7 +48,7 @@ def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
     """Return the rungs that have bins, with their pooled bins, and the columns of panels."""
     pooled = [(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
     found = [(rung, bins) for rung, bins in pooled if (bins["count"] > 0).any()]
-    return found, 4 if len(found) <= FEW else 6
+    return found, min(4, max(2, len(found))) if len(found) <= FEW else 6
 
 
 def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:

@@ -63,7 +63,8 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
     if not rungs:
         return None
-    figure, axes = style.panels(len(rungs), COLUMNS, 2.1, sharey=True)
+    columns = min(COLUMNS, max(2, len(rungs)))
+    figure, axes = style.panels(len(rungs), columns, 2.1, sharey=True)
     colors = {True: style.color(9), False: style.color(3)}
     for index, (axis, rung) in enumerate(zip(axes, rungs, strict=True)):
         rows = records[records["rung"] == rung.index]
@@ -127,7 +128,7 @@ def draw_prototypes(results: LadderResults) -> Drawing | None:
     known = _logits_of(results.sweep)
     if not known:
         return None
-    figure, axes = style.panels(len(known), COLUMNS, 2.0)
+    figure, axes = style.panels(len(known), min(COLUMNS, max(2, len(known))), 2.0)
     for axis, (rung, (logits, labels)) in zip(axes, known.items(), strict=True):
         axis.set(xticks=[], yticks=[])
         _draw_map(axis, logits, labels)

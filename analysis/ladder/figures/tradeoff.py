@@ -23,6 +23,7 @@ from tune_calib.spec.metrics import METRICS
 
 _METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
+MANY = 15  # from so many rungs on, a legend names them instead of labels at the points
 _KEY_IN = 0.15  # height of a line of the legend
 
 
@@ -59,14 +60,11 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     points = tradeoff_points(sweep)
     if points.empty:
         return None
-    height = max(3.1, _KEY_IN * len(sweep.rungs) + 0.3)
+    height = max(3.4, _KEY_IN * len(sweep.rungs) + 0.3)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
-    handles = []
-    for rung in sweep.rungs:
-        rows = points[points["rung"] == rung.index]
-        if not rows.empty:
-            _draw_rung(axis, rows, rung)
-        handles.append(_legend_mark(sweep, rung, rows.empty))
+    rungs = [rung for rung in sweep.rungs if rung.index in set(points["rung"])]
+    for rung in rungs:
+        _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
     for chain in chains(sweep):
         shown = means.loc[[index for index in chain if index in means.index]]
@@ -77,7 +75,16 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look like all there was
-    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
+    names = [
+        rung.label if sweep.is_done(rung.index) else f"{rung.label} ({sweep.ended(rung.index)})"
+        for rung in rungs
+    ]
+    places = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
+    is_named = len(rungs) < MANY and style.name_points(axis, names, places)
+    if not is_named or len(rungs) < len(sweep.rungs):
+        others = [rung for rung in sweep.rungs if not is_named or rung not in rungs]
+        handles = [_legend_mark(sweep, rung, rung not in rungs) for rung in others]
+        figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
 
