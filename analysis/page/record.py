@@ -1,4 +1,4 @@
-"""What a report was made of, kept beside it: the same report again is told at once."""
+"""The record next to a report, by which an unchanged report is printed again at once."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,16 +12,15 @@ from tune_calib.results import digests
 from tune_calib.results.manifests import VERSION, ReportRecord
 
 Write = Callable[[Path], tuple[Text, Sequence[str]]]
-"""Writes a report into a folder; returns what to print, and the names of its files, if any."""
+"""Writes a report into a folder; returns the text to print, and the names of its files."""
 
 
 def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
-    """Write the report of a folder unless the same report exists, and return what to print.
+    """Write the report of a folder unless it is up to date, and return the text to print.
 
-    ``options`` are those of the report, as words of the command line; ``write`` imports what the
-    same report again does not need.
+    ``options`` are those of the report, as words of the command line.
     """
-    # Before anything is read: what is added meanwhile is then new to the next report.
+    # Before anything is read, so that rows added meanwhile are new to the next report.
     results, program = digests.digest_folder(out), digests.digest_program()
     made_of = None
     if results is not None and program is not None:
@@ -43,7 +42,7 @@ def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
 
 
 def _read_text(folder: Path, made_of: str | None) -> Text | None:
-    """Return what a report printed, if it is whole and would be the same again."""
+    """Return the printed text of a report if its files are whole and it is up to date."""
     try:
         record = ReportRecord.read(folder)
     except (OSError, DamagedFileError, UserError):
