@@ -128,6 +128,22 @@ def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(h
     assert {standing.status for standing in reader.results.values()} == {"done"}
 
 
+STATUS = """
+import sys
+from pathlib import Path
+from tune_calib.tuning.search.status import search_status
+print(search_status(Path(sys.argv[1])))
+assert "torch" not in sys.modules
+"""
+
+
+def test_the_status_of_a_search_loads_no_torch(half):
+    words = [sys.executable, "-c", STATUS, str(half.out)]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "5 of 12 suggestions ended" in ended.stdout
+
+
 def test_a_reader_writes_no_study(half):
     before = (half.out / JOURNAL).read_bytes()
     job = replace(any_job(half.out), definition=question_of("mac_cal", "tpe"))

@@ -92,8 +92,10 @@ class SearchDefinition:
         return self.candidates.plugins() | {each for each in metrics if each is not None}
 
     @classmethod
-    def read(cls, manifest: SearchManifest, out: AnyPath) -> "SearchDefinition":
-        """Restore the definition of the search in a folder."""
+    def read(
+        cls, manifest: SearchManifest, out: AnyPath, needs_recipe: bool = True
+    ) -> "SearchDefinition":
+        """Restore the definition of the search in a folder; a recipe imports torch."""
         if not manifest.can_go_on:
             raise foreign_search(out, manifest)
         record = manifest.question
@@ -101,11 +103,11 @@ class SearchDefinition:
         del plain["seeds"]
         plain.pop("plugins", None)  # those that are in use now are recorded again
         try:
-            given = plain.pop("given")
+            given, own = plain.pop("given"), (plain.pop("defaults"), plain.pop("recipe", None))
             resolved = ResolvedRequest(
                 overrides=given,
                 seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-                recipe=restore_recipe(given, plain.pop("defaults"), plain.pop("recipe", None)),
+                recipe=restore_recipe(given, *own) if needs_recipe else None,
                 own_recipes=plain.pop("own_recipes", False),
             )
             objective = Objective(tuple(record.objective.metrics), record.objective.guard)

@@ -22,7 +22,9 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     try:
         with lost_database(study_storage):
             url = find_storage(out, study_storage, manifest.study_storage)
-            definition = SearchDefinition.read(manifest, out)
+            # A grid rests on the method's defaults, and these on the recipe; so does an identity.
+            needs_recipe = manifest.question.sampler == "grid" or not manifest.search
+            definition = SearchDefinition.read(manifest, out, needs_recipe)
             # By the name in the manifest: its plug-ins need not be loaded here.
             study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
             states = Counter(state for state in study.states() if state not in OPEN)
