@@ -269,8 +269,8 @@ def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
     import resource
     import sys
 
-    from tune_calib.tuning.ray.rows import _peak_memory
+    from tune_calib.tuning.ray.rows import peak_memory
 
     monkeypatch.setattr(sys, "platform", system)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert _peak_memory("cpu") == pytest.approx(peak * factor, rel=0.01)
+    assert peak_memory("cpu") == pytest.approx(peak * factor, rel=0.01)

@@ -131,9 +131,13 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     assert plt.gca().get_lines() or plt.gca().collections
     exec(figures.replace("runs/search", "analysis/example/search"), {})
     plt.close("all")
-    *_, opening = blocks(page("python"), "python")
-    exec(opening.replace("reliability.png", str(tmp_path / "it.png")), {"tune_calib": tune_calib})
-    assert (tmp_path / "it.png").stat().st_size > 10_000
+    *_, opening, statistics = blocks(page("python"), "python")
+    for block in (opening, statistics):
+        for name in ("reliability.png", "critical_difference.pdf"):
+            block = block.replace(name, str(tmp_path / name))
+        exec(block, {"tune_calib": tune_calib})
+    assert (tmp_path / "reliability.png").stat().st_size > 10_000
+    assert (tmp_path / "critical_difference.pdf").stat().st_size > 1_000
 
 
 @each("path", EXAMPLES)

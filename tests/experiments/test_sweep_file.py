@@ -332,7 +332,7 @@ def test_a_mutated_sweep_file_is_read_or_refused_in_one_line(read):
 def test_the_schema_is_json_that_knows_keys_names_and_settings():
     schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
     search = schema["$defs"]["SearchOptions"]["properties"]
-    assert search["trials"]["description"] == "Budget: suggestions."
+    assert search["trials"]["description"] == "Budget: number of suggestions."
     entry = schema["$defs"]["Entry"]["properties"]
     assert "digits" in entry["datasets"]["anyOf"][0]["items"]["enum"]
     assert "mac_cal" in entry["ladder"]["anyOf"][0]["enum"]

@@ -603,4 +603,7 @@ def test_imported_takes_the_place_of_a_data_set(tmp_path):
 def test_rows_of_two_imports_are_two_columns():
     slots = [{"dataset": "imported", "imported": record(digest=each * 16)} for each in "ab"]
     asked = [resolve_spec(ResolvedRequest({"data": slot}).overrides) for slot in slots]
-    assert [_variant(spec.data.model_dump_json()) for spec in asked] == ["a" * 16, "b" * 16]
+    assert [_variant(spec.data.model_dump_json()) for spec in asked] == [
+        "#" + "a" * 16,
+        "#" + "b" * 16,
+    ]

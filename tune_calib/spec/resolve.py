@@ -73,21 +73,18 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
     # Names first: they are refused without torch.
-    ladder: Ladder | None = None
     if isinstance(request, AblateRequest):
-        ladder = LADDERS[request.ladder]
-    elif request.methods:
+        ladder: Ladder = LADDERS[request.ladder]
+        refuse_unused(ladder.rungs, resolve_settings(request))
+        return ladder, resolve(request)
+    if request.methods:
         require_methods(request.methods)
+        resolved = resolve(request)
+        ladder = build_comparison(request.methods)
     else:
         require_kind(str(request.all))
-    resolved = resolve(request)
-    if isinstance(request, CompareRequest):
-        ladder = (
-            build_comparison(request.methods)
-            if request.methods
-            else build_kind_comparison(str(request.all))
-        )
-    assert ladder is not None
+        resolved = resolve(request)
+        ladder = build_kind_comparison(str(request.all))
     refuse_unused(ladder.rungs, resolve_settings(request))
     return ladder, resolved
 

@@ -118,7 +118,8 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
 
     def work(name, *specs):
         trials = [{"spec": spec, "rung": k, "label": "x"} for k, spec in enumerate(specs)]
-        return {"work": {"name": name, "trials": trials}, "run": run}
+        kind = "head" if "head" in specs[0] else "network"
+        return {"work": {"name": name, "kind": kind, "trials": trials}, "run": run}
 
     def driven(actor):
         drive(actor)

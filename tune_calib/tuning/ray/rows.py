@@ -85,6 +85,14 @@ class TrialResult:
         return None if self.evaluation is None else ",".join(self.evaluation.flags)
 
 
+def peak_memory(device: str) -> int:
+    """Return the most memory that the process has taken on a device so far, in bytes."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated()
+    unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others KiB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
 def trial_row(
     trial: PlannedTrial,
     result: TrialResult,
@@ -93,10 +101,6 @@ def trial_row(
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
-    # Bytes on macOS, and KiB elsewhere.
-    unit = 1 if sys.platform == "darwin" else 1024
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-    is_cuda = provenance.device == "cuda"
     return {
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
@@ -120,7 +124,7 @@ def trial_row(
         "message": result.message,
         "flags": result.flags,
         "epoch": result.epoch,
-        "peak_memory_bytes": torch.cuda.max_memory_allocated() if is_cuda else peak,
+        "peak_memory_bytes": peak_memory(provenance.device),
         "device": provenance.device,
         "threads": torch.get_num_threads(),
         **machine(),
