@@ -6,7 +6,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from tests.support import each
 from tune_calib.metrics import calibration, ood, scoring
-from tune_calib.metrics.binning import bin_table
+from tune_calib.metrics.binning import adaptive_table, bin_table
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS, metrics_of_trials, searchable_metrics
 
@@ -33,6 +33,18 @@ def test_ece_equals_a_loop_over_bins():
     probs = logits.softmax(-1)
     expected = [naive_ece(head.numpy(), labels.numpy()) for head in probs]
     assert calibration.ece(probs, labels).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@each("samples", [400, 405, 7])  # shared evenly by 15 bins or not, and fewer than bins
+def test_edges_of_adaptive_bins_are_interpolated_as_in_the_authors_code(samples):
+    logits, labels = random_case(samples)
+    probs = logits.softmax(-1)
+    table = adaptive_table(probs, labels)
+    for head, lower, upper in zip(probs, table.lower, table.upper, strict=True):
+        confidence = np.sort(head.max(1).values.numpy())
+        edges = np.interp(np.linspace(0, samples, 16), np.arange(samples), confidence)
+        assert lower.tolist() == pytest.approx(edges[:-1], abs=1e-15)
+        assert upper.tolist() == pytest.approx(edges[1:], abs=1e-15)
 
 
 @each(("ours", "norm"), [(calibration.ece, "l1"), (calibration.mce, "max")])

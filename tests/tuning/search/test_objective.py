@@ -1,3 +1,5 @@
+import math
+
 import pytest
 
 from tests.support import each
@@ -20,3 +22,11 @@ def test_only_what_a_search_computes_and_can_rank_is_optimised(name):
     record = METRICS[name]
     if record.is_of_trials and record.direction is not None:
         assert ", ".join(searchable_metrics()) in told
+
+
+def test_one_value_that_is_not_finite_makes_a_suggestion_diverge():
+    objective = Objective(("ece", "nll"), 0.01)
+    row = {"status": "done", "network_seed": 0, "select/ece": 0.1, "select/accuracy": 0.9}
+    finite = objective.summarise([{**row, "select/nll": 0.5}], {0: 0.9})
+    assert (finite.status, finite.values, finite.drop) == ("done", (0.1, 0.5), 0.0)
+    assert objective.summarise([{**row, "select/nll": math.nan}], {0: 0.9}).status == "diverged"
