@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
-from analysis.reproduction.files import Made, is_given
+from analysis.reproduction.files import Made, has_frozen_networks
 from analysis.reproduction.overview import (
     LOCK,
     PAGE,
@@ -48,7 +48,7 @@ def ship(out: Path) -> None:
     for own in read_all(parse_path(str(out))):
         for _, sweep in own.made.sweeps:
             _ship_sweep(own, sweep, _command(own))
-            for name in own.made.table.figures[:1] if not is_given(sweep) else ():
+            for name in own.made.table.figures[:1] if not has_frozen_networks(sweep) else ():
                 picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
                 if picture.is_file():
                     shutil.copy(picture, IMAGES / _picture(own.made, sweep, name))

@@ -61,7 +61,7 @@ class Registry(Generic[T]):
             raise ValueError(
                 f"{short_repr(record.name)} names no {self.kind}: take letters, digits, _.-"
             )
-        if self._is_taken(record.name, is_own=origin is None):
+        if self._is_registered(record.name, is_own=origin is None):
             raise ValueError(f"{self.kind} {record.name!r} is registered already")
         self._records[record.name] = record
         self._origins[record.name] = origin
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
         caller = f"{names.get('__name__')}."
         return None if caller.startswith(f"{self.package}.") else _loading
 
-    def _is_taken(self, name: str, is_own: bool) -> bool:
+    def _is_registered(self, name: str, is_own: bool) -> bool:
         if name in self._records:
             # What a module registered when it was imported, its plug-in may register once more.
             return self._origins[name] != OUTSIDE

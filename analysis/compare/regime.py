@@ -23,7 +23,7 @@ _NO_CARRY = (
 
 @dataclass(frozen=True)
 class Regime:
-    """How well base networks fit train, and how over-confident they are; NaN where unknown."""
+    """The fit of base networks to train, and their over-confidence; NaN where unknown."""
 
     method: str  # that trained them; empty where it is not known
     split: str  # of the confidence gap, ``test`` or, in a search, ``select``

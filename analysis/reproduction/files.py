@@ -15,7 +15,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Link, Section, Step, environment, render
-from analysis.reproduction import beside, judged
+from analysis.reproduction import judged, print_comparison
 from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
 from analysis.shifts import FAMILIES, OOD
@@ -59,7 +59,9 @@ class Made:
                 groups = [sweeps for sweeps in self._groups(run) if _can_judge(claim, sweeps[0])]
                 if not groups:
                     continue
-                printed = beside.describe_print(self.table, run, groups[0][0].rungs, claim)
+                printed = print_comparison.describe_print(
+                    self.table, run, groups[0][0].rungs, claim
+                )
                 is_mean = claim.over == "mean" and len(groups) > 1
                 if is_mean:
                     where = f"mean of {len(groups)} data sets and networks"
@@ -75,12 +77,12 @@ class Made:
         groups: dict[str, list[Sweep]] = {}
         for own, sweep in self.sweeps:
             if own == run:
-                key = sweep.manifest.dataset if is_given(sweep) else f"/{sweep.out.name}"
+                key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
                 groups.setdefault(key, []).append(sweep)
         return list(groups.values())
 
 
-def is_given(sweep: Sweep) -> bool:
+def has_frozen_networks(sweep: Sweep) -> bool:
     """Return whether a sweep uses one network that others trained."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
@@ -105,7 +107,9 @@ def write_reproduction(
 ) -> Text:
     """Write tables, verdicts and page of a reproduced table, and return what to print."""
     made = read_made(table, out, runs)
-    frames = {s.out.name: beside.beside_print(table, run, s) for run, s in made.sweeps}
+    frames = {
+        s.out.name: print_comparison.compare_with_print(table, run, s) for run, s in made.sweeps
+    }
     tables = {s.out.name: _table(table, s, frames[s.out.name]) for _, s in made.sweeps}
     verdicts = made.judged
     contents = _texts(made, tables, frames, verdicts)
@@ -125,7 +129,11 @@ def _texts(
     verdicts: Sequence[Judged],
 ) -> dict[str, str]:
     """Return every file but the page, by name."""
-    frame = pd.concat(list(frames.values())) if frames else pd.DataFrame(columns=beside.COLUMNS)
+    frame = (
+        pd.concat(list(frames.values()))
+        if frames
+        else pd.DataFrame(columns=print_comparison.COLUMNS)
+    )
     contents = {
         "table.md": "\n\n\n".join(map(markdown, tables.values())) + "\n\n",
         "table.tex": f"{latex(*tables.values())}\n",
@@ -141,13 +149,13 @@ def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     parts = [
         f"{table.title}: {sweep.manifest.setting}",
         "Mean ± standard deviation over the trials on test; Δ: ours less the paper's",
-        *([of] if (of := beside.paper_of(frame)) else []),
+        *([of] if (of := print_comparison.paper_of(frame)) else []),
         *([table.note] if table.note else []),
         regime_of(sweep).sentence,
     ]
     caption = ". ".join(parts) + "."
     return replace(
-        beside.table(f"table-{sweep.out.name}", caption, frame),
+        print_comparison.table(f"table-{sweep.out.name}", caption, frame),
         label=label_of(table.folder, sweep.out.name),
     )
 

@@ -14,8 +14,8 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
 from analysis.published import published_titles
-from analysis.reproduction import beside, judged
-from analysis.reproduction.files import Made, is_given, read_made
+from analysis.reproduction import judged, print_comparison
+from analysis.reproduction.files import Made, has_frozen_networks, read_made
 from analysis.reproduction.judged import RULE, Judged
 from analysis.tables.render import body
 from analysis.tables.table import table_of
@@ -201,15 +201,15 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
         f"```\n{own.command}\n```",
     ]
     for run, sweep in own.made.sweeps:
-        frame = beside.beside_print(table, run, sweep)
+        frame = print_comparison.compare_with_print(table, run, sweep)
         # Two rows of one method may differ in how its heads were trained.
         told = [
             f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
         ]
-        told += [of] if (of := beside.paper_of(frame)) else []
+        told += [of] if (of := print_comparison.paper_of(frame)) else []
         parts += [
             f"**{_titled(name_of(sweep))}**. {'. '.join([regime_of(sweep).sentence, *told])}.",
-            body(beside.table("", "", frame)),
+            body(print_comparison.table("", "", frame)),
             *_pictures(own.made, sweep, pictured),
         ]
     return [*parts, "Verdicts:", body(judged.table("", verdicts))] if verdicts else parts
@@ -217,7 +217,7 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
     """Return the first figure of the table, for networks that were trained for it."""
-    names = made.table.figures[:1] if not is_given(sweep) else ()
+    names = made.table.figures[:1] if not has_frozen_networks(sweep) else ()
     found = [(name, pictured(made, sweep, name)) for name in names]
     return [
         f"![{LADDER_FIGURES[name].title}, {_titled(name_of(sweep))}]({path})"

@@ -100,7 +100,7 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     If an entry cannot be described, the others are printed before the exit with code 1.
     """
 
-    def described(one: AnyPath) -> str:
+    def format_entry(one: AnyPath) -> str:
         with damage_in_one_line(str(one)):
             if one is folder:
                 refuse_empty(one)
@@ -110,11 +110,11 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     with damage_in_one_line(str(folder)):
         entries = find_entries(folder)
     if not entries:
-        echo(described(folder))
+        echo(format_entry(folder))
     refused = 0
     for entry in entries:
         try:
-            text = described(entry)
+            text = format_entry(entry)
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
         echo(f"== {entry.name} ==\n{text}\n")

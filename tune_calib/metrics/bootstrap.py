@@ -28,7 +28,7 @@ from torch import Tensor
 
 from tune_calib.metrics import conformal
 from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled, shares_of
-from tune_calib.metrics.summary import given
+from tune_calib.metrics.summary import compute_plugin_metrics
 from tune_calib.spec.metrics import METRICS
 
 LEVEL = 0.95
@@ -149,11 +149,11 @@ def _intervals(
 
 
 def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    if not given(logits, labels):
+    if not compute_plugin_metrics(logits, labels):
         return {}
     places = torch.arange(len(labels), device=labels.device)
     own = [places.repeat_interleave(counts.long()) for counts in weights]
-    each = [given(logits[drawn], labels[drawn]) for drawn in own]
+    each = [compute_plugin_metrics(logits[drawn], labels[drawn]) for drawn in own]
     return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 

@@ -63,7 +63,7 @@ def evaluate(
         "u_ece": u_ece_of(table, samples),
         "brier": brier(probs, labels),
         **_of_ranks(probs, labels, in_search),
-        **given(logits, labels),
+        **compute_plugin_metrics(logits, labels),
     }
     if in_search:
         return found
@@ -164,7 +164,7 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     }
 
 
-def given(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def compute_plugin_metrics(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Return metrics of plug-ins, which take one classifier at a time."""
     found = {}
     each = logits.double().reshape(-1, *logits.shape[-2:])

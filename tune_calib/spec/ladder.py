@@ -142,16 +142,16 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
             for rung in ladder.rungs
             if _trains_network(rung) or (request.is_imported and _runs_network(rung))
         ]
-    if not ladder.is_named and any(_classes_taken(rung) for rung in ladder.rungs):
+    if not ladder.is_named and any(_required_classes(rung) for rung in ladder.rungs):
         data = request.spec().data
         classes = DATASETS[data.dataset].with_options(data).classes
         found[f"they do not take {classes} classes"] = [
-            rung for rung in ladder.rungs if _classes_taken(rung) not in (None, classes)
+            rung for rung in ladder.rungs if _required_classes(rung) not in (None, classes)
         ]
     return {why: rungs for why, rungs in found.items() if rungs}
 
 
-def _classes_taken(rung: Rung) -> int | None:
+def _required_classes(rung: Rung) -> int | None:
     """Return the only number of classes that the rung's post-hoc method takes."""
     name = rung.slots.get("posthoc", {}).get("method")
     return METHODS[name].classes if name is not None else None

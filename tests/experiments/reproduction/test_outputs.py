@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from analysis.load import load
-from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE
+from analysis.reproduction.print_comparison import compare_with_print
 from tests import fake_results
 from tests.support import Reader, here
 from tune_calib.console import shown
@@ -34,11 +34,11 @@ FILES = {"table.md", "table.tex", "table.csv", "claims.md", "claims.tex", "claim
 def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp_path):
     fake_results.write(tmp_path)
     sweep = load(tmp_path)
-    digits = beside_print(TABLE, "ladder", sweep)
+    digits = compare_with_print(TABLE, "ladder", sweep)
     assert set(digits["paper_dataset"]) == {"cifar10", "cifar100"}
     assert digits["difference"].isna().all()
     cifar = fake_results.with_manifest(sweep, dataset="cifar10")
-    rows = beside_print(TABLE, "ladder", cifar)
+    rows = compare_with_print(TABLE, "ladder", cifar)
     assert set(rows["paper_dataset"]) == {"cifar10"}
     own = rows[(rows["row"] == "+Masked Retraining") & (rows["metric"] == "ece")].iloc[0]
     assert own["paper"] == pytest.approx(0.0345)
@@ -116,7 +116,7 @@ def test_a_mean_over_foreign_sets_differs_from_the_print_where_they_are_the_same
     table = REPRODUCTIONS["maccal/table2"]
     run = table.entries["methods"].model_copy(update={"printed": {"vanilla": "Vanilla"}})
     table = table.model_copy(update={"entries": {"methods": run}})
-    rows = beside_print(table, "methods", sweep)
+    rows = compare_with_print(table, "methods", sweep)
     own = rows[(rows["row"] == "Vanilla") & (rows["metric"] == "auroc")].iloc[0]
     assert own["paper"] == pytest.approx(0.8807)
     assert (own["difference"] == pytest.approx(own["mean"] - 0.8807)) == is_same

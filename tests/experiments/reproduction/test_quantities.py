@@ -7,9 +7,9 @@ import pytest
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.reproduction.beside import beside_print
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.judged import SEEDS_ALONE
+from analysis.reproduction.print_comparison import compare_with_print
 from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quantities
 from analysis.text import number_cell
 from tests import fake_results
@@ -84,7 +84,7 @@ def test_ratios_stand_beside_the_printed_ratios_and_seconds_have_no_difference(o
     sweep = fake_results.with_manifest(load(out), dataset="cifar10")
     rungs = [r.model_copy(update={"published": "MaC-Cal"}) for r in sweep.rungs[1:2]]
     sweep = fake_results.with_manifest(sweep, rungs=[sweep.rungs[0], *rungs])
-    rows = beside_print(TABLE, "ladder", with_quantities(sweep, TABLE.metrics))
+    rows = compare_with_print(TABLE, "ladder", with_quantities(sweep, TABLE.metrics))
     own = rows[(rows["rung"] == "+ one") & (rows["paper_backbone"] == "resnet50")]
     ratio, seconds = (own[own["metric"] == m].iloc[0] for m in ("cost_ratio", "total_s"))
     assert ratio["paper"] == pytest.approx(14358 / 13691)

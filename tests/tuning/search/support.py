@@ -10,7 +10,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.search.execute import StudyFeed, execute_heads
+from tune_calib.tuning.search.execute import StudySource, execute_heads
 from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.state import SearchState
@@ -107,7 +107,7 @@ def searched(out, question, asked) -> Untrained:
     if state.candidates.kind == "head":
         execute_heads(state, Queue(), 8)
         return state
-    feed = StudyFeed(state, Provenance("out", "store", git_revision=None))
+    feed = StudySource(state, Provenance("out", "store", git_revision=None))
     name = 0
     while feed.suggest(str(name)) != OVER:
         feed.on_trial_complete(str(name))

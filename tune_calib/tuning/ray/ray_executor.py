@@ -201,7 +201,7 @@ class Job:
 
 
 class Pool:
-    """At most ``size`` actors of a Ray session; those that die are replaced, their trials rerun."""
+    """A bounded number of Ray actors; those that die are replaced, and their trials rerun."""
 
     def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)

@@ -63,10 +63,10 @@ def execute_networks(
     if state.definition.scheduler == "asha":
         epochs = first[0].spec.network.epochs
         halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
-    executor.run(StudyFeed(state, provenance, at_once, halving), provenance, gpus)
+    executor.run(StudySource(state, provenance, at_once, halving), provenance, gpus)
 
 
-class StudyFeed:
+class StudySource:
     """Give the suggestions of a study to an executor, and write their results to the study.
 
     A new feed on the same folder continues where another was killed.

@@ -27,7 +27,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def beside_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
+def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
     """Return our numbers of a folder and the printed ones, one row per (rung, metric, column).
 
     The printed columns are those of the folder's data set, and among them the one of its backbone
@@ -130,7 +130,7 @@ def _print_of(table: Reproduction, names: Mapping[str, str], comparison: Compari
 
 
 def table(key: str, caption: str, frame: pd.DataFrame) -> Table:
-    """Return a table of ``beside_print``; heads name their printed column if there are several."""
+    """Return a table of ``compare_with_print``; heads name their printed column if several."""
     several = len(_printed_columns(frame)) > 1
     found = []
     for _, own in frame.groupby("rung", sort=False):
