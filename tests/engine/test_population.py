@@ -159,3 +159,14 @@ def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
 
 def test_a_fresh_head_has_the_identity_of_before_there_were_frozen_ones():
     assert "start" not in slot(start="fresh").params.model_dump()
+
+
+@each("order", ["shared", "own"])
+def test_every_epoch_has_another_batch_order(order, bank):
+    slots = [slot(seed=seed, slot={"batch_order": order}) for seed in range(2)]
+    trainer = PopulationTrainer(slots, bank, 0, CPU)
+    orders = []
+    for trainer.epoch in range(3):
+        orders.append(trainer._order(40).reshape(-1, 40)[0].tolist())
+    assert [sorted(each) for each in orders] == [list(range(40))] * 3
+    assert orders[0] != orders[1] != orders[2] != orders[0]
