@@ -157,6 +157,12 @@ def test_holm_multiplies_the_smallest_p_most():
     )
     small, large = sorted(table["p"])
     assert sorted(table["p_holm"]) == pytest.approx([2 * small, max(2 * small, large)])
+    # Two that are nearly alike: false discovery rates would be smaller.
+    alike = a + 0.001 + rng.normal(0, 0.002, 8)
+    table = compare(matched({"a": a, "b": alike, "c": alike + 1e-5 * a}), "a", "t")
+    small, large = sorted(table["p"])
+    assert 2 * small > large
+    assert table["p_holm"].tolist() == pytest.approx([2 * small, 2 * small])
 
 
 def test_better_follows_the_direction_of_the_metric():
