@@ -23,6 +23,8 @@ from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.recipe import QUICK
+from tune_calib.spec.request import AblateRequest
+from tune_calib.spec.resolve import resolve_settings
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import own_recipe, resolve_spec
 from tune_calib.spec.slots.base import OptimisedSlot
@@ -371,3 +373,9 @@ def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_pat
     rows = read_table(tmp_path / "results", "trials").to_pylist()
     assert len(rows) == 2
     assert min(row["select/accuracy"] for row in rows) > 0.6
+
+
+def test_zero_epochs_of_a_request_are_those_of_a_frozen_network():
+    request = AblateRequest(ladder="mac_cal", epochs=0, head_epochs=3)
+    given = resolve_settings(request)
+    assert (given["network"], given["head"]) == ({"epochs": 0}, {"epochs": 3})

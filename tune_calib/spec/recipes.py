@@ -1,17 +1,14 @@
 """The recipes of the program, as ``recipes.yaml`` lists them."""
 
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from tune_calib.spec.recipe import RECIPES, Recipe
-
-# The loader in C is ten times as fast, where it is installed.
-_Safe: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from tune_calib.spec.yaml_text import LOADER
 
 
-class _Loader(_Safe):  # type: ignore[misc]
+class _Loader(LOADER):  # type: ignore[misc]
     """Reads lists as tuples, since records do not change."""
 
 

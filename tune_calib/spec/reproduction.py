@@ -19,7 +19,7 @@ SCALES: dict[Scale, str] = dict(
     zip(
         get_args(Scale),
         (
-            "about a minute for a table of heads, on over-confident networks for digits",
+            "one to two minutes for a table of heads, on over-confident networks for digits",
             "about an hour on two cores",
             "hours to days on two cores, with recipe fast: resume it by the same command",
             "about half an hour on one GPU",
