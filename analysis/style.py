@@ -62,6 +62,9 @@ def color(index: int) -> tuple[float, float, float]:
     return float(red), float(green), float(blue)
 
 
+CHOSEN = color(3)  # what a search chooses
+
+
 def marker(index: int) -> str:
     """Return the marker of the index-th rung or method; shifted where the colours begin again."""
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]

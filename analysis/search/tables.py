@@ -147,7 +147,7 @@ def share(search: SearchResults) -> Table:
         {
             head: number_cell(metric, row["margin"]),
             "suggestions": decimal_cell(row["within"], 0),
-            "of": decimal_cell(row["fillings"], 0),
+            "of": decimal_cell(row["of"], 0),
             "share (%)": decimal_cell(100 * row["share"], 0),
         }
         for _, row in share_within(search.within_guard(), metric).iterrows()

@@ -13,9 +13,8 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.search.axes import CHOSEN, is_wide
 from analysis.search.load import SearchResults
-from analysis.search.sensitivity import is_numeric
+from analysis.search.sensitivity import is_numeric, is_wide
 from tune_calib.spec.metrics import METRICS
 
 _ABSENT = -0.12  # below the axes: a setting that does not matter under the others
@@ -65,7 +64,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     axis.add_collection(shown)
     is_chosen = rows["number"] == search.chosen
     chosen = [line for line, is_marked in zip(lines, is_chosen, strict=True) if is_marked]
-    axis.add_collection(LineCollection(chosen, colors=[CHOSEN], linewidths=2.2))
+    axis.add_collection(LineCollection(chosen, colors=[style.CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
     bar.set_label(f"select {METRICS[metric].head}; darkest: worst")

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.search.axes import CHOSEN, is_wide
 from analysis.search.load import SearchResults
+from analysis.search.sensitivity import is_wide
 from analysis.svg import label_points
 from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS
@@ -23,7 +23,7 @@ _GROUPS = (
     ("within the guard", "o", 3.5, _WITHIN, _WITHIN),
     ("loses more accuracy", "o", 3.5, "0.6", "white"),
     ("the method's defaults", "D", 5.5, _DEFAULT, _DEFAULT),
-    ("chosen", "*", 11, CHOSEN, CHOSEN),
+    ("chosen", "*", 11, style.CHOSEN, style.CHOSEN),
 )
 
 
@@ -69,7 +69,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
         label = f"baseline, cross entropy ({METRICS[metric].format(baseline)})"
         axis.axhline(scale * baseline, color="0.3", linestyle=":", linewidth=1, label=label)
     best = scale * best_so_far(table, metric)
-    axis.step(table["number"], best, where="post", color=CHOSEN, linewidth=1.2,
+    axis.step(table["number"], best, where="post", color=style.CHOSEN, linewidth=1.2,
               label="best so far within the guard")  # fmt: skip
     draw_suggestions(axis, search, table, table["number"], scale * table["mean"])
     if table["status"].isin(list(_FAILED)).any():

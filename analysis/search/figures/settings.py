@@ -1,18 +1,24 @@
 """Figures over the settings: importance, sensitivity, a heat map, and the share that is good."""
 
+from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.search.axes import draw_heat_map, draw_share, draw_tried
 from analysis.search.load import SearchResults
-from analysis.search.sensitivity import heat_map
+from analysis.search.sensitivity import MARGINS, distances, heat_map, is_numeric, is_wide, trend
+from analysis.svg import label_points
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -28,18 +34,13 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
     size = (max(style.COLUMN_IN, style.TEXT_IN * across / 3), 2.1 * down + 0.5)
     figure, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False)
     for axis, name in zip(axes.flat, names, strict=False):
-        default = search.defaults.get(name)
-        published = {point[name] for point in search.published if name in point} - {default}
-        draw_tried(
-            axis, table, name, search.metrics[0], default, search.is_log(name), search.chosen,
-            sorted(published, key=str), search.describe,
-        )  # fmt: skip
+        _draw_tried(axis, search, table, name)
     for axis in axes[:, 1:].flat:
         axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
     each = f"a suggestion, {search.seeds()}" + " ± sd" * bool(table["sd"].notna().any())
-    blue, red = style.color(0), style.color(3)
+    blue, red = style.color(0), style.CHOSEN
     handles = [
         Line2D([], [], color="0.55", marker="o", markersize=3, linestyle="none", label=each),
         Line2D([], [], color=blue, marker="s", markersize=3.5,
@@ -48,11 +49,57 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
         Line2D([], [], color=red, linestyle="--", label="the method's default"),
         Line2D([], [], color=red, linestyle=":", label="other published value"),
     ]  # fmt: skip
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=min(2, across), frameon=False,
-        fontsize=7,
-    )  # fmt: skip
+    style.legend_below(figure, handles, min(2, across))
     return figure
+
+
+def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting: str) -> None:
+    """Draw every suggestion against one setting, and the trend along it."""
+    metric, default = METRICS[search.metrics[0]], search.defaults.get(setting)
+    rows = table.dropna(subset=[setting, "mean"])
+    along = trend(table, setting)
+    positions, names = _positions(rows[setting])
+    marks = axis.errorbar(
+        positions, metric.scale * rows["mean"], yerr=metric.scale * rows["sd"].fillna(0),
+        linestyle="none", marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7,
+        linewidth=0, zorder=1,
+    )  # fmt: skip
+    label_points(marks.lines[0], search.describe(rows))
+    line = along["value"].map(names.index) if names else along["value"]
+    low, median, high = (metric.scale * along[name] for name in ("low", "median", "high"))
+    color = style.color(0)
+    axis.plot(line, median, color=color, marker="s", markersize=3.5, linewidth=1.2)
+    axis.fill_between(line, low, high, color=color, alpha=0.25, linewidth=0)
+    is_chosen = rows["number"] == search.chosen
+    axis.plot(
+        positions[is_chosen], metric.scale * rows.loc[is_chosen, "mean"], linestyle="none",
+        marker="*", markersize=9, color=style.CHOSEN, zorder=3,
+    )  # fmt: skip
+    if names:
+        axis.set_xticks(range(len(names)), names)
+        axis.set_xlim(-0.5, len(names) - 0.5)
+    elif search.is_log(setting):
+        axis.set_xscale("log")
+    published = {point[setting] for point in search.published if setting in point} - {default}
+    for value, dashes in [*((v, ":") for v in sorted(published, key=str)), (default, "--")]:
+        if value is not None and (not names or str(value) in names):
+            position = names.index(str(value)) if names else float(value)
+            axis.axvline(position, color=style.CHOSEN, linestyle=dashes, linewidth=1, zorder=0)
+    if is_wide(rows["mean"]):
+        axis.set_yscale("log")
+        style.plain_ticks(axis.yaxis)
+    axis.set(xlabel=setting, ylabel=f"select {metric.head}")
+
+
+def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
+    """Return positions on an axis, and the names of its ticks (none where it has numbers)."""
+    if is_numeric(values):
+        return values.astype(float), []
+    names = sorted(set(values.map(str)))
+    # Those of one name side by side, so that they do not hide each other.
+    own = values.map(str)
+    order, sizes = own.groupby(own).cumcount(), own.groupby(own).transform("size")
+    return own.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
 
 
 def draw_importance(search: SearchResults) -> Drawing | None:
@@ -89,7 +136,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     """Draw a heat map of the metric over two settings, the most important ones unless chosen."""
     if len(search.only_settings) not in (0, 2):
         raise UserError(f"heat_map shows two settings, not {len(search.only_settings)}")
-    table = search.table()
+    table, metric = search.table(), METRICS[search.metrics[0]]
     done = table.dropna(subset="mean")
     for across, down in combinations(search.shown_settings(), 2):
         if (done.dropna(subset=[across, down])[[across, down]].nunique() > 1).all():
@@ -97,20 +144,54 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     else:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
-    grid, counts = (heat_map(table, down, across, 6, part) for part in ("mean", "count"))
-    draw_heat_map(axis, grid, search.metrics[0], search.defaults, counts)
+    means, counts = (heat_map(table, down, across, 6, part) for part in ("mean", "count"))
+    scaled = metric.scale * means
+    values = pd.Series(scaled.to_numpy(dtype=float).ravel())
+    norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
+    # From the plain values, since ``Metric.format`` turns them into percent itself.
+    notes = means.map(metric.format) + counts.map(lambda count: f"\nn = {count:.0f}")
+    sns.heatmap(
+        scaled, ax=axis, norm=norm, cmap="cividis_r" if metric.is_less_better else "cividis",
+        annot=notes, fmt="", annot_kws={"fontsize": 6},
+        cbar_kws={"label": f"{metric.head}; darkest: worst"}, linewidths=0.5,
+    )  # fmt: skip
+    bar = axis.collections[0].colorbar
+    if norm is not None and bar is not None:
+        style.plain_ticks(bar.ax.yaxis)
+    # Seaborn puts the first row on top, where other figures have their largest value.
+    axis.invert_yaxis()
+    x, y = (_nearest_index(names, search.defaults) for names in (means.columns, means.index))
+    if x is not None and y is not None:
+        frame = Rectangle((x, y), 1, 1, fill=False, clip_on=False)
+        frame.set(edgecolor=style.CHOSEN, linewidth=1.5)
+        axis.add_patch(frame)
     return figure
 
 
+def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
+    """Return the index of the value nearest to the default; None if that lacks the setting."""
+    wanted = default.get(str(values.name))
+    if isinstance(values[0], str):
+        return list(values).index(str(wanted)) if str(wanted) in values else None
+    return None if wanted is None else int(np.argmin([abs(value - wanted) for value in values]))
+
+
 def draw_shares(search: SearchResults) -> Drawing | None:
-    """Draw the share of the suggestions within a distance of the best."""
-    table = search.within_guard()
-    if table["mean"].notna().sum() < 2:
+    """Draw the share of the suggestions within a distance of the best, for every distance."""
+    table, metric = search.within_guard(), METRICS[search.metrics[0]]
+    away = np.sort(distances(table, metric.name).dropna().to_numpy())
+    if len(away) < 2:
         return None
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))
-    draw_share(axis, table, search.metrics[0])
-    axis.set(ylabel="suggestions (%)")
-    axis.set_title("")  # the caption states how many there are
+    # Of all suggestions: one that diverged is not near the best.
+    shares = np.arange(1, len(away) + 1) / len(table)
+    positions = metric.scale * away
+    axis.step(positions, 100 * shares, where="post", color=style.color(0))
+    unit = {"fraction": "points", "nats": "nats", "score": "score"}[metric.unit]
+    label = f"{metric.title}: distance from the best ({unit})"
+    axis.set(xlabel=label, ylabel="suggestions (%)", ylim=(0, 100))
+    if metric.unit == "fraction":
+        axis.set_xlim(0, min(positions.max(), 200 * MARGINS[-1]) or 1)
     return figure
 
 
