@@ -1,7 +1,7 @@
 """Read the results of a run: its manifest and tables, with a note on what is missing."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.shifts import Floats, read_draws, read_shifts
+from analysis.shifts import read_shifts
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
@@ -38,13 +38,8 @@ class Sweep:
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # over the test samples, at the means of its table
 
-    # The long tables are read when they are first needed: ranks and tests use the trials alone.
-    @cached_property
-    def curves(self) -> pd.DataFrame:
-        """Return one row per (trial, epoch, name): spec_hash, epoch, name, value."""
-        return _unique(self._curves, ["spec_hash", "epoch", "name"])
-
-    # Of thousands of trials they are gigabytes in pandas.
+    # The long tables are read when they are first needed: ranks and tests use the trials alone. As
+    # Arrow: the curves of thousands of trials are gigabytes in pandas.
     @cached_property
     def _curves(self) -> pa.Table:
         return read_table(self.out, "curves", encoded=("spec_hash", "name"))
@@ -60,14 +55,16 @@ class Sweep:
             names = self._curves["name"].chunks
             is_own = [pc.equal(chunk.cast(pa.string()), name) for chunk in names]
             own = self._curves.filter(pa.chunked_array(is_own, pa.bool_())).drop_columns("name")
-            self._recorded[name] = _unique(own, ["spec_hash", "epoch"])
+            frame: pd.DataFrame = own.to_pandas()
+            self._recorded[name] = frame.drop_duplicates(["spec_hash", "epoch"])
         return self._recorded[name]
 
     @cached_property
     def bins(self) -> pd.DataFrame:
         """Return one row per (trial, split, bin)."""
-        bins = read_table(self.out, "bins", encoded=("spec_hash", "split"))
-        return _unique(bins, ["spec_hash", "split", "bin"])
+        bins: pd.DataFrame
+        bins = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
+        return bins.drop_duplicates(["spec_hash", "split", "bin"])  # of a trial that was run again
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
@@ -80,10 +77,6 @@ class Sweep:
         rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")
         key = ["spec_hash", "metric"]
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
-
-    def draws(self, metric: str, split: str = "test") -> dict[str, Floats]:
-        """Return a metric on each bootstrap draw of the samples, see ``shifts.read_draws``."""
-        return read_draws(self.out, metric, split)
 
     @property
     def rungs(self) -> list[RungRecord]:
@@ -186,34 +179,30 @@ class Sweep:
 def load(out: AnyPath, metric: str | None = None) -> Sweep:
     """Read a run, or only what a rank of one metric needs, which takes a quarter of the time."""
     manifest = read_sweep_manifest(out)
-    columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
-    # The long texts as categories, which store a repeated text once, and which copies share.
-    found = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS)
+    trials = read_trials(out, {"*"} if metric is None else {*_LEAST, f"*/{metric}"})
     # The manifest decides which trials belong to the run: other rows enter no mean.
-    planned = pa.array([entry.spec_hash for entry in manifest.planned], pa.string())
-    found = found.filter(pc.is_in(found["spec_hash"], planned))
-    # The order is found from a few columns, so that the others are copied once.
+    is_planned = trials["spec_hash"].isin([entry.spec_hash for entry in manifest.planned])
     order = ["rung", "network_seed", "head_seed"]
-    keys = found.select(["spec_hash", "status", *order]).to_pandas()
-    # A trial that was run again may be in two files: the finished one counts.
-    is_retried = (keys["status"] != "done").sort_values(kind="stable")
-    last = keys.loc[is_retried.index].drop_duplicates("spec_hash").sort_values(order).index
-    found = found.take(pa.array(last, pa.int64()))
-    trials: pd.DataFrame = found.to_pandas(self_destruct=True)
-    del found, keys
-    trials = with_flags(trials)
+    trials = trials[is_planned].sort_values(order, ignore_index=True)
     shifts = read_shifts(out, metric)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
     return Sweep(out, manifest, trials)
 
 
-def with_flags(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return the trials with a text in ``flags``, with that of heads far below their networks."""
-    flags = trials["flags"].fillna("") if "flags" in trials else pd.Series("", trials.index)
-    return trials.assign(
-        flags=flags.mask(_is_below(trials), flags + "," + HEAD_BELOW).str.strip(",")
+def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame:
+    """Return one row per trial, with a text in ``flags`` that names heads far below networks."""
+    # The long texts as categories, which store a repeated text once, and which copies share.
+    rows: pd.DataFrame = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS).to_pandas(
+        self_destruct=True
     )
+    # A trial that was run again may be in two files: the finished one counts.
+    done_first = (rows["status"] != "done").sort_values(kind="stable").index
+    last = rows["spec_hash"][done_first].drop_duplicates().sort_index().index
+    rows = rows.loc[last].reset_index(drop=True)
+    flags = rows["flags"].fillna("") if "flags" in rows else pd.Series("", rows.index)
+    below = flags.mask(_is_below(rows), flags + "," + HEAD_BELOW)
+    return rows.assign(flags=below.str.strip(","))
 
 
 def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
@@ -228,9 +217,3 @@ def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
     is_head = trials.reindex(columns=["head_method"])["head_method"].notna()
     is_below: pd.Series[bool] = is_head & (lost > BELOW) & (lost > noise)
     return is_below
-
-
-def _unique(rows: pa.Table, key: list[str]) -> pd.DataFrame:
-    """Return the rows of a long table without duplicates, which a retried trial may have."""
-    frame: pd.DataFrame = rows.to_pandas().drop_duplicates(key)
-    return frame

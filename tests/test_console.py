@@ -9,8 +9,7 @@ import pytest
 from analysis.ladder import tables
 from analysis.load import load
 from analysis.tables.render import from_plain, to_plain
-from analysis.tables.table import Table
-from analysis.tables.terminal import column_key
+from analysis.tables.table import Table, column_key
 from analysis.text import Cell
 from tests.support import each
 from tune_calib.cli.options import chosen_screen

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from analysis.compare import ranks, significance
-from analysis.compare.blocks import over_seeds
-from analysis.compare.gather import collect
+from analysis.compare.gather import collect, over_seeds
 from analysis.compare.ranks import rank
 from analysis.compare.tests import friedman
 from analysis.ladder import tables

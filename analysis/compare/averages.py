@@ -9,14 +9,14 @@ import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.compare.gather import Collected, column_name, gather, without_nan
+from analysis.compare.gather import Collected, Flagged, column_name, gather, without_nan
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, number_cell, ranked, records_of
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import legend, signed
+from tune_calib.spec.names import legend
 from tune_calib.text import format_count
 
 _PARTS = ("o_ece", "u_ece")  # together the ECE
@@ -24,7 +24,7 @@ _BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
 
 
 @dataclass(frozen=True, eq=False)
-class Averages:
+class Averages(Flagged):
     """Means of methods over the columns in which every method has every metric."""
 
     source: str  # the published tables, or the ids of the runs
@@ -32,12 +32,8 @@ class Averages:
     values: pd.DataFrame  # index method, columns metric; fractions; NaN where there is no number
     columns: tuple[str, ...]  # names of those that count
     at_chance: frozenset[str]  # methods with a trial at chance in one of them, never the best
-    flags: Mapping[str, list[str]]  # cells of the column ``flags`` of the trials of each method
+    flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # the network check of each run, and omissions with their reasons
-
-    def label(self, method: str) -> str:
-        """Return the name of a method with the signs of its flags."""
-        return signed(method, self.flags.get(method, []))
 
 
 def average(collected: Mapping[str, Collected]) -> Averages:

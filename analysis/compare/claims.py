@@ -19,11 +19,12 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis.compare.blocks import Matched, over_seeds
+from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.regime import Regime, regime_of
 from analysis.compare.tests import MIN_PAIRS
 from analysis.load import Sweep
+from analysis.shifts import read_draws
 from analysis.tidy import parted, tidy
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.reproduction import Claim, Comparison
@@ -269,7 +270,7 @@ def _check(sweep: Sweep) -> Regime:
 @lru_cache(maxsize=32)
 def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
     """Return the rows of a metric, and its values on each draw."""
-    return tidy(sweep, [metric], split), sweep.draws(metric, split)
+    return tidy(sweep, [metric], split), read_draws(sweep.out, metric, split)
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:

@@ -4,12 +4,10 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pandas as pd
 
-from analysis.compare.blocks import Matched, over_seeds
-from analysis.compare.intervals import t_interval
-from analysis.compare.tests import MIN_PAIRS
+from analysis.compare.gather import Matched, over_seeds
+from analysis.compare.tests import MIN_PAIRS, compare_pairs
 from analysis.load import Sweep
 from analysis.settings import by_rung
 from analysis.tables.latex import label_of
@@ -39,7 +37,7 @@ class Difference:
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
 ) -> Difference:
-    """Compare two runs rung by rung with matched seeds, see ``blocks.over_seeds``."""
+    """Compare two runs rung by rung with matched seeds, see ``over_seeds``."""
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
@@ -86,24 +84,17 @@ def _refuse(first: Sweep, second: Sweep) -> None:
 
 
 def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, object]:
-    both = pd.concat([first.values[label], second.values[label]], axis=1, keys=["a", "b"])
+    both = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
     both = both.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
         both = both[:1]  # one trial, repeated in every block
-    # Rounded as in ``paired``: the last bit of a float is no difference.
-    change = (both["b"] - both["a"]).round(12).to_numpy()
-    low, high = t_interval(change) if len(change) >= MIN_PAIRS else (np.nan, np.nan)
-    sign = -1 if METRICS[metric].is_less_better else 1
+    found = compare_pairs(metric, both, "t")
     return {
         "rung": label,
         "metric": metric,
         "first": both["a"].mean(),
         "second": both["b"].mean(),
-        "pairs": len(change),
-        "better": int((sign * change > 0).sum()),
-        "difference": change.mean() if len(change) else np.nan,
-        "low": low,
-        "high": high,
+        **{name: found[name] for name in ("pairs", "better", "difference", "low", "high")},
     }
 
 

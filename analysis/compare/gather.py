@@ -1,13 +1,17 @@
-"""Means of methods in (data set, variant, backbone, split) columns, for ranks and averages."""
+"""Numbers to compare: means in columns for ranks and averages, matched blocks for tests.
+
+A column is a (data set, variant, backbone, split). A block is what the compared values share: a
+seed, or a column.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from analysis.compare.regime import name_of, regime_of
-from analysis.load import load
+from analysis.load import Sweep, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
 from analysis.tidy import (
@@ -23,7 +27,7 @@ from analysis.tidy import (
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
-from tune_calib.spec.names import CHANCE, signed
+from tune_calib.spec.names import CHANCE, legend, signed
 
 KEY = ["dataset", "variant", "backbone", "split"]
 
@@ -66,8 +70,22 @@ def collect(
     return Collected(frame, notes, titles)
 
 
+class Flagged:
+    """Results of methods, some of whose trials are flagged."""
+
+    flags: Mapping[str, list[str]]  # cells of the column ``flags`` of the trials of each method
+
+    def label(self, method: str) -> str:
+        """Return the name of a method with the signs of its flags."""
+        return signed(method, self.flags.get(method, []))
+
+    def legend(self) -> list[str]:
+        """Explain the signs."""
+        return legend(cell for cells in self.flags.values() for cell in cells)
+
+
 @dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(Flagged):
     """Means of one metric over seeds, methods down and columns across."""
 
     metric: str
@@ -77,12 +95,8 @@ class Scores:
     n: pd.DataFrame  # trials behind each value
     at_chance: pd.DataFrame  # values that include a trial at chance
     uncounted: tuple[Any, ...]  # columns in which a method has no number
-    flags: Mapping[str, list[str]]  # cells of the column ``flags`` of the trials of each method
+    flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # what is left out or does not count, and why
-
-    def label(self, method: str) -> str:
-        """Return the name of a method with the signs of its flags."""
-        return signed(method, self.flags.get(method, []))
 
 
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
@@ -167,3 +181,56 @@ def _find_chance(rows: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
     for method, *key in flagged.fillna({"backbone": "unknown"})[["method", *KEY]].to_numpy():
         is_chance.loc[method, tuple(key)] = True
     return is_chance
+
+
+@dataclass(frozen=True, eq=False)
+class Matched(Flagged):
+    """Values of one metric in matched blocks; NaN where a method has no number."""
+
+    metric: str
+    unit: str  # what a block is, in words
+    values: pd.DataFrame  # index block, columns method in the order of the sweep
+    fixed: tuple[str, ...] = ()  # methods of one trial, whose value stands in every block
+    notes: tuple[str, ...] = ()  # what is missing, and the network check
+    flags: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
+    """Match the trials of a sweep by their seeds.
+
+    Heads on one network are no independent repetitions of it, so with several networks a block is
+    a network, its head seeds averaged. With one network a block is a head seed, and the number of
+    the network's own head is the same in all of them.
+    """
+    rows = tidy(sweep, [metric], split)
+    labels = [rung.label for rung in sweep.rungs]
+    is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
+    is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
+    block = "network_seed" if is_by_network else "head_seed"
+    # The network's own head has no head seed: its number is put into every block below.
+    matching = rows.dropna(subset=block)
+    values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
+    # A pivot sorts the methods by name, and lacks those without any row.
+    values = values.reindex(columns=labels)
+    checked = (f"{regime_of(sweep).sentence}.", *incomplete(sweep, metric))
+    flags = flags_of_methods(rows)
+    if is_by_network:
+        unit = "network seed" if is_paired else "network seed, head seeds averaged"
+        return Matched(metric, unit, values, (), checked, flags)
+    own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
+    notes = [f"{method} has one trial, which stands in every block" for method in own.index]
+    return Matched(
+        metric,
+        "head seed on one network, which tells nothing of other networks",
+        values.assign(**{str(method): value for method, value in own.items()}),
+        fixed=tuple(map(str, own.index)),
+        notes=(*notes, *checked),
+        flags=flags,
+    )
+
+
+def over_columns(table: Scores) -> Matched:
+    """Match methods by the columns of their scores, seeds averaged."""
+    values = table.values.T.set_axis([column_name(key) for key in table.values.columns.to_list()])
+    unit = "(data set, backbone) column"
+    return Matched(table.metric, unit, values, (), table.notes, table.flags)

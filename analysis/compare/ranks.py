@@ -18,7 +18,6 @@ from analysis.text import Cell, cell, decimal_cell, number_cell, ranked, records
 from analysis.tidy import check_metric, without_identity
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import legend
 from tune_calib.text import format_count
 
 TIES: dict[str, Literal["min", "average"]] = {"competition": "min", "average": "average"}
@@ -85,7 +84,7 @@ def rank(
         remarks.append("all methods tie in every column: the ranks say nothing")
     elif counted.shape[1] == 1:
         remarks.append("one column only: the mean rank is the rank there")
-    remarks += legend(flag for cells in scores.flags.values() for flag in cells)
+    remarks += scores.legend()
     if scores.at_chance.any(axis=None):
         remarks.append("at chance in a column is ranked last in it")
     titles = published_titles() if titles is None else titles

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare.blocks import Matched, over_seeds
+from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.intervals import ALPHA, t_interval
 from analysis.compare.tests import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.load import Sweep
@@ -186,7 +186,7 @@ def _sentences(verdict: Verdict) -> list[str]:
         f"A block is a {matched.unit}.",
         f"Intervals of a mean: Student's, over blocks, from {MIN_PAIRS} of them on.",
     ]
-    lines += matched.legend()
+    lines += full_stops(matched.legend())
     if verdict.friedman is not None:
         return [*lines, friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons

@@ -1,16 +1,16 @@
 """Tests over matched blocks: of methods against a baseline, and Friedman's that none differs."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from analysis.compare.blocks import Matched
+from analysis.compare.gather import Matched
 from analysis.compare.intervals import (
     ALPHA,
-    MOST_EXACT,
     Floats,
     hodges_lehmann,
     is_exact,
@@ -40,22 +40,25 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
         raise UserError(f"no method {baseline!r} in these results{nearest(baseline, methods)}")
     if len(methods) < 2:
         raise UserError(f"{baseline!r} is the only method: there is nothing to compare it with")
-    rows = [_comparison(matched, m, baseline, test) for m in methods if m != baseline]
-    table = pd.DataFrame(rows).assign(p_holm=np.nan)
+    rows = [
+        {"method": m} | compare_pairs(matched.metric, matched.values[[m, baseline]].dropna(), test)
+        for m in methods
+        if m != baseline
+    ]
+    table = pd.DataFrame(rows)
+    table.insert(len(table.columns) - 1, "p_holm", np.nan)
     # A comparison that was not tested must not make the others pay in Holm's correction.
     has_p = table["p"].notna()
     if has_p.any():
         table.loc[has_p, "p_holm"] = multipletests(table.loc[has_p, "p"], method="holm")[1]
-    return table[
-        ["method", "pairs", "better", "difference", "low", "high", "p", "p_holm", "statement"]
-    ]
+    return table
 
 
-def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict[str, object]:
-    pairs = matched.values[[method, baseline]].dropna()
+def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]:
+    """Test the first of two columns of pairs against the second, see ``compare``."""
     # Rounded, since ranks of differences must not be decided by the last bit of a float.
-    difference = (pairs[method] - pairs[baseline]).round(12).to_numpy()
-    sign = -1 if METRICS[matched.metric].is_less_better else 1
+    difference = (pairs.iloc[:, 0] - pairs.iloc[:, 1]).round(12).to_numpy()
+    sign = -1 if METRICS[metric].is_less_better else 1
     statement = _explain_no_test(difference, test)
     p = low = high = estimate = np.nan
     if not statement and test == "t":
@@ -63,14 +66,12 @@ def _comparison(matched: Matched, method: str, baseline: str, test: str) -> dict
         low, high = t_interval(difference)
     elif not statement:
         # Without the zeros SciPy permutes the signed ranks where few of them tie.
-        is_small = len(difference) <= MOST_EXACT
-        method_of_p = "exact" if is_small and is_exact(difference) else "auto"
-        p = float(stats.wilcoxon(difference[difference != 0], method=method_of_p).pvalue)
+        method = "exact" if is_exact(difference) else "auto"
+        p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
         low, high = signed_rank_interval(difference)
     if len(difference):
         estimate = hodges_lehmann(difference) if test == "wilcoxon" else float(difference.mean())
     return {
-        "method": method,
         "pairs": len(pairs),
         "better": int((sign * difference > 0).sum()),
         "difference": estimate,

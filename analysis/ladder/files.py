@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.compare import significance
-from analysis.compare.blocks import over_seeds
+from analysis.compare.gather import over_seeds
 from analysis.compare.regime import regime_of
 from analysis.compare.tests import PAIRED_TESTS, describe_change
 from analysis.figure import LADDER_FIGURES

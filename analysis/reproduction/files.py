@@ -15,9 +15,18 @@ from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Link, Section, Step, environment, render
-from analysis.reproduction import judged, print_comparison
-from analysis.reproduction.judged import Judged
 from analysis.reproduction.quantities import with_quantities
+from analysis.reproduction.tables import (
+    COLUMNS,
+    Judged,
+    claim_numbers,
+    claims_table,
+    compare_with_print,
+    describe_print,
+    paper_of,
+    printed_table,
+    title_of,
+)
 from analysis.shifts import FAMILIES, OOD
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
@@ -59,9 +68,7 @@ class Made:
                 groups = [sweeps for sweeps in self._groups(run) if _can_judge(claim, sweeps[0])]
                 if not groups:
                     continue
-                printed = print_comparison.describe_print(
-                    self.table, run, groups[0][0].rungs, claim
-                )
+                printed = describe_print(self.table, run, groups[0][0].rungs, claim)
                 is_mean = claim.over == "mean" and len(groups) > 1
                 if is_mean:
                     where = f"mean of {len(groups)} data sets and networks"
@@ -107,68 +114,50 @@ def write_reproduction(
 ) -> Text:
     """Write tables, verdicts and page of a reproduced table, and return what to print."""
     made = read_made(table, out, runs)
-    frames = {
-        s.out.name: print_comparison.compare_with_print(table, run, s) for run, s in made.sweeps
-    }
-    tables = {s.out.name: _table(table, s, frames[s.out.name]) for _, s in made.sweeps}
+    frames = {s.out.name: compare_with_print(table, run, s) for run, s in made.sweeps}
+    tables = [_table(table, s, frames[s.out.name]) for _, s in made.sweeps]
     verdicts = made.judged
-    contents = _texts(made, tables, frames, verdicts)
-    for name, text in contents.items():
-        atomic_write(out / name, text.encode())
-    files = [*contents, "lock.json"]
-    atomic_write(out / PAGE, _page(made, tables, verdicts, files, command).encode())
-    told = [judged.table(table.folder, verdicts).bare] if verdicts else []
-    regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
-    return Text([f"{table.name}: {table.title}", *told, *regimes, f"page: {out / PAGE}"])
-
-
-def _texts(
-    made: Made,
-    tables: Mapping[str, Table],
-    frames: Mapping[str, pd.DataFrame],
-    verdicts: Sequence[Judged],
-) -> dict[str, str]:
-    """Return every file but the page, by name."""
-    frame = (
-        pd.concat(list(frames.values()))
-        if frames
-        else pd.DataFrame(columns=print_comparison.COLUMNS)
-    )
+    frame = pd.concat(frames.values()) if frames else pd.DataFrame(columns=COLUMNS)
     contents = {
-        "table.md": "\n\n\n".join(map(markdown, tables.values())) + "\n\n",
-        "table.tex": f"{latex(*tables.values())}\n",
+        "table.md": "\n\n\n".join(map(markdown, tables)) + "\n\n",
+        "table.tex": f"{latex(*tables)}\n",
         "table.csv": frame.to_csv(index=False),
     }
+    printed = []
     if verdicts:
-        claims = judged.table(made.table.folder, verdicts)
-        contents |= in_files(claims, judged.numbers(verdicts))
-    return contents
+        claims = claims_table(table.folder, verdicts)
+        contents |= in_files(claims, claim_numbers(verdicts))
+        printed = [claims.bare]
+    files = [*contents, "lock.json"]
+    contents[PAGE] = _page(made, tables, verdicts, files, command)
+    for name, text in contents.items():
+        atomic_write(out / name, text.encode())
+    regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
+    return Text([f"{table.name}: {table.title}", *printed, *regimes, f"page: {out / PAGE}"])
 
 
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     parts = [
         f"{table.title}: {sweep.manifest.setting}",
         "Mean ± standard deviation over the trials on test; Δ: ours less the paper's",
-        *([of] if (of := print_comparison.paper_of(frame)) else []),
+        *([of] if (of := paper_of(frame)) else []),
         *([table.note] if table.note else []),
         regime_of(sweep).sentence,
     ]
     caption = ". ".join(parts) + "."
-    return replace(
-        print_comparison.table(f"table-{sweep.out.name}", caption, frame),
-        label=label_of(table.folder, sweep.out.name),
-    )
+    label = label_of(table.folder, sweep.out.name)
+    return printed_table(f"table-{sweep.out.name}", caption, frame, label)
 
 
 def _page(
     made: Made,
-    tables: Mapping[str, Table],
+    tables: Sequence[Table],
     verdicts: Sequence[Judged],
     files: Sequence[str],
     command: str,
 ) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
-    claims = [replace(judged.table("", verdicts), key="claim-rows")] if verdicts else []
+    claims = [replace(claims_table("", verdicts), key="claim-rows")] if verdicts else []
     troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
     trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
     return render(
@@ -181,7 +170,7 @@ def _page(
         sections=[
             Section("claims", "Claims", tables=claims),
             Section("figures", "Figures", figures=_pictures(made)),
-            Section("table", "Table", tables=[*tables.values()]),
+            Section("table", "Table", tables=tables),
             Section("environment", "Environment", tables=environment(trials)),
         ],
         steps=[Step("Repeat all of it; finished trials are skipped.", command)],
@@ -202,8 +191,8 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
     decided = [one for one in counted if one.verdict.outcome in ("held", "not held")]
     if decided:
         own = max(decided, key=lambda one: abs(one.verdict.difference) / one.verdict.width)
-        (row,) = judged.table("", [own]).records
-        title = judged.title_of(own.verdict.claim)
+        (row,) = claims_table("", [own]).records
+        title = title_of(own.verdict.claim)
         text += f"; most clearly {own.verdict.outcome} on {own.where}: “{title}” ("
         text += f"{row['compared'].text}: {row['difference'].text}, "
         text += f"95 % interval {row['95 %'].text})"

@@ -14,9 +14,16 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
 from analysis.published import published_titles
-from analysis.reproduction import judged, print_comparison
 from analysis.reproduction.files import Made, has_frozen_networks, read_made
-from analysis.reproduction.judged import RULE, Judged
+from analysis.reproduction.tables import (
+    RULE,
+    Judged,
+    claims_table,
+    compare_with_print,
+    paper_of,
+    printed_table,
+    title_of,
+)
 from analysis.tables.render import body
 from analysis.tables.table import table_of
 from tune_calib.errors import DamagedFileError
@@ -117,8 +124,8 @@ def overview(tables: Sequence[Stored]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _counts(name: str, judged_claims: Sequence[Judged]) -> list[str]:
-    found = Counter[str](one.verdict.outcome for one in judged_claims if not one.is_part)
+def _counts(name: str, verdicts: Sequence[Judged]) -> list[str]:
+    found = Counter[str](one.verdict.outcome for one in verdicts if not one.is_part)
     return [name, *(str(found[outcome]) for outcome in _OUTCOMES)]
 
 
@@ -137,24 +144,24 @@ def _networks(tables: Sequence[Stored]) -> list[list[str]]:
     return list(rows.values())
 
 
-def _paper(name: str, tables: Sequence[Stored], judged_claims: Sequence[Judged]) -> list[str]:
+def _paper(name: str, tables: Sequence[Stored], verdicts: Sequence[Judged]) -> list[str]:
     """Return the section of a paper: a paragraph of what held, then a row per claim."""
-    where = list(dict.fromkeys(one.where for one in judged_claims))
+    where = list(dict.fromkeys(one.where for one in verdicts))
     rows, summary = [], dict[str, list[str]]()
     for own in tables:
         table = own.made.table
         for claim in table.claims:
-            of_claim = [one for one in judged_claims if one.verdict.claim is claim]
+            of_claim = [one for one in verdicts if one.verdict.claim is claim]
             if not of_claim:
                 continue
             found = {one.where: _verdict_text(one) for one in of_claim}
             link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
             paper = next((one.printed for one in of_claim if one.printed), "")
-            rows.append([judged.title_of(claim), link, *(found.get(each, "") for each in where),
+            rows.append([title_of(claim), link, *(found.get(each, "") for each in where),
                          paper])  # fmt: skip
             outcomes = {one.verdict.outcome for one in of_claim if not one.is_part}
             key = next(iter(outcomes)) if len(outcomes) == 1 else "mixed"
-            summary.setdefault(key, []).append(judged.title_of(claim))
+            summary.setdefault(key, []).append(title_of(claim))
     sentences = [f"{words}: {'; '.join(summary[key])}." for key, words in _SUMMARY.items()
             if key in summary]  # fmt: skip
     heads = ["claim", "table", *map(_titled, where), "paper"]
@@ -174,7 +181,7 @@ def describe_tables(tables: Sequence[Stored], pictured: Pictured) -> str:
 
 def _verdict_text(one: Judged) -> str:
     """Describe a verdict and how sure it is."""
-    (row,) = judged.table("", [one]).records
+    (row,) = claims_table("", [one]).records
     outcome = one.verdict.outcome
     words = f"**{outcome}**" if outcome in ("held", "not held") else outcome
     words = f"({outcome})" if one.is_part else words
@@ -201,18 +208,18 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
         f"```\n{own.command}\n```",
     ]
     for run, sweep in own.made.sweeps:
-        frame = print_comparison.compare_with_print(table, run, sweep)
+        frame = compare_with_print(table, run, sweep)
         # Two rows of one method may differ in how its heads were trained.
         told = [
             f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
         ]
-        told += [of] if (of := print_comparison.paper_of(frame)) else []
+        told += [of] if (of := paper_of(frame)) else []
         parts += [
             f"**{_titled(name_of(sweep))}**. {'. '.join([regime_of(sweep).sentence, *told])}.",
-            body(print_comparison.table("", "", frame)),
+            body(printed_table("", "", frame)),
             *_pictures(own.made, sweep, pictured),
         ]
-    return [*parts, "Verdicts:", body(judged.table("", verdicts))] if verdicts else parts
+    return [*parts, "Verdicts:", body(claims_table("", verdicts))] if verdicts else parts
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import with_flags
+from analysis.load import read_trials
 from analysis.text import Cell, cell, number_cell, significant_cell
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
@@ -16,7 +16,6 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest, SearchOutcome
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
-from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
 from tune_calib.text import nearest
@@ -252,16 +251,6 @@ def _plain(point: Point) -> Point:
     return {name: "null" if value is None else value for name, value in point.items()}
 
 
-def read_trials(out: AnyPath) -> pd.DataFrame:
-    """Return one row per trial of a search."""
-    rows = with_flags(read_table(out, "trials").to_pandas())
-    if rows.empty:
-        raise UserError(f"{out} has no result of a trial; name the folder of a search")
-    # A trial that was run again may be in two files: the finished one counts.
-    done_first = (rows["status"] != "done").sort_values(kind="stable").index
-    return rows.loc[done_first].drop_duplicates("spec_hash").sort_index(ignore_index=True)
-
-
 def is_complete(out: AnyPath) -> bool:
     """Return whether the outcome of a search is stored for all the suggestions that it plans."""
     trials = read_search_manifest(out).trials
@@ -282,4 +271,7 @@ def load_search(out: AnyPath) -> SearchResults:
         outcome = SearchOutcome.read(out)
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; make it again: tune-calib report {out}") from None
-    return SearchResults(out, manifest, outcome, read_trials(out))
+    trials = read_trials(out)
+    if trials.empty:
+        raise UserError(f"{out} has no result of a trial")
+    return SearchResults(out, manifest, outcome, trials)

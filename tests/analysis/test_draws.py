@@ -8,7 +8,7 @@ import pytest
 
 from analysis.compare.claims import judge
 from analysis.load import load
-from analysis.shifts import FAMILIES
+from analysis.shifts import FAMILIES, read_draws
 from tests import fake_results
 from tests.support import each
 from tune_calib.results.tables import read_table, write_table
@@ -61,7 +61,7 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     rows = read_table(tmp_path, "shifts").to_pylist()
     own = [r for r in rows if r["spec_hash"] == "2-1" and r["set"] in MEANS[split]]
     assert len(own) == len(MEANS[split])
-    found = sweep.draws(metric, split)
+    found = read_draws(sweep.out, metric, split)
     assert found["2-1"] == pytest.approx(np.mean([row["draws"] for row in own], axis=0))
     trial = sweep.trials.set_index("spec_hash").loc["2-1"]
     assert trial[f"{split}/{metric}"] == pytest.approx(np.mean([row["value"] for row in own]))
@@ -89,7 +89,7 @@ def test_without_draws_of_one_trial_there_is_no_verdict(split, tmp_path):
 def test_of_several_numbers_of_draws_the_most_count(tmp_path):
     looked_at(tmp_path, FOREIGN, resamples=200)
     sweep = looked_at(tmp_path, FOREIGN, resamples=100)
-    assert {len(own) for own in sweep.draws("auroc", "ood/mean").values()} == {200}
+    assert {len(own) for own in read_draws(sweep.out, "auroc", "ood/mean").values()} == {200}
 
 
 def test_a_set_that_nothing_was_looked_at_on_is_named(tmp_path):
@@ -102,7 +102,7 @@ def test_results_of_before_draws_have_none(tmp_path):
     fake_results.write(tmp_path)
     fake_results.add_shifts(tmp_path, FOREIGN)
     for split in ("test", *FOREIGN, "ood/mean"):
-        assert load(tmp_path).draws("auroc", split) == {}
+        assert read_draws(tmp_path, "auroc", split) == {}
 
 
 def test_one_foreign_set_has_no_mean(tmp_path):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import analysis
 from analysis.compare import ranks, significance
-from analysis.compare.blocks import Matched
+from analysis.compare.gather import Matched
 from analysis.compare.ranks import rank
 from analysis.compare.significance import judge
 from analysis.ladder import tables

@@ -113,4 +113,4 @@ def test_damaged_curves_do_not_stand_in_the_way_of_ranks(out):
     (out / "curves" / "1-0.parquet").write_bytes(b"PAR1")
     assert len(tidy(load(out), ["ece"], "test")) == 12
     with pytest.raises(UserError, match=r"1-0\.parquet is not a whole Parquet file"):
-        load(out).curves  # noqa: B018
+        load(out).recorded("q")

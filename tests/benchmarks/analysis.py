@@ -146,7 +146,7 @@ def ours(root: Path) -> dict[str, Any]:
     sums = []
     for folder in folders:
         sweep = load(folder, "ece")
-        curves = sweep.curves[sweep.curves["name"] == "train/accuracy"]
+        curves = sweep.recorded("train/accuracy")
         methods = sweep.trials.set_index("spec_hash")["rung_label"]
         sums.append(_sums(curves.assign(method=curves["spec_hash"].map(methods))))
     return _answer(start, ranked, table.summary["mean_rank"], pd.concat(sums))

@@ -13,10 +13,9 @@ from analysis import style
 from analysis.compare import averages as averages_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
-from analysis.compare.blocks import over_columns, over_seeds
 from analysis.compare.difference import difference
 from analysis.compare.difference import view as view_difference
-from analysis.compare.gather import collect
+from analysis.compare.gather import collect, over_columns, over_seeds
 from analysis.ladder.figures.critical_difference import draw_critical_difference
 from analysis.load import load
 from analysis.tables.render import View

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare.blocks import over_columns, over_seeds
-from analysis.compare.gather import collect
+from analysis.compare.gather import collect, over_columns, over_seeds
 from analysis.compare.intervals import over_both
 from analysis.compare.ranks import rank
 from analysis.compare.regime import known_networks, of_baseline, regime_of

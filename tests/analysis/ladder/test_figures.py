@@ -10,7 +10,12 @@ import pytest
 
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures import bins
-from analysis.ladder.figures.bins import draw_confidence, draw_reliability, pooled_bins
+from analysis.ladder.figures.bins import (
+    consistency_band,
+    draw_confidence,
+    draw_reliability,
+    pooled_bins,
+)
 from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost
 from analysis.ladder.figures.epochs import draw_sparsity
 from analysis.ladder.figures.scatter import draw_norm_confidence, draw_prototypes
@@ -19,7 +24,6 @@ from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
-from analysis.reliability import consistency_band
 from analysis.shifts import FAMILIES
 from analysis.tidy import unbeaten
 from tests import fake_results

@@ -8,7 +8,7 @@ import pytest
 from analysis.load import load
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE
-from analysis.reproduction.print_comparison import compare_with_print
+from analysis.reproduction.tables import compare_with_print
 from tests import fake_results
 from tests.support import Reader, here
 from tune_calib.console import shown

@@ -8,9 +8,8 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.reproduction.files import PAGE, write_reproduction
-from analysis.reproduction.judged import SEEDS_ALONE
-from analysis.reproduction.print_comparison import compare_with_print
 from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quantities
+from analysis.reproduction.tables import SEEDS_ALONE, compare_with_print
 from analysis.text import number_cell
 from tests import fake_results
 from tests.support import each
