@@ -109,7 +109,7 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
     if not slash:
         return metric, split
     if split is not None:
-        raise UserError(f"metric {metric} names a split, and --split {split} another; give one")
+        raise UserError(f"`metric` {metric} names a split, and `split` {split} another; give one")
     return name, own
 
 
@@ -118,7 +118,7 @@ def check_looked(frame: pd.DataFrame, metric: str) -> None:
     if metric in OOD_METRICS and frame["value"].isna().all():
         raise UserError(
             f"no trial here has {METRICS[metric].title}, which needs foreign images: repeat the "
-            "command of the run with --shift, e.g. --shift noise"
+            "command of the run with `shift`, e.g. `shift` noise"
         )
 
 

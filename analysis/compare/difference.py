@@ -55,7 +55,7 @@ def difference(
         if unit != pair[1].unit:
             raise UserError(
                 f"the trials are not matched alike: in A a block is a {unit}, in B a "
-                f"{pair[1].unit}; run both with --seeds, or both with the same kinds of seeds"
+                f"{pair[1].unit}; run both with `seeds`, or both with the same kinds of seeds"
             )
         rows += [_row(label, metric, *pair) for label in shared]
         remarks += [f"{name}: {n}" for name, m in zip("AB", pair, strict=True) for n in m.notes]

@@ -47,7 +47,7 @@ def collect(
     metric, split = parted(metric, split)
     check_metric(metric)
     if bool(folders) == (table is not None):
-        raise UserError("name folders of runs, or --published with a table, not both")
+        raise UserError("name folders of runs, or a table by `published`, not both")
     sweeps = [load(folder, metric) for folder in folders]
     checked = [(name_of(sweep), regime_of(sweep).sentence) for sweep in sweeps]
     notes = [f"{name}: {sentence[0].lower()}{sentence[1:]}" for name, sentence in checked]

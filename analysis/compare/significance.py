@@ -56,7 +56,9 @@ class Verdict:
 def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
-        raise UserError(f"unknown test {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
+        raise UserError(
+            f"unknown test {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman", "test"
+        )
     methods = [str(method) for method in matched.values]
     if matched.values.isna().all(axis=None):
         raise UserError(f"no {METRICS[matched.metric].title} in these results; is the split right?")
@@ -64,7 +66,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     if test == "friedman":
         return Verdict(matched, test, None, spreads, friedman=friedman(matched))
     if baseline is None:
-        raise UserError(f"--test {test} needs a --baseline, one of {', '.join(methods)}")
+        raise UserError(f"`test` {test} needs a `baseline`, one of {', '.join(methods)}")
     comparisons = compare(matched, baseline, test)
     return Verdict(matched, test, baseline, spreads, comparisons=comparisons)
 
@@ -166,7 +168,8 @@ def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
     metric = verdict.matched.metric
     caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
     label = label_of("significance", metric)
-    return Table(key, caption, records, first=["p"], label=label, is_main=True)
+    first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
+    return Table(key, caption, records, first=first, label=label, is_main=True)
 
 
 def _rows(frame: pd.DataFrame) -> Any:

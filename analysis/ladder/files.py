@@ -22,7 +22,7 @@ from analysis.page.page import Link, Section, environment, list_files, render, s
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.tidy import complaints
-from tune_calib.console import Text
+from tune_calib.console import Prose, Text
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
@@ -42,9 +42,9 @@ def write_files(
         planned = format_count(sweep.missing, "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
     if test is not None and test not in PAIRED_TESTS:
-        raise UserError(f"unknown --test {test!r}{nearest(test, list(PAIRED_TESTS))}")
+        raise UserError(f"unknown test {test!r}{nearest(test, list(PAIRED_TESTS))}", "test")
     if test is not None and not significance.are_rivals(sweep):
-        raise UserError("--test compares methods; the steps of a ladder are no rivals")
+        raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(sweep, test or PAIRED_TESTS[0])
     names, gallery = write_folder(
         folder,
@@ -57,8 +57,9 @@ def write_files(
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
     troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
-    lines = [*troubles, *recipes.weak_heads(sweep), *gallery.remarks, *list_files(sweep.out, names)]
-    return Text([tables.ladder(sweep), *trained, *lines]), names
+    remarks = map(Prose, [*troubles, *recipes.weak_heads(sweep), *gallery.remarks])
+    parts = [tables.ladder(sweep), *trained, *remarks, *list_files(sweep.out, names)]
+    return Text(parts), names
 
 
 def load_sweep(
@@ -80,7 +81,7 @@ def load_sweep(
         if not METRICS[metric].is_of_trials:
             raise UserError(
                 f"{METRICS[metric].title} needs foreign images besides the test split: run the "
-                "command again with --shift, and find it in the table of shift sets"
+                "command again with `shift`; the table of shift sets then has it"
             )
         name = column("test", metric)
         if name not in sweep.trials or sweep.trials[name].isna().all():
@@ -89,9 +90,7 @@ def load_sweep(
                 "these results did not record it"
             )
     if sweep.shows_intervals and sweep.intervals.empty:
-        raise UserError(
-            "no result here has intervals; run the sweep's command again with --bootstrap 1000"
-        )
+        raise UserError("no result here has intervals; run the command again with `bootstrap` 1000")
     return sweep
 
 

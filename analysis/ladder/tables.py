@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -37,6 +37,7 @@ from analysis.text import (
     span_cell,
 )
 from analysis.tidy import planned_trials
+from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
 from tune_calib.spec.names import STATUSES, is_chance, legend
@@ -53,6 +54,8 @@ def ladder(sweep: Sweep) -> Table:
     keys: list[Any] = published_columns(sweep).columns.to_list()
     papers = {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
     records = _records(sweep, papers)
+    if manifest.ladder.startswith("compare "):
+        records = _best_first(sweep, records)
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
@@ -152,6 +155,18 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
         values = (printed[key].get(rung.label, math.nan) for rung in sweep.rungs)
         columns[head] = [number_cell("ece", value) for value in values]
     return records_of(columns)
+
+
+def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
+    """Sort methods by the primary metric; those at chance or without a number are last."""
+    metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
+
+    def place(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
+        rung, value = pair[0], pair[1][metric.head].value
+        sign = {"min": 1, "max": -1, None: 0}[metric.direction]
+        return value is None, is_chance(sweep.flags(rung.index)), sign * (value or 0.0)
+
+    return [record for _, record in sorted(zip(sweep.rungs, records, strict=True), key=place)]
 
 
 def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:

@@ -58,9 +58,7 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
         tables.best(search).bare,
-        *map(Prose, [*sentences, _state(search)]),
-        *_troubles(search),
-        *gallery.remarks,
+        *map(Prose, [*sentences, _state(search), *_troubles(search), *gallery.remarks]),
         *list_files(out, names),
     ]
     return Text(parts), names

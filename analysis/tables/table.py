@@ -123,10 +123,12 @@ class Table:
         caption = [Prose(line).on(screen) for line in sentences]
         if not self.records:
             return "\n".join(caption)
+        # On a narrow screen each column costs another one.
+        table = self.without_blank() if screen.width and not screen.columns else self
         body = _layout(
-            self.heads,
-            [_aligned([record[head] for record in self.records]) for head in self.heads],
-            [self.is_number(index) for index in range(len(self.heads))],
+            table.heads,
+            [_aligned([record[head] for record in table.records]) for head in table.heads],
+            [table.is_number(index) for index in range(len(table.heads))],
             self.first,
             self.rules,
             screen if self.is_main else screen.without_choice(),
@@ -192,7 +194,7 @@ def _layout(
         ranks = {head: rank for rank, head in enumerate(first)}
         by_need = sorted(range(len(heads)), key=lambda i: (i > 0, ranks.get(heads[i], len(ranks))))
         chosen = sorted(_that_fit(every, by_need, screen.width))
-        missing = [column_key(head) for i, head in enumerate(heads) if i not in chosen]
+        missing = [key for i, key in enumerate(column_keys(heads)) if i not in chosen]
     shown = [every[index] for index in chosen]
     body = "\n".join(_rows(shown, _widths(shown, screen.width), rules))
     note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
@@ -205,9 +207,18 @@ def column_key(head: str) -> str:
     return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
 
 
+def column_keys(heads: Sequence[str]) -> list[str]:
+    """Return the keys of columns; of two equal ones the second is of the whole head: ``p-holm``."""
+    keys: list[str] = []
+    for head in heads:
+        key = column_key(head)
+        keys.append(column_key(re.sub("[()]", "", head)) if key in keys else key)
+    return keys
+
+
 def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
     """Return the indices of the requested columns, after the one that names the rows."""
-    keys = [column_key(head) for head in heads]
+    keys = column_keys(heads)
     for name in names:
         if column_key(name) not in keys:
             raise UserError(f"no column {name!r}{nearest(column_key(name), keys)}")

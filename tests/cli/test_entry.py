@@ -165,8 +165,8 @@ def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path
 
 
 def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
-    assert "unknown --test 'foo'" in refusal("report", out, "--test", "foo")
-    assert "steps of a ladder are no rivals" in refusal("report", out, "--test", "t")
+    assert "unknown test 'foo'" in refusal("report", out, "--test", "foo")
+    assert "--test compares methods; the rungs of a ladder" in refusal("report", out, "--test", "t")
 
 
 WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]

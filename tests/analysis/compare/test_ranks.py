@@ -209,7 +209,7 @@ def test_ood_metrics_are_ranked_over_the_shifted_sets():
 @each("metric", OOD_METRICS)
 def test_a_metric_of_foreign_images_is_asked_for_where_nobody_looked(metric, tmp_path):
     fake_results.write(tmp_path)
-    with pytest.raises(UserError, match="repeat the command of the run with --shift"):
+    with pytest.raises(UserError, match="repeat the command of the run with `shift`"):
         collect([tmp_path], None, metric)
     assert collect([], "fedlas/table3", metric)
 
