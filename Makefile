@@ -26,7 +26,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not faults and not postgres and not s3 and not browser"
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -m "slow or sampled"
 
 test-faults: $(READY)
 	$(BIN)/python -m pytest -q -m faults tests/faults
@@ -53,6 +53,7 @@ lint: $(READY)
 # The pages come to build/docs; they ask no other server for anything.
 docs: $(READY)
 	$(INSTALL) -e ".[docs]"
+	$(BIN)/python -m pytest -q -m "slow and not ray" tests/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
 
 bench: $(READY)

@@ -42,6 +42,11 @@ CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
 os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Let ``each`` run all of its cases unless the slow tests are left out."""
+    support.EVERY_CASE = "not slow" not in config.option.markexpr
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that run Ray come first: what is left at the end is short, for whichever worker."""
     files = {item.path for item in items if item.get_closest_marker("ray")}

@@ -42,12 +42,19 @@ def small_spec(**head) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
-def each(names: str | tuple[str, ...], cases: Iterable, folders: bool = True) -> Callable:
+EVERY_CASE = False
+"""Whether ``each`` runs all of its cases; set by ``make test-slow``."""
+
+
+def each(
+    names: str | tuple[str, ...], cases: Iterable, few: int | None = None, folders: bool = True
+) -> Callable:
     """Run a test for each of its cases, as ``parametrize`` does, but within one case of pytest.
 
     A case of pytest costs milliseconds, which is more than many a test needs. Each run has a
     ``tmp_path`` and a ``monkeypatch`` of its own; the runs share all other fixtures, and with
-    ``folders`` = False the ``tmp_path`` too.
+    ``folders`` = False the ``tmp_path`` too. The fast suite runs ``few`` of the cases, spread
+    evenly over them, and ``make test-slow`` all.
     """
     if isinstance(names, str):
         names = tuple(name.strip() for name in names.split(","))
@@ -60,7 +67,8 @@ def each(names: str | tuple[str, ...], cases: Iterable, folders: bool = True) ->
 
         @functools.wraps(test)
         def run(**fixtures: object) -> None:
-            for number, own in enumerate(rows):
+            chosen = rows if EVERY_CASE else spread(rows, few)
+            for number, own in enumerate(chosen):
                 given = {**fixtures, **own}
                 if folders and "tmp_path" in given:
                     given["tmp_path"] = given["tmp_path"] / str(number)
@@ -76,11 +84,29 @@ def each(names: str | tuple[str, ...], cases: Iterable, folders: bool = True) ->
                         error.add_note(f"of {own}")
                         raise
 
+        if few is not None:
+            pytest.mark.sampled(run)
         left = [p for name, p in signature.parameters.items() if name not in names]
         run.__signature__ = signature.replace(parameters=left)
         return run
 
     return decorate
+
+
+def spread(cases: Iterable, few: int | None) -> list:
+    """Choose ``few`` cases, the first of them and others evenly behind it; all if it is None."""
+    cases = list(cases)
+    if few is None or few >= len(cases):
+        return cases
+    return [cases[place * len(cases) // few] for place in range(few)]
+
+
+def sample(cases: Iterable, few: int) -> list:
+    """Choose ``few`` cases of ``parametrize`` for the fast suite; the others are marked slow."""
+    rows = [case if isinstance(case, tuple) else (case,) for case in cases]
+    chosen = spread(range(len(rows)), few)
+    marks = [() if place in chosen else pytest.mark.slow for place in range(len(rows))]
+    return [pytest.param(*row, marks=mark) for row, mark in zip(rows, marks, strict=True)]
 
 
 QUICK = [

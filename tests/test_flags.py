@@ -18,7 +18,7 @@ from analysis.load import load
 from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import each, small_spec
+from tests.support import each, sample, small_spec
 from tests.tuning.search.support import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
@@ -107,7 +107,7 @@ def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fi
 
 
 @each("fit", FITS)
-@each("scale", [0.5, 1.0, 4.0])
+@each("scale", [0.5, 1.0, 4.0], few=1)
 def test_an_ordinary_temperature_has_no_flag(fit, scale):
     flagged = 0
     for seed in range(10):
@@ -161,7 +161,7 @@ def test_rows_of_before_there_were_flags_are_read(tmp_path):
 # --- tables
 
 
-@pytest.fixture(scope="module", params=[CHANCE, "posthoc_harms"])
+@pytest.fixture(scope="module", params=sample([CHANCE, "posthoc_harms"], 1))
 def flag(request):
     return FLAGS[request.param]
 
@@ -181,7 +181,7 @@ def line_of(text, label):
     return next(line for line in text.splitlines() if label in line)
 
 
-@each("name", FLAGS)
+@each("name", FLAGS, few=2)
 def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, flags={3: name})
     text, flag = markdown(tables.ladder(load(tmp_path))), FLAGS[name]

@@ -49,7 +49,7 @@ CROSSED = [
 ]
 
 
-@each(("name", "setting", "seeds", "with_controls"), CROSSED)
+@each(("name", "setting", "seeds", "with_controls"), CROSSED, few=150)
 def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, seeds, with_controls):
     slot, key, value = setting
     ladder, given = LADDERS[name], {slot: {key: value}}

@@ -54,7 +54,7 @@ MEANS = {
 }
 
 
-@each("split", MEANS)
+@each("split", MEANS, few=2)
 def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     metric = "auroc" if split.startswith("ood/") else "ece"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -68,7 +68,7 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     assert found["2-1"].mean() == pytest.approx(trial[f"{split}/{metric}"], abs=0.01)
 
 
-@each("split", MEANS)
+@each("split", MEANS, few=2)
 def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))

@@ -114,7 +114,7 @@ CASES = {
 }
 
 
-@each("case", CASES)
+@each("case", CASES, few=3)
 def test_tables_are_ascii_and_numbers_stand_at_the_right(case, tmp_path):
     text = CASES[case](tmp_path)
     assert text.isascii()
@@ -134,7 +134,7 @@ def test_tables_are_ascii_and_numbers_stand_at_the_right(case, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
-@each("case", CASES)
+@each("case", CASES, few=1)
 def test_tables_compile_and_fit_a_two_column_paper(case, tmp_path):
     text = CASES[case](tmp_path / "results")
     label = re.search(r"\\label\{(.*?)\}", text)[1]

@@ -133,7 +133,11 @@ def test_an_empty_option_is_refused(command, option, nothing, refusal):
     assert f"{option} is empty" in refusal(*command.split(), "x", *words)
 
 
-@each(("command", "option"), [(name, option) for name, option, multiple in OPTIONS if not multiple])
+@each(
+    ("command", "option"),
+    [(name, option) for name, option, multiple in OPTIONS if not multiple],
+    few=8,
+)
 def test_an_option_of_one_value_is_given_once(command, option, refusal):
     assert f"{option} is given twice" in refusal(*command.split(), "x", option, "1", option, "2")
 
@@ -216,7 +220,7 @@ run_stoppable("THIS COMMAND", work)
 """
 
 
-@each("signals", [1, 2, 3])
+@each("signals", [1, 2, 3], few=1)
 def test_however_often_it_is_stopped_the_way_on_is_told(signals):
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

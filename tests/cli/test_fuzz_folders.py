@@ -330,7 +330,7 @@ def attempt(number: int, bases: Path, home: Path, mutate) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 44))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 44))]
 )
 def test_a_mutated_folder_is_right_or_one_line_and_runs_nothing(seed, bases, home):
     for number in range(10 * seed, 10 * seed + 10):

@@ -57,7 +57,7 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]], few=1)
 @each(
     ("asked", "told"),
     [

@@ -52,6 +52,7 @@ print(json.dumps({"labels": [t.label for t in trials], "row": row}, default=str)
 """
 
 
+@pytest.mark.slow
 def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
     command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
     found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -108,6 +109,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
     papers = shutil.copytree(ROOT / "ablations/papers", tmp_path / "papers")
     shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)

@@ -5,6 +5,8 @@ import shlex
 import shutil
 from functools import cache
 
+import pytest
+
 from analysis.reproduction.overview import PAGE, TABLES_PAGE, Stored, read_all
 from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages
 from tests.support import each, here
@@ -34,12 +36,14 @@ def read(name: str) -> str:
     return (PAGES / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_pages_say_what_the_stored_results_say(monkeypatch):
     monkeypatch.setattr("docs.results.read_all", lambda out: stored())
     for name, text in pages().items():
         assert parts(text)[0] == parts(read(name))[0]
 
 
+@pytest.mark.slow
 def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
     ran, rest = parts(read(PAGE))
     there = {own.made.table.name for own in stored()}
@@ -51,6 +55,7 @@ def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
     assert absent <= set(REPRODUCTIONS) - there
 
 
+@pytest.mark.slow
 def test_their_commands_make_tables_that_are():
     lines = [line for line in read(TABLES_PAGE).splitlines() if line.startswith("tune-calib ")]
     assert len(lines) == len(stored())
@@ -73,12 +78,14 @@ def test_what_ships_is_small_and_names_no_machine():
         assert not [word for word in shlex.split(command) if word.startswith("/")]
 
 
+@pytest.mark.slow
 def test_ranks_are_of_the_results_as_they_are():
     for folder in folders():
         done = here("ranks", SHIPPED / folder)
         assert done.returncode == 0, (folder, done.stderr)
 
 
+@pytest.mark.slow
 @each("command", [["report"], ["significance", "--test", "friedman"], ["status"]])
 def test_commands_take_them_as_results_of_ones_own(command, tmp_path):
     out = shutil.copytree(SHIPPED / folders()[0], tmp_path / "out")

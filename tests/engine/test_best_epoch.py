@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, each, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import population
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
@@ -102,8 +102,8 @@ def equal(first, second):
     return all(torch.equal(first[name], second[name]) for name in first.keys() | second.keys())
 
 
-@each(("rule", "count"), [*((rule, 3) for rule in RULES), ("min_val_nll", 1)])
-@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+@each(("rule", "count"), [*((rule, 3) for rule in RULES), ("min_val_nll", 1)], few=3)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 5), ids=str)
 def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
     trainer = PopulationTrainer(slots(name, params, rule, count), bank, 0, CPU)
     reports = list(trainer)
@@ -125,8 +125,8 @@ def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
     assert len(set(trainer.best_epoch.tolist())) > 1  # or the tests above show nothing
 
 
-@each("rule", RULES)
-@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+@each("rule", RULES, few=2)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 5), ids=str)
 def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
     given = slots(name, params, rule, 2)
     whole = PopulationTrainer(given, bank, 0, CPU)
@@ -146,8 +146,8 @@ def test_predictions_and_restarts_between_epochs_change_nothing(name, params, ru
     assert torch.equal(trainer.predict(bank.test()), whole.predict(bank.test()))
 
 
-@each("rule", RULES)
-@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+@each("rule", RULES, few=2)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 5), ids=str)
 def test_a_head_does_not_depend_on_its_population(name, params, rule, bank):
     together = slots(name, params, rule, 5)
     whole = PopulationTrainer(together, bank, 0, CPU)
@@ -202,8 +202,11 @@ SELECTING = [rule for rule in RULES if rule != "last"]
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    dict.fromkeys(
-        [*(("ce", rule) for rule in SELECTING), *zip(NETWORKS, itertools.cycle(SELECTING))]
+    sample(
+        dict.fromkeys(
+            [*(("ce", rule) for rule in SELECTING), *zip(NETWORKS, itertools.cycle(SELECTING))]
+        ),
+        10,
     ),
 )
 def test_the_reported_network_is_the_judged_one(name, rule):

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from tests.support import CPU, each
+from tests.support import CPU, each, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import bank_key
@@ -69,7 +69,7 @@ def check_pipeline(network, head, posthoc, store):
     assert all(torch.tensor(value).isfinite() for value in metrics.values())
 
 
-@pytest.mark.parametrize("network", named("network"))
+@pytest.mark.parametrize("network", sample(named("network"), 6))
 def test_a_network_has_finite_metrics_under_a_transform_and_under_a_head(network, store):
     check_pipeline(network, None, "temperature", store)
     check_pipeline(network, "mac_cal", None, store)

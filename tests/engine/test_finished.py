@@ -31,7 +31,7 @@ def judged(spec, store, test):
 
 
 @each("posthoc", [None, "temperature"])
-@each("augment", ["none", "standard"])
+@each("augment", ["none", "standard"], few=1)
 @each("bn_mode", ["eval", "train"])
 def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test_split):
     head = {"method": "retrain", "bn_mode": bn_mode, "augment": augment, "views": 2, "epochs": 2}

@@ -214,8 +214,6 @@ def read_only(tmp_path):
         subprocess.run(["umount", "-l", str(root)], check=True)
 
 
-@pytest.mark.ray
-@pytest.mark.timeout(300)
 def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
     out = tmp_path / "out"
     done = here(*READING, "--out", out, "--store", read_only)

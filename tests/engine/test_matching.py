@@ -253,7 +253,7 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
         refuse_better(spec, store, logits)
 
 
-@each("method", ["fedlas_ls", "balcal", "tst_joint", "vtst_joint"])
+@each("method", ["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], few=2)
 def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
     _, file = artifact(Store(tmp_path / "a"), method)
     if method == "fedlas_ls":  # its gate is of the training alone

@@ -121,6 +121,7 @@ def train_heads(folder: str, population_bytes: str, mebibytes: str) -> None:
 # --- tests
 
 
+@pytest.mark.slow
 def test_views_larger_than_memory_are_streamed_and_written(tmp_path):
     random_bank(tmp_path / "bank", 8_000, 1024, views=8)  # 31 MiB each
     assert int(alone("write_and_train", tmp_path, tmp_path / "bank")) < 100
@@ -136,7 +137,7 @@ def test_a_population_larger_than_memory_is_split(tmp_path):
         alone("train_heads", tmp_path / "bank", 2**40, 200)
 
 
-@each("size", [1, 2, 10**9])
+@each("size", [1, 2, 10**9], few=1)
 def test_the_rows_of_a_population_do_not_depend_on_its_parts(
     size, trained, bank, tmp_path, monkeypatch
 ):

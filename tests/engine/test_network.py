@@ -26,7 +26,7 @@ def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
     return trained.selected()
 
 
-@each("method", NETWORKS)
+@each("method", NETWORKS, few=6)
 def test_a_network_learns(method):
     reports = list(trainer(method=method, lr=0.02))
     # The loss of CRL grows with the history that it ranks by, and BalCAL moves its shares.

@@ -26,7 +26,7 @@ def trainer(**network) -> NetworkTrainer:
 
 
 @needs_bf16
-@each("method", NETWORKS)
+@each("method", NETWORKS, few=6)
 def test_every_method_trains_on_products_in_bfloat16_and_losses_in_float32(method):
     run = trainer(method=method)
     seen: dict[str, set[torch.dtype]] = {"maps": set(), "head": set(), "norm": set()}

@@ -225,7 +225,7 @@ def settings_of(spec):
     return {**plain.pop("params"), **plain}
 
 
-@each(("told", "rule"), list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))))
+@each(("told", "rule"), list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), few=4)
 def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank):
     spec = spec_of(told, select=rule, seed=1)
     expected = classifier_of(spec, bank).logits(bank.test()).logits[0]

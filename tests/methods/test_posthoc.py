@@ -93,7 +93,7 @@ HARD = [
 
 
 @pytest.mark.parametrize("kind", HARD)
-@each(("name", "settings"), SETTINGS)
+@each(("name", "settings"), SETTINGS, few=8)
 def test_hard_inputs_give_finite_logits_and_keep_the_accuracy_where_it_is_said(
     name, settings, kind
 ):
@@ -119,7 +119,7 @@ MANY = [
 ]
 
 
-@each(("name", "classes"), MANY)
+@each(("name", "classes"), MANY, few=1)
 def test_many_classes_of_which_most_are_missing(name, classes):
     check_many_classes(name, classes)
 
@@ -147,7 +147,7 @@ NO_OPTIMUM = {
 
 @each("kind", [*NO_OPTIMUM, None])
 @each("name", [n for n in NAMES if issubclass(
-    METHODS[n].implementation, FittedAlone)])  # fmt: skip
+    METHODS[n].implementation, FittedAlone)], few=4)  # fmt: skip
 def test_a_fit_without_an_optimum_is_flagged_and_an_ordinary_one_is_not(name, kind):
     classes = METHODS[name].classes or 5
     if kind == "a class missing" and classes == 2:
@@ -176,7 +176,7 @@ def test_a_matrix_without_penalties_that_gets_all_right_is_flagged():
     assert "posthoc_harms" in free_.flags
 
 
-@each("scale", [0.3, 1.0, 4.0])
+@each("scale", [0.3, 1.0, 4.0], few=1)
 @each("name", [name for name in NAMES if METHODS[name].classes is None])
 def test_no_parametric_method_is_flagged_where_it_is_wanted(name, scale):
     logits, labels = drawn(2000, 4, scale)
@@ -184,7 +184,7 @@ def test_no_parametric_method_is_flagged_where_it_is_wanted(name, scale):
     assert flags <= ({"posthoc_harms"} if name in ("isotonic", "histogram", "spline") else set())
 
 
-@each("name", NAMES)
+@each("name", NAMES, few=6)
 def test_what_is_fitted_mends_an_over_confident_classifier(name):
     classes = METHODS[name].classes or 4
     splits = {"calib": 0, "select": 1, "test": 2}
@@ -216,7 +216,7 @@ def test_penalties_are_chosen_only_where_they_are_not_given():
 
 
 # A trial that is flagged for a class that is missing is fitted less exactly by steps of many.
-@each(("kind", "within"), [(None, 1e-6), ("a class missing", 1e-3)])
+@each(("kind", "within"), [(None, 1e-6), ("a class missing", 1e-3)], few=1)
 @each("name", ["vector", "matrix", "dirichlet", "svs", "sms"])
 def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     logits, labels = drawn(2000, 5, 1.5) if kind is None else hard(kind, 5)

@@ -18,7 +18,7 @@ def as_drawn(drawn):
     return {n: values[AS_DRAWN] if n in DISTANCES else values for n, values in drawn.items()}
 
 
-@each("ties", [False, True])
+@each("ties", [False, True], few=1)
 @each("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
 def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
@@ -75,7 +75,7 @@ def test_the_seed_decides():
     assert first["nll"].lower != other["nll"].lower
 
 
-@each("scale", [0.5, 1.0, 2.0])
+@each("scale", [0.5, 1.0, 2.0], few=2)
 @each("ties", [False, True])
 def test_what_is_printed_lies_within_its_interval(scale, ties):
     logits, labels = case(400, 5, scale, ties)
@@ -88,7 +88,7 @@ def test_what_is_printed_lies_within_its_interval(scale, ties):
         assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
 
 
-@each("seed", [1, 4, 7])
+@each("seed", [1, 4, 7], few=1)
 def test_of_few_different_confidences_too(seed):
     # The ends alone would leave the debiased ECE below its interval.
     chance = torch.Generator().manual_seed(seed)
@@ -100,6 +100,7 @@ def test_of_few_different_confidences_too(seed):
     assert 0 < found.lower <= value <= found.upper
 
 
+@pytest.mark.slow
 def test_of_a_calibrated_classifier_the_interval_holds_zero():
     hits = dict.fromkeys(DISTANCES, 0)
     for seed in range(40):
@@ -113,6 +114,7 @@ def test_of_a_calibrated_classifier_the_interval_holds_zero():
     assert min(hits.values()) >= 33, hits
 
 
+@pytest.mark.slow
 def test_of_an_over_confident_classifier_the_interval_holds_the_truth_and_not_zero():
     chance = torch.Generator().manual_seed(0)
     true = 2 * torch.randn(200_000, 4, generator=chance, dtype=torch.float64)

@@ -36,6 +36,7 @@ def parameters(module: nn.Module) -> int:
         ("densenet121", 10, 6_956_298),
         ("densenet121", 100, 7_048_548),
     ],
+    few=6,
 )
 def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expected: int):
     with torch.device("meta"):
@@ -64,7 +65,7 @@ def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: 
     assert bool((block.bn3.weight == scale).all())
 
 
-@each("init", ["reference", "timm"])
+@each("init", ["reference", "timm"], few=1)
 def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
     torch.manual_seed(0)
     backbone, width = BACKBONES["wrn28_10"].build(3, 32, init)

@@ -21,7 +21,7 @@ COMMANDS = {
     "search of networks": ["search", "ls", "--trials", 2, "--at-once", 1, *QUICK],
     "closer look": ["compare", "ce", "--bootstrap", 100, *QUICK[:2]],
 }
-SLOW = ("search of networks", "closer look")
+SLOW = ("comparison", "search of networks", "closer look")
 
 
 def tables(out):

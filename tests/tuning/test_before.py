@@ -117,7 +117,7 @@ LOOKS_ASKED = {
 
 
 @each("is_done", [False, True])
-@each(("look", "count"), LOOKS_ASKED.values())
+@each(("look", "count"), LOOKS_ASKED.values(), few=3)
 def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, count, is_done):
     job = job_of(tmp_path, ["ce", "temperature"], look)
     if is_done:
@@ -144,7 +144,7 @@ def test_what_a_person_waits_for_is_more_than_training(tmp_path):
     assert sums.parts[REPORT] == REPORT_S
 
 
-@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"])
+@each("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"], few=1)
 def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
     spec = TrialSpec.build(data={"dataset": dataset}, network={"backbone": "small_cnn"})
     rates = Rates(tmp_path, Store(tmp_path / "store"), None, CPU)

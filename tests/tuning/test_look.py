@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from tests.imports.test_imports import asked_of, splits_of
-from tests.support import CPU, QUICK, drive, here, rows, run_of
+from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift.foreign import foreign_set
@@ -53,7 +53,7 @@ def found_by(rows, where):
     return {row["metric"]: row["value"] for row in rows if row["set"] == where}
 
 
-@pytest.mark.parametrize("index", range(len(TRIALS)))
+@pytest.mark.parametrize("index", sample(range(len(TRIALS)), 2))
 def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finished):
     _, store = finished
     trial, test = again(TRIALS[index], store)
@@ -69,7 +69,7 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
         )
 
 
-@pytest.mark.parametrize("index", range(len(TRIALS)))
+@pytest.mark.parametrize("index", sample(range(len(TRIALS)), 3))
 def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     _, store = finished
     trial, test = again(TRIALS[index], store)

@@ -131,6 +131,7 @@ def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
     assert "of at least 3 seeds" in found.why
 
 
+@pytest.mark.slow
 def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
     claim = claimed("+ two", ("+ one",))
     few = judge([written(tmp_path / "few", 4, noise=0.02)], claim)

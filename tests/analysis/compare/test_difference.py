@@ -91,7 +91,7 @@ def test_settings_that_differ_are_told(first, tmp_path):
     assert found.changed.values.tolist() == [["data.label_noise", "0.0", "0.2"]]
 
 
-@each("form", ["plain", "markdown", "latex", "html", "csv", "json"])
+@each("form", ["plain", "markdown", "latex", "html", "csv", "json"], few=2)
 def test_every_format_has_every_rung(first, tmp_path, form):
     text = view(difference(first, sweep(tmp_path / "b", shift=0.01))).render(form)
     for label in fake_results.LABELS:

@@ -75,8 +75,8 @@ def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
 
 
-@each("test", [*PAIRED_TESTS, "friedman"])
-@each("name", GAPS)
+@each("test", [*PAIRED_TESTS, "friedman"], few=2)
+@each("name", GAPS, few=2)
 def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
     matched = over_seeds(written(tmp_path, GAPS[name]), "ece")
     # The invented numbers have one difference for all seeds, on which no t test is made.
@@ -93,7 +93,7 @@ def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
         assert (WARNING in text) == (name != "over")
 
 
-@each("name", GAPS)
+@each("name", GAPS, few=2)
 def test_every_page_and_table_says_it(name, tmp_path):
     written(tmp_path, GAPS[name])
     printed = write_report(tmp_path)
@@ -108,7 +108,7 @@ def test_every_page_and_table_says_it(name, tmp_path):
     assert (WARNING in significance) == (name != "over")
 
 
-@each("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)])
+@each("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)], few=2)
 def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
     for number, gap in enumerate(gaps):
         written(tmp_path / str(number), gap)

@@ -31,6 +31,7 @@ RIVALS = ("base", "variant", "variant", "variant")
         ((3,), fake_results.KINDS),
         ((0, 1, 2), RIVALS),
     ],
+    few=2,
 )
 def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
     tmp_path, absent, kinds
@@ -57,10 +58,11 @@ def captions(out):
     return {figure.name: (figure.title, figure.full_caption(results)) for figure in figures}
 
 
-@each("lost", [(), ("1-0",), ("1-0", "2-0", "2-1"), ("1-1", "2-1", "3-1", "0-1")])
+@each("lost", [(), ("1-0",), ("1-0", "2-0", "2-1"), ("1-1", "2-1", "3-1", "0-1")], few=2)
 @each(
     ("seeds", "kinds"),
     [(1, RIVALS), (2, fake_results.KINDS), (6, RIVALS), (6, fake_results.KINDS)],
+    few=2,
 )
 def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     fake_results.write(tmp_path, seeds=seeds, kinds=kinds)
@@ -171,6 +173,7 @@ def with_heads(out, lost, error=0.01, epochs=20):
     ("lost", "error", "is_told"),
     [(0.18, 0.01, True), (0.04, 0.001, False), (0.06, 0.01, True), (0.06, 0.03, False),
      (-0.18, 0.01, False)],
+    few=2,
 )  # fmt: skip
 def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
     tmp_path, lost, error, is_told

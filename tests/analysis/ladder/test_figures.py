@@ -213,6 +213,7 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
     assert axis.get_xlabel() == "norm_l1 (normalised)"
 
 
+@pytest.mark.slow
 def test_results_from_before_confidence_was_recorded_are_told(out, with_figures):
     sweep = sampled(out, [None] * 5)
     assert draw_norm_confidence(LadderResults(sweep)) is None

@@ -49,7 +49,7 @@ def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
     assert "--metric ks_error --metric conformal_coverage" in page
 
 
-@each("metric", ["ece", "ks_error", "nll", "conformal_coverage"])
+@each("metric", ["ece", "ks_error", "nll", "conformal_coverage"], few=1)
 def test_each_metric_can_be_shown(tmp_path, metric):
     fake_results.write(tmp_path)
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9)

@@ -38,7 +38,7 @@ def written(room, out):
     return write_search_report(out)
 
 
-@pytest.fixture(params=ROOMS)
+@pytest.fixture(params=["ladder", pytest.param("search", marks=pytest.mark.slow)])
 def room(request):
     return request.param
 
@@ -66,6 +66,7 @@ EXAMPLE = Path(analysis.__file__).parent / "example"
 RIVALS = ("base", "variant", "variant", "variant")
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_of_results_of_any_kind(tmp_path):
     """Not by a report, which tells of a figure that fails and goes on."""
     fake_results.write(tmp_path / "a", bad="diverged", bad_rungs=(0,))
@@ -222,7 +223,7 @@ HARMS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process is not copied")
-@each("harm", HARMS)
+@each("harm", HARMS, few=1)
 def test_every_figure_is_drawn_whatever_becomes_of_the_copies(harm, tmp_path):
     command = [sys.executable, "-c", PROGRAM.format(harm=HARMS[harm]), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)

@@ -90,7 +90,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):
     assert [tag for tag, _ in read.tags if tag in ("iframe", "object", "form")] == []
 
 
-def test_a_figure_and_a_table_of_one_name_have_ids_of_their_own(out, every_format):
+def test_a_figure_and_a_table_of_one_name_have_ids_of_their_own(out, with_figures):
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
     ids = Reader(written(out)).values("id")
     assert {"ood", "figure-ood"} <= set(ids)
@@ -168,7 +168,7 @@ def test_control_characters_are_written_out(out):
     assert r"\u001b" in here("status", f"no{CONTROLS}").stderr
 
 
-@each("bad", ["diverged", "crashed", "stopped"])
+@each("bad", ["diverged", "crashed", "stopped"], few=1)
 def test_trials_that_ended_badly_are_named(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)

@@ -79,7 +79,7 @@ def test_the_same_search_report_again_writes_nothing_and_says_the_same(tmp_path)
     assert written(tmp_path) == before
 
 
-@each("table", ["curves", "bins"])
+@each("table", ["curves", "bins"], few=1)
 def test_a_table_that_changed_is_in_the_next_report(table, out):
     rewritten(out, table)
     assert is_made_anew(out)
@@ -89,6 +89,7 @@ def test_a_table_that_changed_is_in_the_next_report(table, out):
 @each(
     "options",
     [{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}],
+    few=1,
 )
 def test_another_option_makes_another_report_and_back_the_same_one(options, out):
     told, page = write_report(out), (out / "report.html").read_text()
@@ -123,7 +124,7 @@ CHANGES = {
 }
 
 
-@each("change", CHANGES)
+@each("change", CHANGES, few=4)
 def test_what_a_report_rests_on_makes_it_anew(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     CHANGES[change](out)
@@ -137,7 +138,7 @@ UNTOUCHED = {
 }
 
 
-@each("change", UNTOUCHED)
+@each("change", UNTOUCHED, few=1)
 def test_what_no_report_shows_makes_none(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     write_report(out)
@@ -145,6 +146,7 @@ def test_what_no_report_shows_makes_none(change, made, tmp_path):
     assert not is_made_anew(out)
 
 
+@pytest.mark.slow
 def test_another_program_makes_all_anew(out, monkeypatch):
     write_report(out)
     with monkeypatch.context() as patched:
@@ -159,7 +161,7 @@ def test_another_program_makes_all_anew(out, monkeypatch):
     assert (out / "report.json").read_bytes() == before
 
 
-@each("harm", [Path.unlink, lambda path: path.write_text("half")])
+@each("harm", [Path.unlink, lambda path: path.write_text("half")], few=1)
 def test_a_file_that_was_lost_or_harmed_is_made_again(harm, made, tmp_path, with_figures):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     write_report(out)
@@ -170,6 +172,7 @@ def test_a_file_that_was_lost_or_harmed_is_made_again(harm, made, tmp_path, with
     assert {path: path.read_bytes() for path in whole} == whole
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_draws_the_same_and_tells_it_again_without_pandas(out):
     """Figures are drawn in copies of a process that has not loaded torch; here it is loaded."""
     drawn = {path.name: path.read_bytes() for path in out.glob("figures/*.svg")}

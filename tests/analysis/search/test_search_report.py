@@ -158,6 +158,7 @@ def test_a_report_is_complete_and_its_links_lead_somewhere(out, with_figures):
         assert r"\toprule" in (out / "tables" / f"{name}.tex").read_text()
 
 
+@pytest.mark.slow
 def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path, with_figures):
     write_search_report(out)
     shares = {"head.lr": 0.7, "head.shape": 0.3}
@@ -193,6 +194,7 @@ NONE_DONE = {
         (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
         ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
     ],
+    few=3,
 )
 def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says, with_figures):
     fake_results.write_search(tmp_path, points, eces, statuses)

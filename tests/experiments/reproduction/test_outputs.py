@@ -66,8 +66,7 @@ def test_files_say_the_same_as_verdicts(tmp_path):
     assert "Vanilla" in (tmp_path / "table.tex").read_text()
 
 
-# The second has the trials of the first, and takes them.
-FAST = ("maccal/table5", "maccal/fig8")
+FAST = ("maccal/table5",)
 OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
 
 

@@ -148,8 +148,8 @@ def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
     assert all(own.recipe == "fast" for own in scales.get("day", ()))
 
 
-@each(("name", "scale"), AT)
-@each("seeds", [None, 2])
+@each(("name", "scale"), AT, few=16)
+@each("seeds", [None, 2], few=1)
 def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
     ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
@@ -166,7 +166,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
         assert work.job.known_trials
 
 
-@each(("name", "scale"), AT)
+@each(("name", "scale"), AT, few=12)
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
     file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in plan_jobs(file, needs_data=False, is_dry=True):

@@ -52,7 +52,7 @@ def out(tmp_path):
     return folder
 
 
-@each("name", QUANTITIES)
+@each("name", QUANTITIES, few=5)
 def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert name not in METRICS
     sweep = load(out)

@@ -69,6 +69,7 @@ def asked(out, objective, sampler, size, how, count=COUNT):
         ("nsga2", METRICS[0], 0.005),
         ("nsga2", METRICS[2], 1.0),
     ],
+    few=4,
 )
 def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
     objective = Objective(metrics, guard)
@@ -85,7 +86,7 @@ def test_batches_of_any_size(tmp_path, read, size):
     assert len({tuple(point.items()) for point in together}) == COUNT
 
 
-@each("metrics", METRICS)
+@each("metrics", METRICS, few=1)
 def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
     objective = Objective(metrics, 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")

@@ -41,11 +41,12 @@ def points(state) -> list[dict]:
     return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
 
 
-@each("metrics", [("ece",), ("ece", "accuracy")])
+@each("metrics", [("ece",), ("ece", "accuracy")], few=1)
 # The second generation of nsga2 begins at 50.
 @each(
     ("sampler", "lengths"),
     [*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))],
+    few=3,
 )
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics
@@ -125,8 +126,8 @@ def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sample
 
 
 @each("asked", [2, 60])
-@each("sampler", SAMPLERS)
-@each("method", ["temperature", "ls", "mac_cal"])
+@each("sampler", SAMPLERS, few=2)
+@each("method", ["temperature", "ls", "mac_cal"], few=2)
 def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method, sampler, asked):
     text = (
         f"out: {tmp_path / 'out'}\nentries: {{a: {{methods: [{method}], "

@@ -94,7 +94,7 @@ def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(who
 @pytest.mark.parametrize(
     "number",
     [
-        signal.SIGKILL,
+        pytest.param(signal.SIGKILL, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, marks=pytest.mark.slow),
         pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
     ],

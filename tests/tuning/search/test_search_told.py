@@ -45,8 +45,8 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
     return summarise(SearchResult(state, outcome, ""))
 
 
-@each("others", [(), ("mce",)])
-@each("metric", ON_SELECT)
+@each("others", [(), ("mce",)], few=1)
+@each("metric", ON_SELECT, few=6)
 @each(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
 def test_a_choice_that_is_no_gain_is_told_for_every_metric(
     tmp_path, metric, others, baseline, tried

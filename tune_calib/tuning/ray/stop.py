@@ -1,7 +1,7 @@
 """End a run within seconds at SIGINT and SIGTERM; it continues from what is on disk."""
 
-import _thread
 import contextlib
+import os
 import signal
 import sys
 import threading
@@ -51,7 +51,8 @@ def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
             return
         # It came within a finalizer or a hook of a fork, where Python ignores every exception.
         signal.signal(stop.number, raise_again)
-        threading.Timer(0.1, _thread.interrupt_main, (stop.number,)).start()
+        # A signal of the system, since it ends a call that waits.
+        threading.Timer(0.1, os.kill, (os.getpid(), stop.number)).start()
 
     hook = sys.unraisablehook
     before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
