@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import fake_results
+from tests import fake_results, support
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
 from tune_calib.tuning import run as driver
@@ -188,11 +188,12 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
 )
 def test_what_is_mutated_is_refused_in_one_line_or_right(seed, tmp_path, monkeypatch):
     refused = 0
-    for number in range(50 * seed, 50 * seed + 50):
+    count = 50 if support.EVERY_CASE else 20
+    for number in range(50 * seed, 50 * seed + count):
         words, code, told = attempt(number, tmp_path / str(number), monkeypatch)
         if code:
             assert code == 2, (words, told)
             assert len(told.strip().splitlines()) == 1, (words, told)
             assert told.startswith("error: "), (words, told)
             refused += 1
-    assert refused > 15
+    assert refused > count / 4

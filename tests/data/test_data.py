@@ -169,11 +169,16 @@ def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: st
 
 
 @pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-10 is not here")
-def test_the_real_cifar10(tmp_path: Path):
+@pytest.mark.slow
+def test_the_development_set_of_the_real_cifar10(tmp_path: Path):
     development = load_development(CIFAR10, REAL_CIFAR10, tmp_path)
     assert [len(s) for s in parts(development)] == [45_000, 2_500, 2_500]
     assert development.train.indices[:2].tolist() == [45573, 39021]
     assert development.select.indices[:2].tolist() == [26247, 35067]
+
+
+@pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-10 is not here")
+def test_the_real_cifar10(tmp_path: Path):
     test = load_test(CIFAR10, REAL_CIFAR10, tmp_path)
     assert test.labels.bincount().tolist() == [1000] * 10
     info = DATASETS["cifar10"]

@@ -19,7 +19,7 @@ def folder(trained, bank, tmp_path_factory):
     for kind in ("networks", "banks"):
         shutil.copytree(trained.root / kind, root / "store" / kind)
     # All kinds only where the slow tests ask for them.
-    told_of = TOLD if support.EVERY_CASE else ("mac_cal",)
+    told_of = TOLD if support.EVERY_CASE else ("mac_cal", "vtst")
     transforms = OF_DIGITS if support.EVERY_CASE else ("temperature",)
     methods = ("balcal", "tst_joint", "vtst_joint") if support.EVERY_CASE else ("balcal",)
     heads = {told: spec_of(told, "temperature") for told in told_of}

@@ -175,7 +175,9 @@ def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[s
             schema = file.schema_arrow
             _check_mark(path, table, schema, has_checksum)
             _check_types(table, schema)
-            content = file.read(columns=list(filter(wanted.fullmatch, schema.names)))
+            # Threads of pyarrow, besides ours, gain nothing, and some end the program by an abort.
+            names = list(filter(wanted.fullmatch, schema.names))
+            content = file.read(columns=names, use_threads=False)
             content.validate(full=True)
     except UserError:
         raise

@@ -9,7 +9,7 @@ from analysis.load import load
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE
 from analysis.reproduction.tables import compare_with_print
-from tests import fake_results
+from tests import fake_results, support
 from tests.support import Reader, here
 from tune_calib.console import shown
 from tune_calib.experiments.lock import LOCK
@@ -70,7 +70,24 @@ FAST = ("maccal/table5",)
 OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
 
 
+@pytest.fixture
+def in_few_epochs(monkeypatch):
+    """Let the fast suite train for two epochs at scale ``smoke``."""
+    if support.EVERY_CASE:
+        return
+    for name in FAST:
+        table = REPRODUCTIONS[name]
+        (setting,) = table.scales["smoke"]
+        network = {**setting.set.network, "epochs": 2}
+        few = setting.set.model_copy(update={"network": network, "head": {"epochs": 2}})
+        scales = {"smoke": (setting.model_copy(update={"set": few}),)}
+        monkeypatch.setitem(
+            REPRODUCTIONS._records, name, table.model_copy(update={"scales": scales})
+        )
+
+
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("in_few_epochs")
 @pytest.mark.parametrize(
     "name", [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)]
 )
