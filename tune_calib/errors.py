@@ -37,13 +37,13 @@ class UserError(Exception):
 
     Args:
         message: what is wrong, and how to fix it.
-        setting: the setting that is wrong: a field of a request, with which the message then begins
-            (unless it is ``unknown``), or a setting of a slot (``network.lr``). Unless given, the
-            one with which the message begins.
+        setting: the setting that is wrong: a field of a request, with which the message then
+            begins, or a setting of a slot (``network.lr``). Unless given, the one with which the
+            message begins.
     """
 
     def __init__(self, message: str, setting: str | None = None) -> None:
-        if setting and "." not in setting and not message.startswith("unknown"):
+        if setting and "." not in setting:
             message = f"`{setting}` {message}"
         first = _FIRST_SETTING.match(message)
         super().__init__(message)

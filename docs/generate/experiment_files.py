@@ -1,5 +1,7 @@
 """Generate the reference of the keys of experiment files."""
 
+from typing import Any
+
 from pydantic import BaseModel
 
 from docs.generate.page import table
@@ -12,6 +14,9 @@ from tune_calib.spec.experiment import (
     SeedCounts,
     TrialResources,
 )
+from tune_calib.spec.request import DATA, EXTRAS, SEARCHING, SEEDS, TRAINING, WHERE, OptionHelp
+
+PANELS = (DATA, TRAINING, SEEDS, SEARCHING, EXTRAS, WHERE)
 
 _PARTS: dict[str, type[BaseModel]] = {
     "Top level": ExperimentFile,
@@ -27,16 +32,25 @@ def every_key() -> str:
     """Return a table for each part of the file."""
     parts = []
     for title, model in _PARTS.items():
-        rows = []
+        model.model_rebuild()  # which sets the aliases
+        rows: list[Any] = []
         for key, field in model.model_fields.items():
-            default = "required" if field.is_required() else _default(field.default)
-            rows.append((code(key), default, field.description or ""))
+            # The last one of a field replaces the others.
+            shown = [each for each in field.metadata if isinstance(each, OptionHelp)][-1:]
+            default = shown[0].default if shown else None
+            if default is None:
+                default = "required" if field.is_required() else _default(field.default)
+            if key in getattr(model, "one_of", ()):
+                default = ""
+            panel = PANELS.index(shown[0].panel) if shown else -1
+            rows.append((panel, code(field.alias or key), default, field.description or ""))
+        rows = [row for _, *row in sorted(rows, key=lambda row: row[0])]
         parts += [f"### {title}", table(("key", "default", "meaning"), rows)]
     return "\n\n".join(parts)
 
 
 def _default(value: object) -> str:
-    if value is None or isinstance(value, BaseModel):
+    if value in (None, ()) or isinstance(value, BaseModel):
         return ""
     if isinstance(value, tuple):
         value = ", ".join(map(str, value))

@@ -19,6 +19,7 @@ from tune_calib.spec.ladder import (
 )
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
@@ -128,5 +129,5 @@ def test_a_method_that_was_named_is_refused_and_not_left_out():
 
 
 def test_a_kind_that_there_is_not_is_refused():
-    with pytest.raises(UserError, match="no method is of kind 'posthocs'; did you mean 'posthoc'"):
-        build_kind_comparison("posthocs")
+    with pytest.raises(UserError, match="`all` 'posthocs' is unknown; did you mean 'posthoc'"):
+        build_request(CompareRequest, {"all": "posthocs"})

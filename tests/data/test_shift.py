@@ -134,7 +134,7 @@ def test_words_stand_for_sets_each_once():
 
 REFUSED = {
     "heldout": "hold some out by data.held_out_classes",
-    "corruption": "unknown `shift` 'corruption'; did you mean 'corruptions'?",
+    "corruption": "`shift` 'corruption' is unknown; did you mean 'corruptions'?",
     "corruptions:fogg": "no corruption 'fogg' is generated; did you mean 'fog'?",
     "corruptions:frost": "no corruption 'frost' is generated",
     "generated:saturate": "the images of digits are grey",

@@ -188,7 +188,7 @@ def test_too_few_draws_are_one_line(bootstrap):
     ("words", "said"),
     [
         (["--shift", "svhn"], "svhn is not embedded"),
-        (["--shift", "corruption"], "unknown --shift 'corruption'; did you mean 'corruptions'?"),
+        (["--shift", "corruption"], "--shift 'corruption' is unknown; did you mean 'corruptions'?"),
         (["--bootstrap", "5"], "--bootstrap must be 0 or at least 100"),
     ],
 )

@@ -16,7 +16,6 @@ from tune_calib.api.request import with_request
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import is_search
-from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
     AblateRequest,
@@ -27,7 +26,7 @@ from tune_calib.spec.request import (
     field_names,
     format_command,
 )
-from tune_calib.spec.resolve import resolve_ladder, resolve_search
+from tune_calib.spec.resolve import resolve, resolve_ladder
 from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
 from tune_calib.tuning.loggers.base import load_loggers, request_loggers
@@ -76,8 +75,8 @@ def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    with _begun("search", request, log, plugin):
-        resolved = resolve_search(request)
+    with _begun("search", request, log):
+        resolved = resolve(request)
 
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.run import execute_run
@@ -102,7 +101,7 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
     Raises:
         UserError: The search found nothing, or test was read for another trial or other seeds.
     """
-    with _begun("evaluate", request, log, plugin):
+    with _begun("evaluate", request, log):
         from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
 
@@ -123,7 +122,7 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
     Raises:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
-    with _begun("run", request, log, plugin):
+    with _begun("run", request, log):
         from tune_calib.experiments.entries import plan_jobs
         from tune_calib.experiments.file import read_experiment_file
         from tune_calib.experiments.forecast.summary import print_settings
@@ -170,7 +169,7 @@ def open_results(
 def _run_ladder(
     name: str, request: AblateRequest | CompareRequest, log: Words, plugin: Words
 ) -> OpenSweep:
-    with _begun(name, request, log, plugin):
+    with _begun(name, request, log):
         ladder, resolved = resolve_ladder(request)
 
         from tune_calib.experiments.forecast.summary import print_settings
@@ -192,15 +191,12 @@ def _command(name: str, request: Part, log: Words, plugin: Words, *without: str)
 
 
 @contextmanager
-def _begun(name: str, request: Part, log: Words, plugin: Words) -> Iterator[None]:
-    """Provide every call with plug-ins, a screen and loggers."""
-    with plugins.restored():
-        named = map(plugins.read, plugin)
-        plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-        first: Any = getattr(request, field_names(type(request))[0]) or ()
-        words = map(str, first if isinstance(first, tuple) else (first,))
-        with screen(" ".join([name, *words])), logged(log):
-            yield
+def _begun(name: str, request: Part, log: Words) -> Iterator[None]:
+    """Provide every call with a screen and loggers."""
+    first: Any = getattr(request, field_names(type(request))[0]) or ()
+    words = map(str, first if isinstance(first, tuple) else (first,))
+    with screen(" ".join([name, *words])), logged(log):
+        yield
 
 
 @contextmanager

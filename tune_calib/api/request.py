@@ -8,6 +8,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
+from tune_calib.spec import plugins
 from tune_calib.spec.request import (
     ALWAYS,
     build_request,
@@ -27,7 +28,7 @@ Words = str | Sequence[str]
 def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a function the fields of a request as arguments, and document them.
 
-    The function takes the request, ``log`` and ``plugin``.
+    The function takes the request, ``log`` and ``plugin``, whose plug-ins are loaded.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
@@ -45,11 +46,14 @@ def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T
             except TypeError as error:
                 raise UserError(f"{name}: {error}") from None
             log, plugin = (_words(name, key, given.pop(key, None)) for key in ALWAYS)
-            try:
-                request = build_request(model, given)
-            except UserError as error:
-                raise UserError(f"{name}: {error}") from None
-            return function(request, log, plugin)
+            with plugins.restored():
+                named = map(plugins.read, plugin)
+                plugins.use([*plugins.installed(), *plugins.in_use(), *named])
+                try:
+                    request = build_request(model, given)
+                except UserError as error:
+                    raise UserError(f"{name}: {error}") from None
+                return function(request, log, plugin)
 
         call.__signature__ = signature  # type: ignore[attr-defined]
         call.__annotations__ = {

@@ -20,12 +20,16 @@ from tune_calib.console import echo
 from tune_calib.errors import UserError, describe_os_error, locate_error, spell_settings
 from tune_calib.progress import report_progress
 
+_ARGUMENTS = {"file", "ladder", "method", "methods", "tables"}
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
 
 def as_option(message: object) -> str:
-    """Spell the settings in a message as options (``--guard``)."""
-    return spell_settings(message, lambda name: f"--{name.replace('_', '-')}")
+    """Spell the settings in a message as options (``--guard``) and arguments (``METHODS``)."""
+    return spell_settings(
+        message,
+        lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}",
+    )
 
 
 @contextlib.contextmanager

@@ -12,13 +12,14 @@ import yaml
 from tune_calib import console
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.request import (
     ALWAYS,
     WHERE,
-    LadderRequest,
-    SearchRequest,
+    DataRequest,
+    Folders,
+    Forecast,
+    Storage,
     build_request,
     field_names,
     option_help,
@@ -93,6 +94,8 @@ def option_of(model: type[Part], name: str) -> Any:
         return Annotated[kind, typer.Argument(**further)]
     if shown.default is not None:
         further["show_default"] = shown.default
+    if kind == list[str] | None:
+        further["help"] = f"{field.description}; repeatable"
     if shown.metavar is not None or kind == list[str] | None:
         further["metavar"] = shown.metavar or "NAME"  # shorter than the type
     if name == "gpus":
@@ -179,23 +182,17 @@ if TYPE_CHECKING:
     DataRoot: TypeAlias = Path | None
     StoreRoot: TypeAlias = str | None
     StudyStorage: TypeAlias = str | None
+    GpuModel: TypeAlias = str | None
 else:
-    DataRoot = option_of(LadderRequest, "data_root")
-    StoreRoot = option_of(LadderRequest, "store")
-    StudyStorage = option_of(SearchRequest, "study_storage")
+    DataRoot = option_of(DataRequest, "data_root")
+    StoreRoot = option_of(Folders, "store")
+    StudyStorage = option_of(Storage, "study_storage")
+    GpuModel = option_of(Forecast, "gpu_model")
 
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
 ]
-GpuModel = Annotated[
-    str | None,
-    typer.Option(
-        help="with --dry-run: estimate the hours on this GPU, e.g. A100-80GB",
-        autocompletion=complete(lambda: GPUS),
-    ),
-]
-
 Added = tuple[Any, Any]
 """Annotation and default of an option that is added to several commands."""
 
@@ -203,6 +200,8 @@ Added = tuple[Any, Any]
 def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> Added:
     """Return an option with its help text, off or absent by default."""
     names = [flag] if flag else []
+    if kind == list[str] | None:
+        text = f"{text}; repeatable"
     option = typer.Option(*names, help=text, rich_help_panel=panel, **further)
     return Annotated[kind, option], False if kind is bool else None
 

@@ -34,7 +34,7 @@ from tune_calib.spec.request import (
     SearchRequest,
     format_command,
 )
-from tune_calib.spec.resolve import default_folder, resolve_ladder, resolve_search
+from tune_calib.spec.resolve import default_folder, resolve, resolve_ladder
 from tune_calib.tuning.loggers.base import use_loggers
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> None:
         tune-calib search ls --metric ece --metric nll --scheduler asha
         tune-calib search temperature --imported mine --store store
     """
-    resolved = resolve_search(request)  # names are refused before torch is imported
+    resolved = resolve(request)  # names are refused before torch is imported
 
     from tune_calib.tuning.search.run import build_search_run
 

@@ -8,15 +8,16 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings
-from tune_calib.spec.experiment import Entry, SearchOptions, SeedCounts, TrialResources
+from tune_calib.spec.experiment import Entry, SearchOptions
 from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
-    Sampling,
+    ResourcesRequest,
     SearchRequest,
+    SeedsRequest,
     build_request,
 )
 from tune_calib.spec.resolve import resolve
@@ -121,36 +122,31 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
                 values["set"] = _list_settings(file, entry, ladder.rungs)
                 ladder_job = _build_ladder_run(file, entry, ladder, values, command)
             yield EntryJob(position, ladder_job)
-        for index, method in enumerate(entry.methods or () if entry.search else ()):
-            assert entry.search is not None
+            continue
+        assert entry.search is not None
+        for index, method in enumerate(entry.methods):
             at, own = (*position, "methods", index), method.set.by_slot()
             with file.source.at(at):
+                values["method"] = method.method
                 values["out"] = str(file.out / f"{name}-{method.method}-{tail}")
                 values["set"] = _list_settings(file, entry, _list_rungs([method.method]), own)
-                further = {**values, "method": method.method}
-                search_job = _build_search_run(file, entry.search, further, command)
+                search_job = _build_search_run(file, entry.search, values, command)
             yield EntryJob(at, search_job, entry.search.hours)
 
 
 def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
-    """Return the fields that all requests of an entry share."""
-    whole = file.content
-    counts = (entry.search and entry.search.seeds) or entry.seeds or whole.seeds or SeedCounts()
-    values = {
-        "seeds": counts.both,
-        "network_seeds": counts.networks,
-        "head_seeds": counts.heads,
-        "recipe": entry.recipe or whole.recipe,
-        "store": str(file.store),
-        "data_root": whole.data_root,
-        "dataset_title": whole.title,
-        "address": whole.address,
-        "gpus": (entry.resources or whole.resources or TrialResources()).gpus,
-    }
-    if entry.ladder is None:  # the rungs of a ladder share one recipe
-        own = whole.own_recipes if entry.own_recipes is None else entry.own_recipes
-        values["own_recipes"] = bool(own)
-    return values
+    """Return the fields of a request that the file, the entry or its search names.
+
+    The last one that names a field gives it; numbers of seeds go together.
+    """
+    values: dict[str, Any] = {}
+    for part in (file.content, entry, *([entry.search] if entry.search else [])):
+        for key in part.model_fields_set:
+            value = getattr(part, key)
+            is_group = isinstance(value, SeedsRequest | ResourcesRequest)
+            values |= dict(value) if is_group else {key: value}
+    values |= {"store": str(file.store), "methods": [each.method for each in entry.methods]}
+    return {key: value for key, value in values.items() if key in entry.request_model.model_fields}
 
 
 def _list_settings(
@@ -168,20 +164,7 @@ def _list_settings(
 def _build_ladder_run(
     file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
 ) -> LadderRun:
-    whole = file.content
-    draws = whole.bootstrap if entry.bootstrap is None else entry.bootstrap
-    values |= {
-        "shift": whole.shift if entry.shift is None else entry.shift,
-        "bootstrap": draws or 0,
-    }
-    request: AblateRequest | CompareRequest
-    if entry.ladder is not None:
-        further: dict[str, Any] = {"ladder": entry.ladder, "controls": entry.controls}
-        request = build_request(AblateRequest, {**values, **further})
-    else:
-        names = [method.method for method in entry.methods or ()]
-        further = {"methods": names or None, "all": entry.all}
-        request = build_request(CompareRequest, {**values, **further})
+    request = build_request(AblateRequest if entry.ladder else CompareRequest, values)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     extra = ExtraEvaluations(request.shift, request.bootstrap)
     run = LadderRun(ladder, resolve(request), location, extra)
@@ -193,19 +176,19 @@ def _build_search_run(
     file: ReadFile, options: SearchOptions, values: dict[str, Any], command: str
 ) -> SearchRun:
     """Build a search, with the length of its first batch if its budget is in hours."""
-    own = set(Sampling.model_fields)
-    further = {"trials": options.trials or 1, "study_storage": file.content.study_storage}
-    request = build_request(SearchRequest, {**values, **options.model_dump(include=own), **further})
+    request = build_request(SearchRequest, values)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     run = plan_search(request, resolve(request), location)
     pairs, candidates = len(run.resolved.seeds.pairs()), run.definition.candidates
-    refuse_large(max(request.trials * pairs, options.heads or 0))
-    candidates.refuse_empty()
-    if options.heads is not None and candidates.kind != "head":
-        raise UserError(f"{request.method} trains no heads; give the budget in trials or hours")
     if options.heads is not None:
-        return replace(run, length=max(1, options.heads // pairs))
-    return run if options.trials else replace(run, length=count_batch(run))
+        if candidates.kind != "head":
+            raise UserError(f"{request.method} trains no heads; give the budget in trials or hours")
+        run = replace(run, length=max(1, options.heads // pairs))
+    elif options.hours is not None:
+        run = replace(run, length=count_batch(run))
+    refuse_large(max(run.length * pairs, options.heads or 0))
+    candidates.refuse_empty()
+    return run
 
 
 def count_batch(run: SearchRun) -> int:
@@ -215,7 +198,7 @@ def count_batch(run: SearchRun) -> int:
 
 
 def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
-    for index, method in enumerate(entry.methods or ()):
+    for index, method in enumerate(entry.methods):
         at, settings = (*position, "methods", index), method.set.by_slot()
         with file.source.at(at):
             build_rung(method.method, settings, "variant")
@@ -236,7 +219,7 @@ def _refuse_unused(file: ReadFile) -> None:
     """Refuse a setting of the file that no entry knows, or of an entry that no method knows."""
     every: list[Rung] = []
     for name, entry in file.content.entries.items():
-        if entry.methods is None:
+        if not entry.methods:
             rungs: Sequence[Rung] = entry.build_ladder().rungs
         else:
             rungs = _list_rungs([method.method for method in entry.methods])

@@ -34,7 +34,7 @@ class ReadFile:
                 if dataset != IMPORTED:
                     with self.source.at(self.position_of_recipe(name)):
                         named = merge_settings(settings, name_settings(dataset, backbone))
-                        refuse_misfit(named, entry.recipe or self.content.recipe)
+                        refuse_misfit(named, self.value_of(entry, "recipe"))
 
     @property
     def out(self) -> AnyPath:
@@ -56,18 +56,22 @@ class ReadFile:
 
     def combinations(self, entry: Entry) -> Iterator[tuple[str, str | None]]:
         """Yield each data set of an entry with each of its backbones."""
-        for dataset in entry.datasets or self.content.datasets or ("digits",):
-            for backbone in entry.backbones or self.content.backbones or (None,):
+        for dataset in self.value_of(entry, "datasets"):
+            for backbone in self.value_of(entry, "backbones") or (None,):
                 yield dataset, backbone
+
+    def value_of(self, entry: Entry, key: str) -> Any:
+        """Return the value of a key, which an entry overrides by naming it."""
+        return getattr(entry if key in entry.model_fields_set else self.content, key)
 
     def position_of(self, name: str, key: str) -> Position:
         """Return the position of a key of an entry: in it, or at the top of the file."""
-        is_own = getattr(self.content.entries[name], key) is not None
+        is_own = key in self.content.entries[name].model_fields_set
         return ("entries", name, key) if is_own else (key,)
 
     def position_of_recipe(self, name: str) -> Position:
         """Return the position of the recipe of an entry, or of an entry without one."""
-        is_named = self.content.entries[name].recipe or self.content.recipe
+        is_named = self.value_of(self.content.entries[name], "recipe") is not None
         return self.position_of(name, "recipe") if is_named else ("entries", name)
 
 

@@ -126,7 +126,7 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
         slots = {slot for rung in what.build_ladder().rungs for slot in rung.slots}
         # Later parts override earlier ones.
         parts = [
-            part.model_dump(include=set(Entry.model_fields), exclude_unset=True)
+            part.model_dump(include=set(Entry.model_fields), exclude_unset=True, by_alias=True)
             for part in (table, own, what)
         ]
         merged = merge_settings(*(part.pop("set", {}) for part in parts))
@@ -135,7 +135,7 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
         seeds = SeedCounts.model_validate(content.get("seeds", {}))
         if request.request.seeds is not None:
             seeds = SeedCounts(both=request.request.seeds)
-        content["seeds"] = seeds.model_dump(exclude_unset=True)
+        content["seeds"] = seeds
         network = merged.get("network", {})
         if not own.weights:
             if own.start:
@@ -147,7 +147,7 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
                 "data": {**merged.get("data", {}), "holdout": "test"},
             }
             # Of one network, only the heads have seeds.
-            heads = {"networks": 1, "heads": seeds.heads or seeds.both or 1}
+            heads = {"networks": 1, "heads": seeds.head_seeds or seeds.seeds or 1}
             each = {"backbones": [backbone], "seeds": heads, "set": {**merged, **frozen}}
             yield _TableEntry(f"{run}-given-{backbone}", run, index, {**content, **each})
 
@@ -174,13 +174,13 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
     # A cluster has GPUs of its own.
     has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
     for entry in build_file(request).content.entries.values():
-        shift_sets = [word for word in entry.shift or () if word in DATASETS]
-        for dataset in (*(entry.datasets or ()), *shift_sets):
+        shift_sets = [word for word in entry.shift if word in DATASETS]
+        for dataset in (*entry.datasets, *shift_sets):
             try:
                 DATASETS[dataset].locate(ask.data_root)
             except UserError as error:
                 lacking[str(error)] = None
-        if entry.resources and entry.resources.gpus and not has_gpu and not is_dry:
+        if entry.resources.gpus and not has_gpu and not is_dry:
             lacking["no GPU"] = None
     return list(lacking)
 

@@ -1,36 +1,48 @@
 """Models of experiment files; ``tune-calib run --schema`` prints them as a JSON schema."""
 
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from tune_calib.errors import UserError, spell_settings
-from tune_calib.paths import check_path
-from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.gpus import GPUS
+from tune_calib.errors import spell_settings
 from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
-from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import GIVES, Sampling
+from tune_calib.spec.names import NOT_SETTINGS
+from tune_calib.spec.request import (
+    ALWAYS,
+    GIVES,
+    LADDER,
+    METHOD_LIST,
+    AblateRequest,
+    AllOfKind,
+    Backbone,
+    Budget,
+    Choice,
+    CompareRequest,
+    Controls,
+    DataRequest,
+    DataRoot,
+    Dataset,
+    DatasetTitle,
+    ExtrasRequest,
+    Folders,
+    Forecast,
+    LadderName,
+    OwnRecipes,
+    Pipeline,
+    RecipeName,
+    ResourcesRequest,
+    Sampling,
+    SearchRequest,
+    SeedsRequest,
+    Storage,
+)
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
-from tune_calib.spec.strict import Name, Part, Share, Words
-
-Dataset = Annotated[str, Name(DATASETS)]
-Backbone = Annotated[str, Name(BACKBONES)]
+from tune_calib.spec.strict import Part
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
@@ -94,43 +106,32 @@ class Settings(MethodSettings):
 class Method(Part):
     """A method or pipeline with settings of its own."""
 
-    method: Annotated[str, Name(METHODS, "+")]
-    """A method, or several of different kinds as ls+mac_cal+temperature."""
+    method: Pipeline
+    """method, or several of different kinds as ls+mac_cal+temperature"""
     set: MethodSettings = MethodSettings()
-    """Settings of this method alone."""
+    """settings of this method alone"""
 
 
-class SeedCounts(Part):
+_COUNTS = {"seeds": "both", "network_seeds": "networks", "head_seeds": "heads"}
+
+
+class SeedCounts(SeedsRequest):
     """Numbers of seeds; a plain number varies network and head together."""
 
-    both: int | None = Field(None, ge=1)
-    """Pairs of a network and a head seed."""
-    networks: int | None = Field(None, ge=1)
-    """Networks, each with every head seed."""
-    heads: int | None = Field(None, ge=1)
-    """Heads for each network."""
-
-    @model_validator(mode="after")
-    def _not_both(self) -> "SeedCounts":
-        if self.both is not None and (self.networks or self.heads):
-            raise ValueError("a plain number varies both together; give it, or networks and heads")
-        return self
+    model_config = ConfigDict(alias_generator=lambda name: _COUNTS[name])
 
 
 Counts = Annotated[
     SeedCounts,
     BeforeValidator(
-        lambda value: value if isinstance(value, dict) else {"both": value},
+        lambda value: value if isinstance(value, dict | SeedCounts) else {"both": value},
         json_schema_input_type=int | SeedCounts,
     ),
 ]
 
 
-class TrialResources(Part):
+class TrialResources(ResourcesRequest):
     """Resources of one Ray trial."""
-
-    gpus: Share = 0.0
-    """0, 1 or a fraction 1/k."""
 
     @model_validator(mode="before")
     @classmethod
@@ -141,54 +142,62 @@ class TrialResources(Part):
         return given
 
 
-class SearchOptions(Sampling):
+class Keys(Part):
+    """Keys of a file; an optional one without a value is left out."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        optional = {
+            field.alias or name
+            for name, field in cls.model_fields.items()
+            if not field.is_required()
+        }
+        return {k: value for k, value in values.items() if value is not None or k not in optional}
+
+
+class SearchOptions(Keys, Choice, Budget, Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
-    trials: int | None = Field(None, ge=1)
-    """Budget: number of suggestions."""
+    one_of = ("trials", "heads", "hours")
     heads: int | None = Field(None, ge=1)
-    """Budget: number of heads to train (a suggestion trains one for each pair of seeds)."""
+    """number of heads to train in place of trials (a suggestion trains one for each seed pair)"""
     hours: float | None = Field(None, gt=0)
-    """Budget: hours of work, including those of earlier runs."""
-    seeds: Counts | None = None
-    """Seeds of each suggestion; those of the entry unless given."""
-
-    @model_validator(mode="after")
-    def _one_budget(self) -> "SearchOptions":
-        if sum(budget is not None for budget in (self.trials, self.heads, self.hours)) != 1:
-            raise ValueError("a search takes exactly one of trials, heads, hours")
-        return self
+    """hours of work in place of trials, including those of earlier runs"""
+    seeds: Counts = SeedCounts()
+    """seeds of each suggestion, in place of those of the entry"""
 
 
-class Where(Part):
-    """Keys of the file that an entry may override."""
+class Where(Keys, ExtrasRequest):
+    """Keys of the file that an entry may override by naming them."""
 
-    datasets: tuple[Dataset, ...] | None = Field(None, min_length=1)
-    """Names of data sets (see tune-calib list datasets); digits unless given."""
-    backbones: tuple[Backbone, ...] | None = Field(None, min_length=1)
-    """Names of backbones (see tune-calib list backbones), any of timm, or FILE.py:FUNCTION (a path
-    relative to this file); those of the recipe unless given."""
-    seeds: Counts | None = None
-    """Seeds of networks and heads, also in searches; one unless given."""
-    resources: TrialResources | None = None
-    """Resources of one Ray trial."""
-    recipe: Annotated[str, Name(RECIPES)] | None = None
-    """Name of a recipe (see tune-calib list recipes); the data set's quick one unless given."""
-    own_recipes: bool | None = None
-    """Train each method by its authors' recipe instead of one recipe for all; not in a ladder."""
+    datasets: tuple[Dataset, ...] = Field(
+        (DataRequest.model_fields["dataset"].default,), min_length=1
+    )
+    """data sets (see: tune-calib list datasets), each a run"""
+    backbones: tuple[Backbone, ...] = Field((), min_length=1)
+    """backbones (see: tune-calib list backbones), each a run: any of timm, or FILE.py:FUNCTION (a
+    path relative to this file), in place of the recipe's"""
+    seeds: Counts = SeedCounts()
+    """seeds of networks and heads, also in searches"""
+    resources: TrialResources = TrialResources()
+    """resources of one Ray trial"""
+    recipe: RecipeName = None
+    own_recipes: OwnRecipes = False
     set: Settings = Settings()
-    """Fixed settings, which a search does not vary."""
-    shift: Words | None = None
-    """Shifted data on which finished trials are evaluated: corruptions, noise or a data set; not in
-    a search, which never sees them (see tune-calib evaluate --shift)."""
-    bootstrap: int | None = Field(None, ge=LEAST_DRAWS)
-    """Bootstrap draws of the test samples, for confidence intervals of finished trials."""
+    """settings by slot, which a search does not vary"""
 
 
-class Entry(Where):
+_KINDS = {AblateRequest: "a ladder", CompareRequest: "a comparison", SearchRequest: "a search"}
+
+
+class Entry(Choice, Where):
     """A comparison of methods, a ladder, or (with search) a search for each method."""
 
-    methods: (
+    one_of = ("methods", "ladder", "all")
+    methods: Annotated[
         tuple[
             Annotated[
                 Method,
@@ -198,39 +207,29 @@ class Entry(Where):
                 ),
             ],
             ...,
-        ]
-        | None
-    ) = Field(None, min_length=1)
-    """Methods, or pipelines such as ls+mac_cal+temperature."""
-    ladder: Annotated[str, Name(LADDERS)] | None = None
-    """Name of a ladder (see tune-calib list ladders)."""
-    all: Literal["network", "head", "posthoc"] | None = None
-    """Compare all methods of a kind at their defaults with the unchanged network."""
-    controls: bool = False
-    """Add the control rungs of the ladder."""
+        ],
+        METHOD_LIST,
+    ] = Field((), min_length=1)
+    ladder: Annotated[LadderName | None, LADDER] = None
+    all: AllOfKind = None
+    controls: Controls = False
     search: SearchOptions | None = None
-    """Search the settings of the methods instead of running them at their defaults."""
+    """search the settings of the methods instead of running them at their defaults"""
+
+    @property
+    def request_model(self) -> type[AblateRequest | CompareRequest | SearchRequest]:
+        """Return the model of the requests that it makes."""
+        if self.search is not None:
+            return SearchRequest
+        return CompareRequest if self.ladder is None else AblateRequest
 
     @model_validator(mode="after")
-    def _one_kind(self) -> "Entry":
-        if sum(each is not None for each in (self.methods, self.ladder, self.all)) != 1:
-            raise ValueError("an entry takes either methods or a ladder, or all of a kind")
-        if self.all is not None and self.search is not None:
-            raise ValueError("all of a kind are not searched; name methods")
-        if self.ladder is not None and self.search is not None:
-            raise ValueError("a ladder is not searched; name methods")
-        if self.ladder is not None and self.own_recipes:
-            raise ValueError("the rungs of a ladder differ in one ingredient and have one recipe")
-        names = [method.method for method in self.methods or () if self.search is not None]
-        for name in names:
-            if "+" in name:
-                raise ValueError(f"{name!r}: a search takes one method")
-            if names.count(name) > 1:
-                raise ValueError(f"{name!r} is named twice")
-        if self.search is not None and (self.shift or self.bootstrap):
-            raise ValueError("a search sees select alone; give shift and bootstrap to evaluate")
-        if self.ladder is None and self.controls:
-            raise ValueError("controls go with a ladder")
+    def _fits_request(self) -> "Entry":
+        known = {*self.request_model.model_fields, *(["methods"] if self.search else [])}
+        others = {name for model in _KINDS for name in model.model_fields} - known
+        for name in sorted(self.model_fields_set & others):
+            if getattr(self, name):
+                raise ValueError(f"`{name}` does not go with {_KINDS[self.request_model]}")
         return self
 
     def build_ladder(self) -> Ladder:
@@ -240,44 +239,18 @@ class Entry(Where):
             return ladder
         if self.all is not None:
             return build_kind_comparison(self.all)
-        methods = self.methods or ()
-        settings = [method.set.by_slot() for method in methods]
-        return build_comparison([method.method for method in methods], settings)
+        settings = [method.set.by_slot() for method in self.methods]
+        return build_comparison([method.method for method in self.methods], settings)
 
 
-class ExperimentFile(Where):
+class ExperimentFile(Forecast, Storage, Folders, Where):
     """An experiment file of tune-calib: its entries and the keys that they share."""
 
-    out: str | None = None
-    """Folder (relative to the working directory) or URL for the results; runs/NAME-OF-THE-FILE
-    unless given."""
-    store: str | None = None
-    """Folder or URL for networks and feature banks of all entries; OUT/store unless given."""
-    data_root: Path | None = None
-    """Folder with the files of the data sets."""
-    title: str | None = None
-    """Title of your own data in tables; the name of their folder unless given."""
-    study_storage: str | None = None
-    """URL of a database for the Optuna studies; a file in each search's folder unless given."""
-    address: str | None = None
-    """Address of a Ray cluster, auto to find one, or none to run in one process without Ray; a Ray
-    of this machine unless given."""
-    gpu_model: Annotated[str, Name(GPUS)] | None = None
-    """Name of a GPU for which a dry run estimates the hours; not used otherwise."""
-    plugins: tuple[str, ...] = ()
-    """Plug-ins with your own methods, metrics, ...: files (relative to this one) and modules."""
+    data_root: DataRoot = None
+    dataset_title: DatasetTitle = Field(None, alias="title")
+    plugins: tuple[str, ...] = Field((), description=ALWAYS["plugin"])
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
-    """Entries by name, which begins the names of their folders."""
-
-    @field_validator("out", "store", "data_root", mode="before")
-    @classmethod
-    def _can_be_paths(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            try:
-                check_path(value)
-            except UserError as error:
-                raise ValueError(str(error)) from None
-        return value
+    """entries by name, which begins the names of their folders"""
 
 
 _KEYS = {
@@ -285,12 +258,13 @@ _KEYS = {
     "dataset_title": "title",
     "backbone": "backbones",
     "plugin": "plugins",
+    "method": "methods",
     "network_seeds": "seeds.networks",
     "head_seeds": "seeds.heads",
     **{name: f"search.{name}" for name in SearchOptions.model_fields if name != "seeds"},
     **{name: f"resources.{name}" for name in TrialResources.model_fields},
 }
-"""Keys of an experiment file, by the field of a request that they are."""
+"""Keys of an experiment file, by the field of a request that they give."""
 
 
 def spell_keys(message: object) -> str:

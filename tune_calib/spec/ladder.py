@@ -7,11 +7,11 @@ from typing import Any, Literal
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.datasets import DATASETS, Settings
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
 from tune_calib.spec.trial import SLOTS, TrialSpec
-from tune_calib.text import nearest, short_repr
+from tune_calib.text import nearest
 
 Kind = Literal["base", "step", "variant", "control"]
 
@@ -272,7 +272,6 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
     The methods of a pipeline are of different kinds; without a network method the network is
     trained with CE. ``settings`` are those of each pipeline, by slot.
     """
-    require_methods(pipelines)
     settings = settings or [{}] * len(pipelines)
     rungs = tuple(
         build_rung(name, own, "variant" if index else "base")
@@ -286,27 +285,12 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
     return Ladder(name, "Methods side by side", rungs, is_named=True)
 
 
-def require_methods(pipelines: Sequence[str]) -> None:
-    """Refuse pipelines of unknown methods; no method is imported."""
-    for name in pipelines:
-        for part in _parts(name):
-            METHODS.require(part)
-
-
-def require_kind(kind: str) -> None:
-    """Refuse an unknown kind of methods; no method is imported."""
-    kinds = sorted({_kind_of(name) for name in METHODS})
-    if kind not in kinds:
-        raise UserError(f"no method is of kind {short_repr(kind)}{nearest(kind, kinds)}")
-
-
 def _kind_of(method: str) -> str:
     return METHODS.facts(method).get("kind") or METHODS[method].kind
 
 
-def build_kind_comparison(kind: str) -> Ladder:
+def build_kind_comparison(kind: MethodKind) -> Ladder:
     """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
-    require_kind(kind)
     # Plain cross entropy is the network as it is.
     names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")

@@ -19,6 +19,9 @@ NEEDS: dict[Need, str] = {
 }
 
 
+MethodKind = Literal["network", "head", "posthoc"]
+
+
 @dataclass(frozen=True)
 class MethodInfo:
     """A method as registered in ``METHODS``.
@@ -49,7 +52,7 @@ class MethodInfo:
     """
 
     name: str
-    kind: Literal["network", "head", "posthoc"]
+    kind: MethodKind
     title: str
     paper: str
     year: int

@@ -7,9 +7,17 @@ from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
-from tune_calib.spec.experiment import Backbone, Entry, Where
-from tune_calib.spec.request import WHERE, Address, DataRoot, OptionHelp
-from tune_calib.spec.strict import LocalPath, Part, Text, Words
+from tune_calib.spec.experiment import Entry, Where
+from tune_calib.spec.request import (
+    WHERE,
+    Address,
+    Backbone,
+    DataRoot,
+    OptionHelp,
+    Out,
+    SeedPairs,
+)
+from tune_calib.spec.strict import LocalPath, Part, Words
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
@@ -179,13 +187,11 @@ class ReproduceRequest(Part):
     scale: Annotated[Scale, OptionHelp(OPTIONS, names=lambda: SCALES)] = Field(
         "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
     )
-    seeds: Annotated[int | None, OptionHelp(OPTIONS, "the scale's")] = Field(None, ge=1)
-    """number of seeds"""
+    seeds: Annotated[SeedPairs, OptionHelp(OPTIONS, "the scale's")] = None
     data_root: DataRoot = None
     weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
     """folder with the networks that others trained; without it their entries are left out"""
-    out: Annotated[Text | None, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
-    """folder or URL for all tables and the store that they share"""
+    out: Annotated[Out, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
     address: Address = None
 
 

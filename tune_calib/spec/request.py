@@ -8,19 +8,30 @@ an option stand here alone.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
-from tune_calib.spec.strict import LocalPath, Name, Part, Share, Text, Words, as_tuple
+from tune_calib.spec.strict import (
+    Folder,
+    LocalFolder,
+    LocalPath,
+    Name,
+    Part,
+    Share,
+    Text,
+    Words,
+    as_tuple,
+)
 from tune_calib.text import command_line, format_mistake, format_yaml, nearest, short_repr
 
 DATA = "Data"
@@ -70,8 +81,8 @@ def _plain_constants(value: Any) -> Any:
 
 
 ALWAYS = {
-    "log": "log the trials to tensorboard, wandb or mlflow; repeatable",
-    "plugin": "load a plug-in with your own methods, metrics, ...: a file or module; repeatable",
+    "log": "log the trials to tensorboard, wandb or mlflow",
+    "plugin": "load a plug-in with your own methods, metrics, ...: a file or module",
 }
 """Options of whatever runs trials, with their descriptions; they are no part of a request."""
 
@@ -88,28 +99,79 @@ GIVES = {
 """Fields of a request that give a setting, which ``set`` may give instead."""
 
 
-ADDRESS = "Ray cluster, auto, or none for no Ray"
-Address = Annotated[str | None, OptionHelp(WHERE, "this machine"), Field(description=ADDRESS)]
+# Fields and names that several models have, each declared once. Another ``OptionHelp`` behind one
+# replaces its own.
+Dataset = Annotated[str, Name(DATASETS)]
+Backbone = Annotated[str, Name(BACKBONES)]
+LadderName = Annotated[str, Name(LADDERS)]
+Pipeline = Annotated[str, Name(METHODS, joint="+")]
+
 DataRoot = Annotated[
-    LocalPath | None,
+    LocalFolder | None,
     OptionHelp(DATA),
     Field(description="folder with the files of the data set"),
+]
+DatasetTitle = Annotated[
+    Text | None, OptionHelp(DATA, "its folder's name"), Field(description="title of your own data")
+]
+RecipeName = Annotated[
+    Annotated[str, Name(RECIPES)] | None,
+    OptionHelp(TRAINING, "quick", names=lambda: RECIPES),
+    Field(description="recipe (see: tune-calib list recipes)"),
 ]
 OwnRecipes = Annotated[
     bool, OptionHelp(TRAINING), Field(description="train each method by its authors' recipe")
 ]
+SeedPairs = Annotated[
+    int | None,
+    OptionHelp(SEEDS, "1"),
+    Field(ge=1, description="number of seeds, for networks and heads together"),
+]
+Out = Annotated[
+    Folder | None,
+    OptionHelp(WHERE, "a folder in runs/", "PATH"),
+    Field(description="folder or URL for the results"),
+]
+Address = Annotated[
+    str | None,
+    OptionHelp(WHERE, "this machine"),
+    Field(description="Ray cluster, auto, or none for no Ray"),
+]
+LADDER = Field(description="ladder (see: tune-calib list ladders)")
+METHOD_LIST = Field(description="methods, or pipelines such as ls+mac_cal+temperature")
+AllOfKind = Annotated[
+    MethodKind | None,
+    OptionHelp(TRAINING, names=lambda: get_args(MethodKind)),
+    Field(description="compare all methods of one kind: posthoc, head or network"),
+]
+Controls = Annotated[
+    bool, OptionHelp(TRAINING), Field(description="add the control rungs of the ladder")
+]
+
+
+class Choice(Part):
+    """A part of which exactly one of some fields is given."""
+
+    one_of: ClassVar[tuple[str, ...]]
+
+    @model_validator(mode="after")
+    def _gives_one(self) -> "Choice":
+        given = {name for name in self.model_fields_set if getattr(self, name) is not None}
+        if len(given.intersection(self.one_of)) != 1:
+            *names, last = (f"`{name}`" for name in self.one_of)
+            raise ValueError(f"give exactly one of {', '.join(names)} and {last}")
+        return self
 
 
 class DataRequest(Part):
     """The data."""
 
-    dataset: Annotated[str, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
+    dataset: Annotated[Dataset, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
     """data set (see: tune-calib list datasets)"""
     imported: Annotated[str | None, OptionHelp(DATA)] = None
     """name of an import (see tune-calib import), in place of a data set"""
     data_root: DataRoot = None
-    dataset_title: Annotated[Text | None, OptionHelp(DATA, "its folder's name")] = None
-    """title of your own data"""
+    dataset_title: DatasetTitle = None
     holdout: Annotated[str | None, OptionHelp(DATA, "train")] = None
     """source of select and calib: train or test"""
     norm: Annotated[
@@ -133,14 +195,13 @@ class TrainingRequest(Part):
     """training epochs of each network"""
     head_epochs: Annotated[int | None, OptionHelp(TRAINING, "the recipe's")] = None
     """training epochs of each head"""
-    recipe: Annotated[str | None, OptionHelp(TRAINING, "quick", names=lambda: RECIPES)] = None
-    """recipe (see: tune-calib list recipes)"""
+    recipe: RecipeName = None
     set: Annotated[
         dict[str, Any] | None,
         BeforeValidator(_plain_settings),
         OptionHelp(TRAINING, metavar="SLOT.KEY=VALUE"),
     ] = None
-    """override a setting, e.g. head.gamma=0.9; repeatable"""
+    """override a setting, e.g. head.gamma=0.9"""
     portable: Annotated[bool, OptionHelp(TRAINING)] = False
     """give the same numbers on all x86 machines, slightly slower"""
 
@@ -148,8 +209,7 @@ class TrainingRequest(Part):
 class SeedsRequest(Part):
     """The seeds."""
 
-    seeds: Annotated[int | None, OptionHelp(SEEDS, "1")] = Field(None, ge=1)
-    """number of seeds, for networks and heads together"""
+    seeds: SeedPairs = None
     network_seeds: Annotated[int | None, OptionHelp(SEEDS)] = Field(None, ge=1)
     """number of network seeds, crossed with the head seeds"""
     head_seeds: Annotated[int | None, OptionHelp(SEEDS)] = Field(None, ge=1)
@@ -164,28 +224,41 @@ class SeedsRequest(Part):
         return self
 
 
-class WhereRequest(Part):
-    """Resources of the trials, and folders of the results."""
+class Folders(Part):
+    """Folders of the results, and the cluster that makes them."""
 
-    out: Annotated[Text | None, OptionHelp(WHERE, "a folder in runs/", "PATH")] = None
-    """folder or URL for the results"""
-    store: Annotated[Text | None, OptionHelp(WHERE, "OUT/store", "PATH")] = None
+    out: Out = None
+    store: Annotated[Folder | None, OptionHelp(WHERE, "OUT/store", "PATH")] = None
     """folder of networks and feature banks"""
     address: Address = None
+
+
+class ResourcesRequest(Part):
+    """The resources of one Ray trial."""
+
     gpus: Annotated[Share, OptionHelp(WHERE)] = 0.0
     """GPUs per trial: 0, 1 or 1/k"""
+
+
+class Forecast(Part):
+    """The GPU of a forecast."""
+
+    gpu_model: Annotated[
+        Annotated[str, Name(GPUS)] | None, OptionHelp(WHERE, names=lambda: GPUS)
+    ] = None
+    """GPU for which a dry run estimates the hours, e.g. A100-80GB"""
 
 
 class ExtrasRequest(Part):
     """Extra evaluations of finished trials."""
 
     shift: Annotated[Words, OptionHelp(EXTRAS)] = ()
-    """evaluate on shifted data: corruptions, noise or a data set; repeatable"""
+    """evaluate on shifted data: corruptions, noise or a data set"""
     bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
     """bootstrap draws for confidence intervals over test samples"""
 
 
-class TrialsRequest(WhereRequest, SeedsRequest, TrainingRequest, DataRequest):
+class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest, DataRequest):
     """The fields that ladders, comparisons and searches share."""
 
 
@@ -199,28 +272,22 @@ class LadderRequest(ExtrasRequest, TrialsRequest):
 class AblateRequest(LadderRequest):
     """An ablation ladder."""
 
-    ladder: Annotated[str, OptionHelp(names=lambda: LADDERS)]
-    """ladder (see: tune-calib list ladders)"""
-    controls: Annotated[bool, OptionHelp(TRAINING)] = False
-    """add the control rungs of the ladder"""
+    ladder: Annotated[LadderName, OptionHelp(names=lambda: LADDERS), LADDER]
+    controls: Controls = False
 
 
-class CompareRequest(LadderRequest):
+class CompareRequest(Choice, LadderRequest):
     """A comparison of methods."""
 
-    methods: Annotated[Words | None, OptionHelp(names=lambda: METHODS)] = None
-    """methods, or pipelines such as ls+mac_cal+temperature"""
-    all: Annotated[
-        str | None, OptionHelp(TRAINING, names=lambda: ("posthoc", "head", "network"))
-    ] = None
-    """compare all methods of one kind: posthoc, head or network"""
+    one_of = ("methods", "all")
+    methods: Annotated[
+        tuple[Pipeline, ...],
+        BeforeValidator(as_tuple),
+        OptionHelp(names=lambda: METHODS),
+        METHOD_LIST,
+    ] = ()
+    all: AllOfKind = None
     own_recipes: OwnRecipes = False
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> "CompareRequest":
-        if (self.methods is None) == (self.all is None):
-            raise ValueError("name methods, or take `all` with a kind: posthoc, head or network")
-        return self
 
 
 class Sampling(Part):
@@ -272,14 +339,30 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
+class Budget(Part):
+    """The length of a search."""
+
+    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
+    """number of suggestions to try"""
+
+
+class SearchRequest(Retry, Storage, Budget, Sampling, TrialsRequest):
     """A search of the settings of a method."""
 
     method: Annotated[str, OptionHelp(names=lambda: SPACES)]
     """method with a search space (see: tune-calib list spaces)"""
-    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
-    """number of suggestions to try"""
     own_recipes: OwnRecipes = False
+
+    @field_validator("method")
+    @classmethod
+    def _one_method(cls, name: str) -> str:
+        if "+" in name:
+            raise ValueError(f"{name!r}: a search takes one method")
+        try:
+            METHODS.require(name)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return name
 
 
 class ResumeRequest(Retry, Storage):
@@ -307,9 +390,7 @@ class RunRequest(Retry):
 
     file: Annotated[LocalPath, ARGUMENT]
     """experiment file (for its format see tune-calib run --schema)"""
-    address: Annotated[str | None, OptionHelp(WHERE, "the file's")] = Field(
-        None, description=ADDRESS
-    )
+    address: Annotated[Address, OptionHelp(WHERE, "the file's")] = None
 
 
 R = TypeVar("R", bound=Part)
@@ -317,7 +398,8 @@ R = TypeVar("R", bound=Part)
 
 def option_help(model: type[Part], name: str) -> OptionHelp:
     """Return the help of a field of a request."""
-    return next(each for each in model.model_fields[name].metadata if isinstance(each, OptionHelp))
+    metadata = model.model_fields[name].metadata
+    return next(each for each in reversed(metadata) if isinstance(each, OptionHelp))
 
 
 def is_argument(model: type[Part], name: str) -> bool:
@@ -342,17 +424,17 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
         return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-    message = format_mistake(first)
-    names_field = "`" in message or "unknown" in message
-    if not first["loc"] or (first["type"] == "value_error" and names_field):
+    message, value = format_mistake(first), short_repr(first["input"])
+    if not first["loc"] or (
+        first["type"] == "value_error" and ("`" in message or value in message)
+    ):
         raise UserError(message)
     name = str(first["loc"][0])
     known = option_help(model, name).names
     if first["type"] == "literal_error" and known is not None:
-        hint = nearest(str(first["input"]), list(known()))
-        message = f"unknown `{name}` {short_repr(first['input'])}{hint}"
+        message = f"{value} is unknown{nearest(str(first['input']), list(known()))}"
     elif first["type"] != "missing" and (first["type"], name) != ("value_error", "set"):
-        message += f", got {short_repr(first['input'])}"
+        message += f", got {value}"
     raise UserError(message, setting=name)
 
 

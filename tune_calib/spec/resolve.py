@@ -10,10 +10,7 @@ from tune_calib.spec.ladder import (
     build_comparison,
     build_kind_comparison,
     refuse_unused,
-    require_kind,
-    require_methods,
 )
-from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
 from tune_calib.spec.request import (
     GIVES,
@@ -72,27 +69,17 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
 
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
-    # Names first: they are refused without torch.
     if isinstance(request, AblateRequest):
         ladder: Ladder = LADDERS[request.ladder]
         refuse_unused(ladder.rungs, resolve_settings(request))
-        return ladder, resolve(request)
-    if request.methods:
-        require_methods(request.methods)
-        resolved = resolve(request)
-        ladder = build_comparison(request.methods)
-    else:
-        require_kind(str(request.all))
-        resolved = resolve(request)
-        ladder = build_kind_comparison(str(request.all))
-    refuse_unused(ladder.rungs, resolve_settings(request))
+    resolved = resolve(request)  # before methods are imported
+    if isinstance(request, CompareRequest):
+        if request.all is None:
+            ladder = build_comparison(request.methods)
+        else:
+            ladder = build_kind_comparison(request.all)
+        refuse_unused(ladder.rungs, resolve_settings(request))
     return ladder, resolved
-
-
-def resolve_search(request: SearchRequest) -> ResolvedRequest:
-    """Return the settings that a search does not vary, its seeds and its recipe."""
-    METHODS.require(request.method)
-    return resolve(request)
 
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -21,8 +21,11 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
+from tune_calib.paths import check_path
 from tune_calib.registry import Registry
 from tune_calib.text import nearest
+
+P = TypeVar("P", str, Path)
 
 
 class StrictModel(BaseModel):
@@ -70,7 +73,7 @@ class Part(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, values: Any) -> Any:
-        known = list(cls.model_fields)
+        known = [field.alias or name for name, field in cls.model_fields.items()]
         for key in values if isinstance(values, dict) else ():
             if key not in known:
                 context = {"key": str(key), "hint": nearest(str(key), known)}
@@ -134,10 +137,20 @@ def check_share(gpus: float) -> float:
     return gpus
 
 
+def _check_path(folder: P) -> P:
+    try:
+        check_path(str(folder))
+    except UserError as error:
+        raise ValueError(str(error)) from None
+    return folder
+
+
 TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
 PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
+Folder = Annotated[str, TEXT, AfterValidator(_check_path)]
+LocalFolder = Annotated[Path, PATH, AfterValidator(_check_path)]
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]

@@ -63,7 +63,7 @@ def _named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
         raise UserError(f"{word}: only {CORRUPTIONS} and {GENERATED} take kinds", setting="shift")
     known = [CORRUPTIONS, GENERATED, NOISE, HELD_OUT, *DATASETS]
     if what not in known:
-        raise UserError(f"unknown `shift` {word!r}{nearest(what, known)}", "shift")
+        raise UserError(f"{word!r} is unknown{nearest(what, known)}", setting="shift")
     refuse_foreign_set(what, slot, root)
     yield f"ood/{what}"
 

@@ -79,7 +79,7 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
     classes = {}
     for name in names:
         if name not in LOGGERS:
-            raise UserError(f"unknown `log` {name!r}{nearest(name, list(LOGGERS))}")
+            raise UserError(f"{name!r} is unknown{nearest(name, list(LOGGERS))}", setting="log")
         try:
             module = import_module(f"tune_calib.tuning.loggers.{name}")
         except ImportError as error:
