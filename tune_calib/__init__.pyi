@@ -46,7 +46,7 @@ def ablate(
     plugin: str | Sequence[str] | None = None,
 ) -> OpenSweep: ...
 def compare(
-    methods: str | Sequence[str] | None = None,
+    methods: str | Sequence[str] = (),
     *,
     dataset: str = 'digits',
     imported: str | None = None,
@@ -71,7 +71,7 @@ def compare(
     shift: str | Sequence[str] = (),
     bootstrap: int = 0,
     profile: bool = False,
-    all: str | None = None,
+    all: Literal['network', 'head', 'posthoc'] | None = None,
     own_recipes: bool = False,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
@@ -106,9 +106,9 @@ def search(
     population: int = 8,
     at_once: int | None = None,
     scheduler: Literal['none', 'asha'] = 'none',
+    trials: int = 64,
     study_storage: str | None = None,
     retry: Literal['crashed'] | None = None,
-    trials: int = 64,
     own_recipes: bool = False,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
