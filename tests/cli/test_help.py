@@ -58,7 +58,7 @@ def test_defaults_are_shown(monkeypatch):
         "--seeds": "1", "--metric": "ece", "--trials": "64", "--guard": "0.01",
         "--recipe": "quick", "--store": "OUT/store", "--at-once": "all cores",
     }.items():  # fmt: skip
-        (line,) = [line for line in told.splitlines() if f"│ {option} " in line]
+        (line,) = [line for line in told.splitlines() if line.startswith(f"  {option} ")]
         assert f"[default: ({default})]" in line or f"[default: {default}]" in line
 
 

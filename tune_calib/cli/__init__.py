@@ -46,7 +46,7 @@ _ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
 )  # fmt: skip
 """Hidden commands that options or commands above have replaced; they work as before."""
 
-_SETTINGS = {"help_option_names": ["-h", "--help"]}
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 app = typer.Typer(
     help="Hyper-parameter search and ablation harness for neural-network calibration.",
     context_settings=_SETTINGS,

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
-from rich.markup import escape
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from tune_calib.cli import defaults
@@ -97,10 +96,27 @@ class Command(TyperCommand):
     def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:
         text, _, lines = inspect.cleandoc(help or "").partition("\n\nExamples:\n")
         self.examples = [line.strip() for line in lines.splitlines() if line.strip()]
-        parts = ["Examples:", *(f"$ {line}" for line in self.examples)]
-        page = f"Documentation: docs/pages/{getattr(settings.get('callback'), 'page', 'index')}.md"
-        settings["epilog"] = escape("\n".join([*parts, page]))
         super().__init__(name, help=text, **settings)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help in groups of options, without boxes: a long one fits two screens."""
+        self.format_usage(ctx, formatter)
+        formatter.write_text(self.help)
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                is_option = isinstance(parameter, TyperOption)
+                default = "Options" if is_option else "Arguments"
+                panel = getattr(parameter, "rich_help_panel", None) or default
+                groups.setdefault(panel, []).append(record)
+        examples = [("$", line) for line in self.examples]
+        for title, lines in {**groups, "Examples": examples}.items():
+            formatter.write_heading(typer.style(title, bold=True))
+            formatter.indent()
+            formatter.write_dl(lines, col_spacing=1 if title == "Examples" else 2)
+            formatter.dedent()
+        page = getattr(self.callback, "page", "index")
+        formatter.write_text(f"Documentation: docs/pages/{page}.md")
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option ``--help``, in the group of options that every command has."""

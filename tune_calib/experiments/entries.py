@@ -164,7 +164,11 @@ def _list_settings(
 def _build_ladder_run(
     file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
 ) -> LadderRun:
-    request = build_request(AblateRequest if entry.ladder else CompareRequest, values)
+    request: AblateRequest | CompareRequest
+    if entry.ladder is not None:
+        request = build_request(AblateRequest, values)
+    else:
+        request = build_request(CompareRequest, values)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     extra = ExtraEvaluations(request.shift, request.bootstrap)
     run = LadderRun(ladder, resolve(request), location, extra)

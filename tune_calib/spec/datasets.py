@@ -52,68 +52,46 @@ class Quick:
 class DatasetInfo:
     """A data set as registered in ``DATASETS``.
 
-    Attributes:
-        name: registry key.
-        title: how it is printed; heads of tables leave out what stands in parentheses.
-        classes: number of classes C.
-        channels: colour channels of an image.
-        size: height and width of an image as a network sees it, in pixels.
-        mean: per channel, of pixels scaled to [0, 1].
-        std: per channel, of pixels scaled to [0, 1].
-        padding: pixels of black border before a random crop of the old size; 0 is no crop.
-        flip: whether mirroring an image keeps its class.
-        load: reads ``Source`` from a root; raises DataNotFoundError or DamagedFileError.
-        locate: the files that ``load`` reads from a root, and by which its result may be
-            cached; none if the data is embedded. Raises DataNotFoundError.
-        split: published rule, the default; from the length of the training part to the
-            positions of the train split and of the validation split in it, (N,) int64 each. None
-            if ``rules`` has one of the name ``default``, which needs the labels.
-        rules: further published rules, by the name that ``data.split`` gives.
-        coarse: for each class, the class that holds it in a coarser labelling, if there is one.
-        stored: height and width of an image as it is kept, of which training sees random windows
-            of ``size`` and evaluation the one in the middle; as ``size`` if absent.
-        load_at: as ``load``, with images kept at another ``stored``; none where they have one size.
-        general: reads a data set of which only its files say what it is; none where the fields here
-            do.
-        reading: what else than the files decides the pixels, e.g. a size.
-        digest: of all images, where a spec says which they are; none is any copy of the data set.
-        rule: name of the rule in force.
-        relabel: for each class as it is stored, the class that it is, or ``HELD_OUT``; none changes
-            nothing.
-        test_constants: mean and std of test images, where they are others than ``mean``, ``std``.
-        holdout_shares: of ``select``, ``calib`` and ``test`` in the test part, where that is
-            held out; none where a rule cuts.
-        published: images of the published training part and test part, by which a plan is
-            reckoned without the files; none if each copy has its own number.
-        hint: how to get the data, for error messages.
-        quick: the cheapest setting that is worth a table; it holds where no recipe is named.
+    ``mean`` and ``std`` are per channel, of pixels scaled to [0, 1]; sizes are in pixels.
     """
 
     name: str
-    title: str
-    classes: int
-    channels: int
-    size: int
+    title: str  # heads of tables leave out what stands in parentheses
+    classes: int  # C
+    channels: int  # colour channels of an image
+    size: int  # height and width of an image as a network sees it
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    padding: int
-    flip: bool
+    padding: int  # black border before a random crop of the old size; 0 is no crop
+    flip: bool  # whether mirroring an image keeps its class
+    # Read ``Source`` from a root; raises DataNotFoundError or DamagedFileError.
     load: Callable[[Path | None], Any]
+    # Return the files that ``load`` reads, and by which its result may be cached; none if the data
+    # is embedded. Raises DataNotFoundError.
     locate: Callable[[Path | None], tuple[Path, ...]]
+    # The published rule and default: from the length of the training part to the positions of the
+    # train split and of the validation split in it, (N,) int64 each. None if ``rules`` has one
+    # named ``default``, which needs the labels.
     split: Callable[[int], tuple[Any, Any]] | None = None
-    hint: str = "nothing to download"
-    quick: Quick | None = None
-    rules: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    coarse: tuple[int, ...] | None = None
+    hint: str = "nothing to download"  # how to get the data, for error messages
+    quick: Quick | None = None  # the recipe where none is named
+    rules: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # further, by data.split
+    coarse: tuple[int, ...] | None = None  # the class in a coarser labelling of each class
+    # Height and width of a stored image, if larger than ``size``: training sees random windows and
+    # evaluation the one in the middle.
     stored: int | None = None
+    # As ``load``, with images stored at another size; none where they have one size.
     load_at: Callable[[Path | None, int], Any] | None = None
-    general: "General | None" = None
-    reading: str = ""
-    digest: str | None = None
-    rule: str = DEFAULT_RULE
-    relabel: tuple[int, ...] | None = None
-    test_constants: Constants | None = None
+    general: "General | None" = None  # reader of a data set that only its files describe
+    reading: str = ""  # what decides the pixels besides the files, e.g. a size
+    digest: str | None = None  # of all images, where a spec names it; none is any copy
+    rule: str = DEFAULT_RULE  # in force
+    relabel: tuple[int, ...] | None = None  # the class of each stored class, or ``HELD_OUT``
+    test_constants: Constants | None = None  # of test images, where they differ
+    # Of ``select``, ``calib`` and ``test`` in a test part that is held out; none where a rule cuts.
     holdout_shares: tuple[float, float, float] | None = None
+    # Images of the published training and test part, by which plans are made without the files;
+    # none if each copy has its own number.
     published: tuple[int, int] | None = None
 
     @property

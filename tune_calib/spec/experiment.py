@@ -190,7 +190,11 @@ class Where(Keys, ExtrasRequest):
     """settings by slot, which a search does not vary"""
 
 
-_KINDS = {AblateRequest: "a ladder", CompareRequest: "a comparison", SearchRequest: "a search"}
+_KINDS: dict[type[Part], str] = {
+    AblateRequest: "a ladder",
+    CompareRequest: "a comparison",
+    SearchRequest: "a search",
+}
 
 
 class Entry(Choice, Where):

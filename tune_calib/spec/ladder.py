@@ -18,48 +18,32 @@ Kind = Literal["base", "step", "variant", "control"]
 
 @dataclass(frozen=True)
 class Rung:
-    """One row of an ablation table.
+    """One row of an ablation table."""
 
-    Attributes:
-        label: how it is printed.
-        ingredient: what it adds to the rung before.
-        slots: settings that define the rung, by slot, which include those of its method. A rung
-            without ``head`` evaluates the network's own head.
-        published: row of the paper's table that it corresponds to.
-        kind: a ``step`` adds to the rung before; a ``base`` starts a chain of steps; a
-            ``variant`` is compared with the base alone; so is a
-            ``control``, which is run on request.
-        adds_head_epochs: the network is trained as many epochs longer as the ladder's heads are
-            retrained, at its last learning rate: up to there it is the network of the base.
-    """
-
-    label: str
-    ingredient: str
+    label: str  # as printed
+    ingredient: str  # what it adds to the rung before
+    # Settings by slot, which include those of its method; without ``head`` the rung evaluates the
+    # network's own head.
     slots: Settings = field(default_factory=dict)
-    published: str | None = None
+    published: str | None = None  # the corresponding row of the paper's table
+    # A ``step`` adds to the rung before, and a ``base`` starts a chain of steps. A ``variant`` is
+    # compared with the base alone; so is a ``control``, which is run on request.
     kind: Kind = "step"
+    # Train the network as many epochs longer as the ladder's heads are retrained, at its last
+    # learning rate: up to there it is the network of the base.
     adds_head_epochs: bool = False
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """An ordered list of rungs, each adding one ingredient to the one before.
-
-    Attributes:
-        name: registry key.
-        title: one line.
-        rungs: in order, controls last.
-        published: ``paper/table`` of the packaged published results.
-        head_recipe: a head method, whose authors' recipe all heads of the ladder take.
-        is_named: its rungs were named one by one, so that none may be left out.
-    """
+    """An ordered list of rungs, each adding one ingredient to the one before."""
 
     name: str
-    title: str
-    rungs: tuple[Rung, ...]
-    published: str | None = None
-    head_recipe: str | None = None
-    is_named: bool = False
+    title: str  # one line
+    rungs: tuple[Rung, ...]  # in order, controls last
+    published: str | None = None  # ``paper/table`` of the packaged published results
+    head_recipe: str | None = None  # head method whose authors' recipe all heads take
+    is_named: bool = False  # its rungs were named one by one, so that none may be left out
 
 
 LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)

@@ -28,35 +28,24 @@ def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings by which networks and heads are trained; equal where trials by them are.
-
-    Attributes:
-        name: registry key.
-        title: one line, as captions print it.
-        source: the paper or program that states it.
-        url: where to read it.
-        settings: by slot, on every data set that it fits.
-        datasets: names of the data sets that it fits.
-        on: settings by slot that differ on a data set (``cifar10``) or for a backbone on it
-            (``cifar10/resnet110``).
-        methods: settings that its authors change for a method, by its name, then by a data set,
-            a backbone on it, or an empty text for all.
-        backbones: names of the backbones that it was made for; none if it fits any.
-        pretrained: its networks start from weights that a user gives (``network.weights``).
-        note: how it departs from what is published.
-    """
+    """Settings by which networks and heads are trained; equal where their trials are."""
 
     name: str
-    title: str = field(compare=False)
-    source: str = field(default="", compare=False)
-    settings: Settings = field(default_factory=dict)
-    datasets: tuple[str, ...] = field(default=(), compare=False)
+    title: str = field(compare=False)  # one line, as printed in captions
+    source: str = field(default="", compare=False)  # the paper or program that states it
+    settings: Settings = field(default_factory=dict)  # on every data set that it fits
+    datasets: tuple[str, ...] = field(default=(), compare=False)  # that it fits
     url: str = field(default="", compare=False)
+    # Settings that differ on a data set (``cifar10``) or for a backbone on it
+    # (``cifar10/resnet110``).
     on: Mapping[str, Settings] = field(default_factory=dict)
+    # Settings that its authors change for a method, by its name, then by a data set, a backbone on
+    # it, or an empty text for all.
     methods: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    backbones: tuple[str, ...] = field(default=(), compare=False)
+    backbones: tuple[str, ...] = field(default=(), compare=False)  # none if it fits any
+    # Its networks start from weights that a user gives (``network.weights``).
     pretrained: bool = field(default=False, compare=False)
-    note: str = field(default="", compare=False)
+    note: str = field(default="", compare=False)  # how it departs from what is published
 
     def __post_init__(self) -> None:
         """Refuse what is no setting of a slot."""

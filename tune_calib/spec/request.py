@@ -82,7 +82,7 @@ def _plain_constants(value: Any) -> Any:
 
 ALWAYS = {
     "log": "log the trials to tensorboard, wandb or mlflow",
-    "plugin": "load a plug-in with your own methods, metrics, ...: a file or module",
+    "plugin": "load your own methods, metrics, ... from a file or module",
 }
 """Options of whatever runs trials, with their descriptions; they are no part of a request."""
 

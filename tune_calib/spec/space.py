@@ -24,15 +24,10 @@ Point = Mapping[str, Choice]
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting of a space.
-
-    Attributes:
-        distribution: of its values.
-        only_if: earlier settings, with the values for which it matters; for other values it keeps
-            its default.
-    """
+    """One setting of a space."""
 
     distribution: "BaseDistribution"
+    # Earlier settings, with the values for which it matters; for others it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
 
     def matters(self, chosen: Point) -> bool:
@@ -108,18 +103,12 @@ class Setting:
 
 @dataclass(frozen=True)
 class Space:
-    """The search space of a method.
+    """The search space of a method."""
 
-    Attributes:
-        name: the method.
-        settings: by ``slot.key``, as ``--set`` writes it; one that another depends on stands
-            before it.
-        first: published values besides the method's own defaults, tried first; a point may
-            leave settings at their default.
-    """
-
-    name: str
-    settings: Mapping[str, Setting]
+    name: str  # of the method
+    settings: Mapping[str, Setting]  # by ``slot.key``, behind those that they depend on
+    # Published values besides the method's own defaults, tried first; a point may leave settings at
+    # their default.
     first: tuple[Point, ...] = ()
 
     def without(self, fixed: Mapping[str, Any]) -> "Space":

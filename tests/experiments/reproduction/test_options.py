@@ -12,8 +12,7 @@ import pytest
 
 from tests import fake_results
 from tests.support import cli, command_line, each, here, rows
-from tune_calib.experiments.lock import LOCK, read_lock
-from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
+from tune_calib.experiments.reproduced import LOCK, TableRequest, build_file, read_lock, update_lock
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest
