@@ -14,30 +14,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Figure(Generic[R]):
-    """A figure that a report has where its results allow it.
+    """A figure that a report draws from ``R``, ``LadderResults`` or ``SearchResults``."""
 
-    ``R`` is what it is drawn from: ``LadderResults`` or ``SearchResults``.
-
-    Attributes:
-        name: registry key, name of its files, and part of its id in the page.
-        title: title without a full stop.
-        reading: instructions for reading it, in sentences.
-        draw: function that draws it, or returns None where there is nothing to draw.
-        caption: sentences on the drawn results.
-        absent: reason for ``draw`` to return None, without a full stop; empty where nobody would
-            miss the figure.
-        takes: options of a caller, of ``settings`` (two or more) and ``metric``.
-        position: place in the page, the smallest first, equal ones by their names.
-    """
-
-    name: str
-    title: str
-    reading: str
-    draw: Callable[[R], "Drawing | None"]
-    caption: Callable[[R], str] = lambda results: ""
+    name: str  # registry key, name of its files, and part of its id in the page
+    title: str  # without a full stop
+    reading: str  # instructions for reading it, in sentences
+    draw: Callable[[R], "Drawing | None"]  # returns None where there is nothing to draw
+    caption: Callable[[R], str] = lambda results: ""  # sentences on the drawn results
+    # The reason for ``draw`` to return None, without a full stop; empty where nobody would miss it.
     absent: str | Callable[[R], str] = ""
-    takes: tuple[str, ...] = ()
-    position: int = 1000
+    takes: tuple[str, ...] = ()  # options of a caller, of ``settings`` (two or more) and ``metric``
+    position: int = 1000  # in the page, the smallest first, equal ones by their names
 
     def full_caption(self, results: R) -> str:
         """Return the instructions for reading it and the sentences on these results."""

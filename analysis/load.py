@@ -68,10 +68,7 @@ class Sweep:
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
-        """Return bootstrap intervals over the test samples by spec_hash and metric; fractions.
-
-        Columns lower, upper, se, resamples. If a trial has several, the one of most draws counts.
-        """
+        """Return bootstrap intervals over the test samples by spec_hash and metric."""
         names = ["spec_hash", "split", "metric", "lower", "upper", "se", "resamples"]
         rows: pd.DataFrame = read_table(self.out, "intervals", columns=names).to_pandas()
         rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")

@@ -33,11 +33,7 @@ _PRINTED = {
 
 
 def published(table: str) -> "pd.DataFrame":
-    """Read one published table, e.g. ``maccal/table5``, with the columns of ``tidy.COLUMNS``.
-
-    Method is as printed, status ``published``; dataset and backbone are ``average`` where the paper
-    prints only that. Metrics are fractions; ranks and seconds are as printed.
-    """
+    """Read one published table, e.g. ``maccal/table5``, with the columns of ``tidy.COLUMNS``."""
     numbers = _read_numbers()
     rows = numbers[numbers["source"] == table]
     if rows.empty:

@@ -14,10 +14,7 @@ _SEED = re.compile(r'"seed": ?\d+')
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the settings of trials except seeds, a column for each ``slot.key`` of ``--set``.
-
-    None where a trial has no such setting; a list and null as JSON, so that values can be grouped.
-    """
+    """Return the settings of trials except seeds, a column for each ``slot.key``; lists as JSON."""
     texts = rows.reindex(columns=list(SLOTS)).astype(object)
     seeded = ["network", "head"]
     texts[seeded] = texts[seeded].map(_without_seed, na_action="ignore")
@@ -59,10 +56,7 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
-    """Return the rungs of each value of each setting: columns setting, value and rungs.
-
-    Rungs are their labels joined, or ``all``; indices of ``labels`` may have gaps.
-    """
+    """Return the rungs (labels or ``all``) of each value of each setting."""
     frame = settings(rows)
     present = sorted(rows["rung"].unique())
     found = []

@@ -53,10 +53,7 @@ def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
 
 
 def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
-    """Return the box in points and the text of each labelled point of a drawn figure.
-
-    Large boxes come first, so that the pointer reaches small ones on top of them.
-    """
+    """Return the box in points and the text of each labelled point, the largest boxes first."""
     found = []
     to_points = _POINTS_AN_INCH / figure.dpi
     for axes in figure.axes:
@@ -113,10 +110,7 @@ def write_tooltips(svg: bytes, figure: Figure) -> bytes:
 
 
 def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
-    """Return the SVG of a figure as an element of a page, and its width in inches.
-
-    ``key`` prefixes its ids, since all pictures of a page share theirs. Raises ParseError.
-    """
+    """Return an SVG as an element of a page, ids prefixed by ``key``, and its width in inches."""
     # Labels of foreign results stand in comments, and XML has no control characters.
     root = ET.parse(BytesIO(printable(svg.decode()).encode())).getroot()
     if root.tag != f"{_SVG}svg":

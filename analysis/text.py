@@ -127,10 +127,7 @@ def measured_cell(value: float) -> Cell:
 def ranked(
     cells: Sequence[Cell], direction: str | None, may_win: Iterable[bool] | None = None
 ) -> list[Cell]:
-    """Mark the best and the second of some cells; equal numbers share a mark.
-
-    With the direction None no number is the best; ``may_win`` excludes cells.
-    """
+    """Mark the best and the second of the cells that may win; equal numbers share a mark."""
     flags = [True] * len(cells) if may_win is None else list(may_win)
     pairs = zip(cells, flags, strict=True)
     known = {each.value for each, may in pairs if may and each.value is not None}

@@ -188,10 +188,7 @@ def seeds_of(row: Mapping[Any, Any]) -> str:
 
 
 def _variant(data: str) -> str:
-    """Describe the changes of a data slot to its data set, e.g. ``label_noise=0.2``.
-
-    The identity of one's own data is the last part, which ``without_identity`` removes.
-    """
+    """Describe the changes of a data slot to its data set, the identity of own data last."""
     slot: dict[str, Any] = json.loads(data)
     own = slot.pop("imported", None) or slot.pop("found", None)
     defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
@@ -209,10 +206,7 @@ def without_identity(variant: str) -> str:
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the rows that no other one beats, best first metric first; equal ones all stay.
-
-    One row beats another where it is at least as good in all metrics and better in one.
-    """
+    """Return the rows than which no other is at least as good in all metrics and better in one."""
     signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
     losses = rows[metrics].to_numpy(dtype=float) * signs
     is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]

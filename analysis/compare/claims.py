@@ -153,10 +153,7 @@ def _refused(parts: Sequence[_Changes]) -> _Changes | None:
 
 
 def _average(parts: Sequence[_Changes], datasets: Sequence[str]) -> _Changes:
-    """Average the sums over data sets and networks, seed by seed.
-
-    Errors over the samples of one data set are at most added up; those of several are independent.
-    """
+    """Average sums seed by seed; errors add up within a data set, and are independent otherwise."""
     pairs = min(len(part.values) for part in parts)
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     errors = pd.Series([part.error for part in parts]).groupby(list(datasets)).sum(min_count=1)

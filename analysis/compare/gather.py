@@ -100,11 +100,7 @@ class Scores(Flagged):
 
 
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
-    """Compute the scores of a metric in a tidy frame.
-
-    Methods compare only where all have a number: methods without any are left out, then columns
-    in which a method has none do not count. Averages that a paper prints are no columns.
-    """
+    """Compute the scores of a metric, in the columns in which all methods with numbers have one."""
     rows = frame[frame["metric"] == metric]
     values, n = _average_seeds(rows, metric)
     at_chance = _find_chance(rows, values)

@@ -59,11 +59,7 @@ def rank(
     notes: Sequence[str] = (),
     titles: Mapping[str, str] | None = None,
 ) -> RankTable:
-    """Rank the methods of a tidy frame in the columns that count.
-
-    Trials of one label and column are seeds of one method; ``titles`` are printed names of data
-    sets and backbones, those of the published tables if None.
-    """
+    """Rank the methods of a tidy frame in the columns that count, under printed ``titles``."""
     check_metric(metric)
     if ranking not in TIES:
         raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")

@@ -86,11 +86,7 @@ class Regime:
 
 
 def regime_of(sweep: Sweep) -> Regime:
-    """Check the networks of plain cross entropy of a run if it has some, else its first ones.
-
-    Steps of a ladder begin with these, and methods of a comparison are compared with them. The rows
-    of heads describe their networks, so the run needs no row of the networks themselves.
-    """
+    """Check the networks of plain cross entropy of a run if it has some, else its first ones."""
     methods = sweep.trials.reindex(columns=["network_method"])["network_method"]
     rows = sweep.trials[methods == PLAIN]
     # From one rung: others may train such a network with other settings.
@@ -108,11 +104,7 @@ def of_baseline(trials: pd.DataFrame) -> Regime:
 
 
 def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
-    """Return what rows record of the networks beneath them, one row per network.
-
-    Columns network_id, network_method, train (accuracy), gap, se (its standard error over the
-    images); fractions, NaN where one is not known.
-    """
+    """Return network_id, network_method, train accuracy, gap and its se of each known network."""
     done = trials[trials["status"] == "done"]
     found = done.reindex(columns=["network_id", "network_method"])
     is_built = done.reindex(columns=["head_method", "posthoc_method"]).notna().any(axis="columns")

@@ -26,11 +26,7 @@ Floats = NDArray[np.float64]
 
 
 def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
-    """Compute 95 % intervals of accuracy and ECE of every finished trial over the samples.
-
-    Accuracy has Wilson's interval, ECE that of ``ece_interval``; a trial with bootstrap intervals
-    (``Sweep.intervals``) has those instead. Fractions; empty without bins of the split.
-    """
+    """Compute 95 % intervals of finished trials: bootstrap, else Wilson and ``ece_interval``."""
     bins = sweep.bins[sweep.bins["split"] == split]
     trials = sweep.trials[sweep.trials["status"] == "done"].set_index("spec_hash")
     rows = []

@@ -132,10 +132,7 @@ class Friedman:
 
 
 def friedman(matched: Matched) -> Friedman:
-    """Run Friedman's test over the complete blocks, then Nemenyi's.
-
-    Methods without any number or at chance are left out first, then blocks in which one has none.
-    """
+    """Run Friedman's and Nemenyi's test over complete blocks of methods that are not at chance."""
     at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
     # Methods before blocks: a single one without numbers would leave no block complete.
     values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")

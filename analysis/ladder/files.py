@@ -34,10 +34,7 @@ from tune_calib.text import format_count, nearest
 def write_files(
     sweep: Sweep, test: str | None, options: Sequence[str], folder: Path
 ) -> tuple[Text, list[str]]:
-    """Write the files of a report into a folder; return what to print, and their paths.
-
-    ``options`` are words of the command line of the report.
-    """
+    """Write the files of a report, made with command-line words; return the text and the paths."""
     if sweep.trials.empty:
         planned = format_count(sweep.missing, "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []

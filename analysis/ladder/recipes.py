@@ -37,10 +37,7 @@ NOTE = "Training recipes that differ between rungs:"
 
 
 def recipes(sweep: Sweep) -> list[Table]:
-    """Build a table of the recipes that differ between rungs; none if all were trained alike.
-
-    Where heads and networks were trained by different optimisers, they are compared too.
-    """
+    """Build a table of the recipes that differ between rungs; none if all were trained alike."""
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
     fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
     shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}

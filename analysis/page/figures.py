@@ -101,10 +101,7 @@ def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
 
 
 def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
-    """Draw figures in copies of this process where that is safe and pays; return which were drawn.
-
-    A copy that failed is absent: this process draws its figure again and reports the error.
-    """
+    """Draw figures in copies of this process where that is safe; return which were drawn."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     workers = min(count, cores)
     # Another thread could leave a lock behind that a copy would wait for, for ever. The program's

@@ -117,10 +117,7 @@ def write_folder(
     results: R,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
-    """Write ``tables/``, ``figures/`` and the page of a report; return its files and figures.
-
-    ``make_page`` gets the figures and the paths of all other files.
-    """
+    """Write tables, figures and, with the paths of both, the page; return the files and figures."""
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, text.encode())
     # After the tables: a figure that fails hard must not cost them.

@@ -16,10 +16,7 @@ Write = Callable[[Path], tuple[Text, Sequence[str]]]
 
 
 def renew(out: AnyPath, options: Sequence[str], write: Write) -> str:
-    """Write the report of a folder unless it is up to date, and return the text to print.
-
-    ``options`` are those of the report, as words of the command line.
-    """
+    """Write the report of a folder unless it is up to date, and return the text to print."""
     # Before anything is read, so that rows added meanwhile are new to the next report.
     results, program = digests.digest_folder(out), digests.digest_program()
     made_of = None

@@ -10,6 +10,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.ladder.results import LadderResults, angles, costs
+from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
+from analysis.ladder.samples import SHARES
 from analysis.load import Sweep
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, Metric, format_number
@@ -17,23 +19,14 @@ from tune_calib.spec.metrics import METRICS, Metric, format_number
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of each trial; no value of it is the best.
+    """A number of each trial; no value of it is the best."""
 
-    Attributes:
-        title: head of its column, with its unit.
-        of: its values by spec hash, of the trials that have one.
-        scale: what a value is multiplied by where it is printed.
-        digits: decimals that are printed.
-        printed: the metric of the published results that it is.
-        over: row of the published table whose value the printed ones are divided by.
-    """
-
-    title: str
-    of: Callable[[LadderResults], "pd.Series[float]"]
-    scale: float = 1.0
-    digits: int = 3
-    printed: str = ""
-    over: str = ""
+    title: str  # head of its column, with its unit
+    of: Callable[[LadderResults], "pd.Series[float]"]  # its values by spec hash
+    scale: float = 1.0  # what a value is multiplied by where it is printed
+    digits: int = 3  # decimals that are printed
+    printed: str = ""  # the metric of the published results that it is
+    over: str = ""  # row of the published table whose value the printed ones are divided by
 
     @property
     def head(self) -> str:
@@ -117,10 +110,7 @@ _SHARES = {
     "flipped": "gate flipped since the epoch before (%)",
 }
 _CORRELATIONS = {
-    "pearson": "Pearson r, indicator and correctness",
-    "spearman": "Spearman rho, indicator and correctness",
-    "confidence_pearson": "Pearson r, indicator and confidence",
-    "confidence_spearman": "Spearman rho, indicator and confidence",
+    name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES
 }
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last less first epoch"}
 _SECONDS = {

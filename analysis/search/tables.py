@@ -162,11 +162,7 @@ def share(search: SearchResults) -> Table:
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
              metrics: Sequence[str]) -> Table:  # fmt: skip
-    """Return how much better the search looked on ``select`` than it is on ``test``.
-
-    Positive is better on ``select``, whether a smaller or a larger value of the metric is better.
-    ``trials`` are rows on test, ``believed`` those of the search by rung.
-    """
+    """Return how much better the search looked on ``select`` than fresh trials are on ``test``."""
     rows = []
     for each in measure_optimism(trials, believed, metrics):
         own = [row for row in trials if row["rung_label"] == each.label]

@@ -97,10 +97,7 @@ class View:
         return self.render("plain")
 
     def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:
-        """Return the text as ``plain``, ``markdown``, ``latex``, ``html``, ``csv`` or ``json``.
-
-        ``caption`` and ``label`` replace those of the main table in LaTeX.
-        """
+        """Return the text in a form; ``caption`` and ``label`` replace those of the LaTeX table."""
         if form == "json":
             return json.dumps(self.content, indent=1)
         if form == "csv":

@@ -183,10 +183,7 @@ def _layout(
     rules: Container[int],
     screen: Screen,
 ) -> str:
-    """Lay out a table for a screen; the first column is always shown.
-
-    ``first`` are heads of the columns that matter most, ``rules`` the rows with a line above.
-    """
+    """Lay out a table for a screen: the first column, and those of ``first`` before the others."""
     every = [_Column(*each) for each in zip(heads, columns, are_numbers, strict=True)]
     chosen = _requested(heads, screen.columns)
     missing: list[str] = []

@@ -36,10 +36,7 @@ _KEY = ["spec_hash", "kind", "severity"]
 
 
 def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
-    """Return the family of corruptions, and a row per trial, kind and severity (0: clean).
-
-    Published corruptions come before generated and ``earlier`` ones.
-    """
+    """Return the family of corruptions, and a row per trial, kind and severity (0: clean)."""
     family, rows = next(
         ((family, rows) for family in FAMILIES if len(rows := _evaluated(sweep, family))),
         (EARLIER, _earlier(sweep)),

@@ -52,10 +52,7 @@ def _has_steps(sweep: Sweep) -> bool:
 
 
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
-    """Draw ECE against accuracy on test: each trial faint, mean ± sd of each rung.
-
-    Steps of a ladder are joined by arrows; of methods side by side the Pareto front is marked.
-    """
+    """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     sweep = results.sweep
     points = tradeoff_points(sweep)
     if points.empty:

@@ -21,11 +21,7 @@ _ABSENT = -0.12  # below the axes: a setting that does not matter under the othe
 
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
-    """Return heights in [0, 1] of every suggestion on the axis of each setting with two values.
-
-    The smallest tried value is at 0 and the largest at 1, on a logarithmic scale where it is
-    searched on one; choices stand at equal distances; NaN where a setting does not matter.
-    """
+    """Return heights in [0, 1] on the axis of each setting with two values; NaN if not used."""
     found = {}
     for name in search.only_settings or search.settings:
         values = table[name].dropna()

@@ -94,10 +94,7 @@ def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
 
 
 def draw_front(search: SearchResults) -> Drawing | None:
-    """Draw two metrics of every suggestion, and those within the guard that no other beats in both.
-
-    They are the first two that are searched for, or the only one and accuracy (or ECE).
-    """
+    """Draw two metrics of every suggestion, and the front of those within the guard."""
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
     table = search.table(up)
