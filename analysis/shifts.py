@@ -75,14 +75,15 @@ def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     """Yield means over severities, over kinds and over both, each only where all exist."""
-    of_kind = _mean(rows, "severity", {family: len(SEVERITIES) for family in FAMILIES})
-    yield _named(of_kind, ["family", "kind"])
+    severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
     kinds = {family: len(kinds) for family, kinds in FAMILIES.items()}
-    is_main = rows["kind"].isin(CORRUPTION_KINDS)
-    of_severity = _mean(rows[is_main], "kind", kinds)
-    yield _named(of_severity.assign(mean=MEAN), ["family", "mean", "severity"], tail="")
-    both = _mean(of_severity, "severity", {family: len(SEVERITIES) for family in FAMILIES})
-    yield _named(both, ["family"])
+    of_kind = _mean(rows, "severity", severities)
+    of_severity = _mean(rows[rows["kind"].isin(CORRUPTION_KINDS)], "kind", kinds)
+    both = _mean(of_severity, "severity", severities)
+    of_kind["set"] = of_kind["family"] + "/" + of_kind["kind"] + f"/{MEAN}"
+    of_severity["set"] = of_severity["family"] + f"/{MEAN}/" + of_severity["severity"]
+    both["set"] = both["family"] + f"/{MEAN}"
+    yield from (each[list(_KEPT)] for each in (of_kind, of_severity, both))
 
 
 def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame:
@@ -91,14 +92,6 @@ def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame
     found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
     is_whole = found["count"] == found["family"].map(needed)
     return found[is_whole].drop(columns="count")
-
-
-def _named(rows: pd.DataFrame, parts: list[str], tail: str = f"/{MEAN}") -> pd.DataFrame:
-    """Return the rows with the name of their set."""
-    names = rows[parts[0]].astype(str)
-    for part in parts[1:]:
-        names = names + "/" + rows[part].astype(str)
-    return rows.assign(set=names + tail)[["spec_hash", "set", "metric", "value"]]
 
 
 def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:

@@ -13,8 +13,8 @@ from analysis.compare.ranks import rank
 from analysis.compare.tests import friedman
 from analysis.ladder import tables
 from analysis.ladder.means import ladder_table
-from analysis.ladder.report import write_report
 from analysis.load import load
+from analysis.report import write_report
 from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results

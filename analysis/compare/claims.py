@@ -19,9 +19,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from analysis.compare.gather import Matched, over_seeds
+from analysis.compare.gather import over_seeds
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
-from analysis.compare.regime import Regime, regime_of
+from analysis.compare.regime import regime_of
 from analysis.compare.tests import MIN_PAIRS
 from analysis.load import Sweep
 from analysis.shifts import read_draws
@@ -32,6 +32,9 @@ from tune_calib.spec.reproduction import Claim, Comparison
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
 
 _MANY = 10_000
+# A table has ten claims of the same metric, each of several rungs.
+_matched = lru_cache(maxsize=32)(over_seeds)
+_check = lru_cache(maxsize=32)(regime_of)
 
 
 @dataclass(frozen=True)
@@ -251,17 +254,6 @@ def _sample_error(
         for label, own in hashes.items()
     ]
     return math.hypot(*each)
-
-
-# A table has ten claims of the same metric, each of several rungs.
-@lru_cache(maxsize=32)
-def _matched(sweep: Sweep, metric: str, split: str) -> Matched:
-    return over_seeds(sweep, metric, split)
-
-
-@lru_cache(maxsize=32)
-def _check(sweep: Sweep) -> Regime:
-    return regime_of(sweep)
 
 
 @lru_cache(maxsize=32)

@@ -18,7 +18,7 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.samples import last_epochs, samples
 from analysis.load import Sweep, load
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Section, environment, list_files, render, steps, write_folder
+from analysis.page.page import Link, Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.tidy import complaints
@@ -147,7 +147,7 @@ def page(
         Section("environment", "Environment", tables=environment(sweep.trials)),
     ]
     lead, regime = describe_best(sweep), regime_of(sweep)
-    return render(
+    return Page(
         title=manifest.title,
         lead=lead,
         details=manifest.setting,
@@ -159,7 +159,7 @@ def page(
         steps=steps(sweep.trials, manifest.command, options),
         files=files,
         links=[Link("The search", "../report.html")] if is_evaluation else [],
-    )
+    ).render()
 
 
 def describe_best(sweep: Sweep) -> str:

@@ -54,53 +54,41 @@ class Step(NamedTuple):
     command: str
 
 
-def render(
-    *,
-    title: str,
-    setting: str,
-    regime: str,
-    state: str,
-    troubles: Sequence[str],
-    sections: Sequence[Section],
-    steps: Sequence[Step],
-    files: Sequence[str],
-    links: Sequence[Link] = (),
-    lead: str = "",
-    details: str = "",
-) -> str:
-    """Return the page as HTML; equal results give equal text, wherever the folder is.
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """The contents of a page; equal results give equal text, wherever the folder is."""
 
-    Sections with nothing in them are left out; paths in ``files`` are relative to the page.
-    ``lead`` is the sentence on the result, ``details`` the full settings, which a reader unfolds.
-    """
-    environment = Environment(
-        loader=PackageLoader("analysis.page"),
-        autoescape=True,
-        undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=_written,
-    )
-    environment.filters["marked"] = marked
-    environment.filters["href"] = lambda path: quote(path, errors="surrogateescape").lstrip("/")
-    script = environment.get_template("report.js").render()
-    return environment.get_template("report.html").render(
-        title=title,
-        setting=setting,
-        regime=regime,
-        state=state,
-        troubles=troubles,
-        sections=[part for part in sections if part.texts or part.tables or part.figures],
-        steps=steps,
-        files=files,
-        links=links,
-        lead=lead,
-        details=details,
-        script=Markup(script),
+    title: str
+    setting: str
+    regime: str
+    state: str
+    troubles: Sequence[str]
+    sections: Sequence[Section]  # those with nothing in them are left out
+    steps: Sequence[Step]
+    files: Sequence[str]  # paths relative to the page
+    links: Sequence[Link] = ()
+    lead: str = ""  # the sentence on the result
+    details: str = ""  # the full settings, which a reader unfolds
+
+    def render(self) -> str:
+        """Return the page as HTML."""
+        environment = Environment(
+            loader=PackageLoader("analysis.page"),
+            autoescape=True,
+            undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
+            trim_blocks=True,
+            lstrip_blocks=True,
+            keep_trailing_newline=True,
+            finalize=_written,
+        )
+        environment.filters["marked"] = marked
+        environment.filters["href"] = lambda path: quote(path, errors="surrogateescape").lstrip("/")
+        script = environment.get_template("report.js").render()
         # Only this script runs: not one that some text of the results could smuggle in.
-        digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    )
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        shown = [part for part in self.sections if part.texts or part.tables or part.figures]
+        parts = {**vars(self), "sections": shown, "script": Markup(script), "digest": digest}
+        return environment.get_template("report.html").render(parts)
 
 
 def _written(value: Any) -> Any:

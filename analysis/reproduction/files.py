@@ -14,7 +14,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep, load
 from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Link, Section, Step, environment, render
+from analysis.page.page import Link, Page, Section, Step, environment
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import (
     COLUMNS,
@@ -160,7 +160,7 @@ def _page(
     claims = [replace(claims_table("", verdicts), key="claim-rows")] if verdicts else []
     troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
     trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
-    return render(
+    return Page(
         title=f"{made.table.name}: {made.table.title}",
         lead=describe_verdicts(verdicts, sweeps),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
@@ -176,7 +176,7 @@ def _page(
         steps=[Step("Repeat all of it; finished trials are skipped.", command)],
         files=files,
         links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
-    )
+    ).render()
 
 
 def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> str:

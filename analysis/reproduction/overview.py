@@ -108,7 +108,10 @@ def overview(tables: Sequence[Stored]) -> str:
     rows = [[table.name, table.title, ", ".join(table.scales)] for table in absent]
     judgements = {name: [one for own in of_paper for one in own.made.judged]
                   for name, of_paper in papers.items()}  # fmt: skip
-    counts = [_counts(PAPERS.get(name, name), found) for name, found in judgements.items()]
+    counts = []
+    for name, found in judgements.items():
+        counted = Counter[str](one.verdict.outcome for one in found if not one.is_part)
+        counts.append([PAPERS.get(name, name), *(str(counted[each]) for each in _OUTCOMES)])
     parts = [
         "# What the papers claim, and what held",
         f"{RULE}. Differences are in points (of percent) where the metric is a fraction. Each "
@@ -122,11 +125,6 @@ def overview(tables: Sequence[Stored]) -> str:
         *(["## Not run", body(table_of(["table", "title", "scales"], rows))] if absent else []),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _counts(name: str, verdicts: Sequence[Judged]) -> list[str]:
-    found = Counter[str](one.verdict.outcome for one in verdicts if not one.is_part)
-    return [name, *(str(found[outcome]) for outcome in _OUTCOMES)]
 
 
 def _networks(tables: Sequence[Stored]) -> list[list[str]]:

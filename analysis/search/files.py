@@ -13,11 +13,11 @@ from analysis.load import load
 from analysis.page.figures import Gallery
 from analysis.page.page import (
     Link,
+    Page,
     Section,
     Step,
     environment,
     list_files,
-    render,
     steps,
     write_folder,
 )
@@ -81,7 +81,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
             tables.suggestions(search),
         )
     )  # fmt: skip
-    return render(
+    return Page(
         title=f"Search of {search.method}",
         lead=describe_choice(search),
         setting=_setting(search),
@@ -100,7 +100,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         steps=made,
         files=files,
         links=links,
-    )
+    ).render()
 
 
 def _table_texts(search: SearchResults) -> dict[str, str]:

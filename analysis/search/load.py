@@ -96,10 +96,12 @@ class SearchResults:
         """Return the method's own settings on this data set, as values of ``table``."""
         return _plain(self.outcome.defaults)
 
-    @property
-    def published(self) -> list[Point]:
-        """Return further published settings, as values of ``table``."""
-        return [_plain(point) for point in self.outcome.published]
+    def others_of(self, setting: str) -> list[Any]:
+        """Return the published values of a setting that are not the method's own."""
+        values = [
+            _plain(point).get(setting) for point in self.outcome.published if setting in point
+        ]
+        return [v for v in dict.fromkeys(values) if v != self.defaults.get(setting)]
 
     @property
     def chosen(self) -> int | None:
@@ -134,10 +136,6 @@ class SearchResults:
         if len(names) > 1:
             raise UserError(f"setting {text!r} is ambiguous; name {' or '.join(names)}")
         return names[0]
-
-    def is_log(self, setting: str) -> bool:
-        """Return whether a setting is searched on a logarithmic scale."""
-        return bool(self.outcome.settings[setting].get("log"))
 
     def are_defaults(self, table: pd.DataFrame) -> "pd.Series[bool]":
         """Return which rows of ``table`` have the method's own settings."""

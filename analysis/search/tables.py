@@ -106,7 +106,10 @@ def importance(search: SearchResults) -> Table:
             row[head] = NOTHING if share is None else decimal_cell(100 * share, 1)
         row["searched in"] = _range(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
-        row["other published"] = _others(search, name)
+        cells = list(map(setting_cell, search.others_of(name)))
+        # A single value stays a number, by which the column of the page can be sorted.
+        others = cells[0] if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
+        row["other published"] = others
         if search.chosen is not None:
             row["chosen"] = setting_cell(table.loc[search.chosen, name])
         records.append(row)
@@ -116,15 +119,6 @@ def importance(search: SearchResults) -> Table:
         "too. Rough where few count as the best: another measure may order the settings differently"
     )
     return Table("importance", f"{capital(caption)}.", records, label=label)
-
-
-def _others(search: SearchResults, name: str) -> Cell:
-    """Return published values of a setting that are not the method's own."""
-    values = (point[name] for point in search.published if name in point)
-    others = [value for value in values if value != search.defaults.get(name)]
-    cells = dict.fromkeys(setting_cell(value) for value in others)
-    # A single value stays a number, by which the column of the page can be sorted.
-    return next(iter(cells)) if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
 
 
 def _range(setting: dict[str, Any]) -> Cell:
@@ -157,7 +151,12 @@ def share(search: SearchResults) -> Table:
         "the others count as far away. It is a share of the space only with --sampler random or "
         "grid; the others try good ones more often."
     )
-    return Table("share", caption, records, label=label_of("search", search.method, "share"))
+    return Table(
+        "share",
+        caption,
+        records,
+        label=label_of("search", search.method, "share"),
+    )
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],

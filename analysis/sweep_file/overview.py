@@ -7,7 +7,7 @@ from itertools import pairwise
 from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep, load
-from analysis.page.page import PAGE, Section, Step, render
+from analysis.page.page import PAGE, Page, Section, Step
 from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
@@ -146,7 +146,7 @@ def _page(out: AnyPath, found: _Entries) -> str:
         starts = {} if key == "entries" else _starts(records)
         table = Table(rows, caption, records, chosen_by, starts, found.pages)
         sections.append(Section(key, title, tables=[table] if records else []))
-    return render(
+    return Page(
         title=f"Experiment: {out.name}",
         lead=" ".join(leads),
         setting=f"{len(found.rows)} ladders, comparisons and searches",
@@ -160,7 +160,7 @@ def _page(out: AnyPath, found: _Entries) -> str:
             Step("Write this page and those of the entries again.", "tune-calib report DIR"),
         ],
         files=list(found.pages.values()),
-    )  # fmt: skip
+    ).render()  # fmt: skip
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:

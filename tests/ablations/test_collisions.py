@@ -192,7 +192,7 @@ def fake_results_tree(out) -> dict[str, bytes]:
 
 
 def test_an_old_folder_is_still_reported(tmp_path):
-    from analysis.ladder.report import write_report
+    from analysis.report import write_report
 
     fake_results.write(tmp_path / "out")
     assert "Invented" in write_report(tmp_path / "out")

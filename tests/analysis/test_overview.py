@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pytest
 
-from analysis.search.report import write_search_report
+from analysis.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from tests import fake_results
 from tests.support import Reader

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from analysis.compare.gather import collect
-from analysis.ladder.report import write_report
 from analysis.ladder.shift_tables import means, shift_tables
 from analysis.ladder.shift_tables import table as printed
 from analysis.load import load
+from analysis.report import write_report
 from analysis.shifts import FAMILIES, kind_title, read_shifts
 from analysis.tidy import check_metric, default_split, parted, tidy
 from tests import fake_results

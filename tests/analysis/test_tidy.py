@@ -1,8 +1,8 @@
 import pytest
 
-from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.published import compare_with, published, published_tables
+from analysis.report import write_report
 from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
 from tests import fake_results
 from tests.support import each

@@ -99,7 +99,7 @@ def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monke
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
-    import analysis.ladder.report
+    import analysis.report
     import tune_calib.spec.describe
 
     for defect in (KeyError("x"), ValueError("x"), OSError("neither of a path nor of a disk")):
@@ -111,7 +111,7 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
         with pytest.raises(type(defect)):
             main(["explain", "mac_cal"])
         # A folder may come from anybody: then the line names the line of the program.
-        monkeypatch.setattr(analysis.ladder.report, "read_sweep_manifest", broken)
+        monkeypatch.setattr(analysis.report, "read_sweep_manifest", broken)
         assert "or this is a defect to report" in refusal("status", out)
 
 

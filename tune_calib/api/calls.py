@@ -208,8 +208,7 @@ def logged(names: Sequence[str]) -> Iterator[None]:
     if not names or not folders:
         return
 
-    from analysis.ladder.report import write_report
-    from analysis.search.report import write_search_report
+    from analysis.report import write_report, write_search_report
 
     for out in folders:
         # An existing report that would be the same costs nothing.

@@ -14,13 +14,12 @@ from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import load_sweep
 from analysis.ladder.recipes import weak_heads
-from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.figures import draw_in_notebook, png_image
+from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
-from analysis.search.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from tune_calib.errors import UserError

@@ -97,7 +97,7 @@ def print_report(
 
     def write(folder: AnyPath) -> str:
         if not is_search(folder):
-            from analysis.ladder.report import write_report
+            from analysis.report import write_report
 
             _refuse_storage(folder, study_storage)
             return write_report(folder, **options)
@@ -115,8 +115,8 @@ def print_report(
 
 def write_search_page(out: AnyPath, study_storage: str | None = None) -> str:
     """Write the report of a search; of an unfinished one, from its finished trials."""
+    from analysis.report import write_search_report
     from analysis.search.load import is_complete
-    from analysis.search.report import write_search_report
 
     if not is_complete(out):
         from tune_calib.tuning.search.run import write_outcome_so_far
@@ -208,7 +208,7 @@ def status(
 
     def describe(folder: AnyPath) -> str:
         if not is_search(folder):
-            from analysis.ladder.report import sweep_status
+            from analysis.report import sweep_status
 
             _refuse_storage(folder, study_storage)
             return sweep_status(folder)

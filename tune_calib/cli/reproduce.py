@@ -130,7 +130,7 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
 
 
 def _run(plan: _Plan) -> list[str]:
-    from analysis.ladder.report import write_report
+    from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
     from tune_calib.experiments.reproduced import store_logits, update_lock
     from tune_calib.experiments.run import run_jobs

@@ -166,7 +166,7 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
     """
     folder = _open_search(request.out)
 
-    from analysis.ladder import report as ladder_report
+    from analysis import report as ladder_report
     from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation
 
     # Without what a continued evaluation must not do again.
@@ -260,8 +260,7 @@ def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
 
 
 def _describe_entry(ended: "Ended") -> str:
-    from analysis.ladder.report import write_report
-    from analysis.search.report import write_search_report
+    from analysis.report import write_report, write_search_report
     from tune_calib.spec.experiment import spell_keys
     from tune_calib.tuning.search.outcome import summarise
 

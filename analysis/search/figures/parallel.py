@@ -26,7 +26,7 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     for name in search.only_settings or search.settings:
         values = table[name].dropna()
         if values.nunique() > 1:
-            numbers = _numbers(values, search.is_log(name))
+            numbers = _numbers(values, search.outcome.settings[name].get("log", False))
             heights = (numbers - numbers.min()) / (numbers.max() - numbers.min())
             found[name] = heights.reindex(table.index)
     return pd.DataFrame(found, index=table.index)
@@ -73,9 +73,8 @@ def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.Dat
     """Draw a vertical line for each setting, with its values next to it."""
     for index, name in enumerate(heights):
         axis.axvline(index, color="0.3", linewidth=0.8, ymin=0, zorder=3)
-        for height, text in _ticks(
-            rows[name].dropna(), heights[name].dropna(), search.is_log(str(name))
-        ):
+        has_log = search.outcome.settings[str(name)].get("log", False)
+        for height, text in _ticks(rows[name].dropna(), heights[name].dropna(), has_log):
             axis.annotate(
                 text, (index, height), xytext=(3, 0), textcoords="offset points", fontsize=6.5,
                 va="center", zorder=4,

@@ -78,10 +78,10 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
     if names:
         axis.set_xticks(range(len(names)), names)
         axis.set_xlim(-0.5, len(names) - 0.5)
-    elif search.is_log(setting):
+    elif search.outcome.settings[setting].get("log"):
         axis.set_xscale("log")
-    published = {point[setting] for point in search.published if setting in point} - {default}
-    for value, dashes in [*((v, ":") for v in sorted(published, key=str)), (default, "--")]:
+    others = sorted(search.others_of(setting), key=str)
+    for value, dashes in [*((other, ":") for other in others), (default, "--")]:
         if value is not None and (not names or str(value) in names):
             position = names.index(str(value)) if names else float(value)
             axis.axvline(position, color=style.CHOSEN, linestyle=dashes, linewidth=1, zorder=0)

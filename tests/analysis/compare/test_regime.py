@@ -14,8 +14,8 @@ from analysis.compare.regime import known_networks, of_baseline, regime_of
 from analysis.compare.significance import judge, view
 from analysis.compare.tests import PAIRED_TESTS, friedman
 from analysis.ladder import tables
-from analysis.ladder.report import write_report
 from analysis.load import load
+from analysis.report import write_report
 from tests import fake_results
 from tests.support import each, here
 

@@ -9,8 +9,8 @@ import pytest
 
 import analysis
 from analysis.compare.resampling import over_samples
-from analysis.ladder.report import write_report
 from analysis.load import load
+from analysis.report import write_report
 from tests import fake_results
 from tests.support import each
 from tune_calib.spec.metrics import column

@@ -12,9 +12,9 @@ from analysis.compare.ranks import rank
 from analysis.compare.significance import for_report, judge, spreads_of, view
 from analysis.compare.tests import compare, friedman
 from analysis.ladder.figures.critical_difference import draw_critical_difference
-from analysis.ladder.report import write_report
 from analysis.load import load
 from analysis.published import published
+from analysis.report import write_report
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app

@@ -7,9 +7,9 @@ import pandas as pd
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.means import ladder_table, mean_over
-from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
+from analysis.report import write_report
 from analysis.settings import by_rung
 from tests import fake_results
 from tests.support import drive, each, small_spec

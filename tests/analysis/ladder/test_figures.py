@@ -21,9 +21,9 @@ from analysis.ladder.figures.epochs import draw_sparsity
 from analysis.ladder.figures.scatter import draw_norm_confidence, draw_prototypes
 from analysis.ladder.figures.shift import corruption_rows, draw_corruption, draw_ood
 from analysis.ladder.figures.tradeoff import draw_tradeoff
-from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
+from analysis.report import write_report
 from analysis.shifts import FAMILIES
 from analysis.tidy import unbeaten
 from tests import fake_results

@@ -11,10 +11,10 @@ from analysis.ladder.figures.bins import draw_reliability, pooled_bins
 from analysis.ladder.figures.epochs import adaptive_rungs, draw_sparsity, trajectory
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
 from analysis.ladder.means import ladder_table, published_columns, spread_over
-from analysis.ladder.report import sweep_status, write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
+from analysis.report import sweep_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.text import number_cell, ranked

@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from analysis.ladder.report import write_report
 from analysis.ladder.samples import sample_statistics
+from analysis.report import write_report
 from tests import fake_results
 from tests.support import CPU, each
 from tune_calib.data.splits import load_development

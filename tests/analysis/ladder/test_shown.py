@@ -9,8 +9,8 @@ from analysis.ladder import tables
 from analysis.ladder.means import interval_cell as cell
 from analysis.ladder.means import interval_ends as ends
 from analysis.ladder.means import ladder_table, usual_metrics
-from analysis.ladder.report import write_report
 from analysis.load import load
+from analysis.report import write_report
 from analysis.tables.render import markdown
 from tests import fake_results
 from tests.support import each

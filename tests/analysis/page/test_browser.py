@@ -9,8 +9,7 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 import analysis
-from analysis.ladder.report import write_report
-from analysis.search.report import write_search_report
+from analysis.report import write_report, write_search_report
 from analysis.sweep_file.overview import write_overview
 from tests import drawing, fake_results
 

@@ -13,12 +13,11 @@ import pytest
 import analysis
 from analysis import style
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES, Figure
-from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page.figures import draw_all, in_order
+from analysis.report import write_report, write_search_report
 from analysis.search.load import load_search
-from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError

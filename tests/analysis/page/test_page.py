@@ -14,12 +14,12 @@ import pytest
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import page
-from analysis.ladder.report import write_report
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page import figures
 from analysis.page.figures import Gallery, draw_all
 from analysis.page.page import environment
+from analysis.report import write_report
 from analysis.settings import by_rung, settings
 from analysis.tables import table
 from analysis.tables.render import html

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.ladder.report import write_report
-from analysis.search.report import write_search_report
+from analysis.report import write_report, write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import ECES, POINTS
 from tests.drawing import figures
@@ -184,5 +183,5 @@ def test_a_process_of_its_own_draws_the_same_and_tells_it_again_without_pandas(o
     again = subprocess.run(command, capture_output=True, text=True, check=True)
     assert again.stdout == done.stdout
     imported = {line.rpartition("|")[2].strip() for line in again.stderr.splitlines()}
-    assert "analysis.ladder.report" in imported
+    assert "analysis.report" in imported
     assert not {"pandas", "matplotlib", "torch", "ray"} & imported

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 import tune_calib
 from analysis import style
 from analysis.figure import SEARCH_FIGURES
+from analysis.report import write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.figures.parallel import coordinates
 from analysis.search.figures.points import best_so_far, draw_front, draw_history, front
 from analysis.search.figures.settings import draw_shares
 from analysis.search.load import is_complete, load_search
-from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.support import Reader, each
 from tune_calib.cli import app

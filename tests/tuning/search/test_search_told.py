@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from analysis.report import write_search_report
 from analysis.search.load import load_search
-from analysis.search.report import write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.support import each

@@ -1,0 +1,130 @@
+"""Reports and status of runs; an unchanged report is printed again without pandas."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis.tables.render import from_plain, to_plain
+from analysis.tables.table import Table
+from analysis.text import Cell, cell
+from tune_calib.console import Text
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import AnyPath, folder_to_fill
+from tune_calib.results import digests
+from tune_calib.results.folders import LOST, read_sweep_manifest
+from tune_calib.results.manifests import VERSION, ReportRecord
+from tune_calib.results.tables import read_table
+from tune_calib.spec.names import STATUSES
+from tune_calib.text import format_count, option_words
+
+
+def write_report(
+    out: AnyPath,
+    published: str | None = None,
+    test: str | None = None,
+    regime: bool = False,
+    metrics: Sequence[str] = (),
+    intervals: bool = False,
+) -> str:
+    """Write the report of a run unless it is up to date, and return the text to print.
+
+    ``published`` is a table to compare with (None: the one that the ladder follows), ``test`` the
+    paired test of a comparison; ``regime`` adds the columns of the network check, and ``intervals``
+    shows intervals over the test samples instead of the spread over seeds.
+    """
+    shown = tuple(dict.fromkeys(metrics))
+    pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
+    pairs += [*(("metric", name) for name in shown), ("intervals", intervals)]
+    words = option_words((name, value) for name, value in pairs if value)
+
+    def write(folder: Path) -> tuple[Text, Sequence[str]]:
+        # Imported here: an up-to-date report needs neither pandas nor matplotlib.
+        from analysis.ladder.files import load_sweep, write_files
+
+        sweep = load_sweep(out, published, regime, shown, intervals)
+        return write_files(sweep, test, words, folder)
+
+    return _renew(out, words, write)
+
+
+def write_search_report(out: AnyPath) -> str:
+    """Write the report of a search unless it is up to date, and return the text to print."""
+
+    def write(folder: Path) -> tuple[Text, Sequence[str]]:
+        from analysis.search.files import write_files
+
+        return write_files(out, folder)
+
+    return _renew(out, [], write)
+
+
+def _renew(
+    out: AnyPath,
+    options: Sequence[str],
+    write: Callable[[Path], tuple[Text, Sequence[str]]],
+) -> str:
+    """Write the report of a folder unless it is up to date, and return the text to print."""
+    # Before anything is read, so that rows added meanwhile are new to the next report.
+    results, program = digests.digest_folder(out), digests.digest_program()
+    made_of = None
+    if results is not None and program is not None:
+        made_of = digests.digest_texts(
+            program, json.dumps([sorted(results.items()), *options, str(out)])
+        )
+    with folder_to_fill(out) as folder:
+        text = _read_text(folder, made_of)
+        if text is not None:
+            return text
+        text, files = write(folder)
+        if made_of is not None and files:
+            whole = {name: digests.digest_file(folder / name) for name in files}
+            record = ReportRecord(
+                version=VERSION, made_of=made_of, text=to_plain(text), files=whole
+            )
+            record.write(folder)
+        return text
+
+
+def _read_text(folder: Path, made_of: str | None) -> Text | None:
+    """Return the printed text of a report if its files are whole and it is up to date."""
+    try:
+        record = ReportRecord.read(folder)
+    except (OSError, DamagedFileError, UserError):
+        return None
+    if record.made_of != made_of:
+        return None
+    is_whole = all(
+        own and digests.digest_file(folder / n) == own for n, own in record.files.items()
+    )
+    return from_plain(record.text) if is_whole else None
+
+
+def sweep_status(out: AnyPath) -> str:
+    """Return a table of how the trials of each rung ended, and the command that continues."""
+    manifest = read_sweep_manifest(out)
+    rows = read_table(out, "trials", columns=["spec_hash", "status"])
+    ended: dict[str, str] = {}
+    for key, status in zip(rows["spec_hash"].to_pylist(), rows["status"].to_pylist(), strict=True):
+        # A trial that was run again has two rows.
+        if status == "done" or key not in ended:
+            ended[key] = status
+    counts = {rung.index: Counter[str]() for rung in manifest.rungs}
+    for entry in manifest.planned:
+        counts.setdefault(entry.rung, Counter())[ended.get(entry.spec_hash, "missing")] += 1
+    total = sum(counts.values(), Counter[str]())
+    names = [name for name in (*STATUSES, "missing") if total[name]]
+    records = [
+        {
+            "rung": Cell(rung.label),
+            "planned": cell(counts[rung.index].total()),
+            **{name: cell(counts[rung.index][name]) for name in names},
+        }
+        for rung in manifest.rungs
+    ]
+    ends = ", ".join(f"{total[name]} {name}" for name in names)
+    caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
+    table = Table("status", caption, records, is_main=True)
+    lost = [LOST] if manifest.is_lost else []
+    return Text([table, *lost, f"continue with: {manifest.command}"])
