@@ -80,9 +80,11 @@ def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     of_kind = _mean(rows, "severity", severities)
     of_severity = _mean(rows[rows["kind"].isin(CORRUPTION_KINDS)], "kind", kinds)
     both = _mean(of_severity, "severity", severities)
-    of_kind["set"] = of_kind["family"] + "/" + of_kind["kind"] + f"/{MEAN}"
-    of_severity["set"] = of_severity["family"] + f"/{MEAN}/" + of_severity["severity"]
-    both["set"] = both["family"] + f"/{MEAN}"
+    # As texts, which empty columns are not.
+    of_kind["set"] = of_kind["family"].astype(str) + "/" + of_kind["kind"].astype(str) + f"/{MEAN}"
+    levels = of_severity["severity"].astype(str)
+    of_severity["set"] = of_severity["family"].astype(str) + f"/{MEAN}/" + levels
+    both["set"] = both["family"].astype(str) + f"/{MEAN}"
     yield from (each[list(_KEPT)] for each in (of_kind, of_severity, both))
 
 

@@ -8,7 +8,7 @@ is no surprise.
 """
 
 from collections.abc import Callable
-from typing import Any
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -21,41 +21,24 @@ DRAWS = 1000
 LEVEL = 0.95
 # 2**-15 is finer than the hundredths of a percent that tables print.
 _HALVINGS = 15
+_ENDS = {"low": "lower", "high": "upper"}  # of an interval here, and in the table of intervals
 
 Floats = NDArray[np.float64]
 
 
-def over_samples(sweep: Sweep, split: str = "test") -> pd.DataFrame:
-    """Compute 95 % intervals of finished trials: bootstrap, else Wilson and ``ece_interval``."""
-    bins = sweep.bins[sweep.bins["split"] == split]
-    trials = sweep.trials[sweep.trials["status"] == "done"].set_index("spec_hash")
-    rows = []
-    for spec_hash, own in bins.groupby("spec_hash", observed=True, sort=False):
-        if spec_hash not in trials.index:
-            continue
-        trial = trials.loc[spec_hash]
-        rung: Any = trial["rung"]
-        network, head = trial["network_seed"], trial["head_seed"]
-        row = {"rung": sweep.labels[rung], "network_seed": network, "head_seed": head}
-        row |= {**_intervals(own), **_drawn(sweep, str(spec_hash), split)}
-        # A network's own head has no seed, which sorts nowhere among numbers.
-        rows.append(((rung, network, -1 if pd.isna(head) else int(head)), row))
-    rows.sort(key=lambda pair: pair[0])
-    return pd.DataFrame([row for _, row in rows])
-
-
-def _drawn(sweep: Sweep, spec_hash: str, split: str) -> dict[str, float]:
-    """Return the ends of a trial's bootstrap intervals, which are of test; empty if it has none."""
-    if split != "test":
-        return {}
-    metrics = ("accuracy", "ece")
-    wanted = pd.MultiIndex.from_product([[spec_hash], metrics])
-    drawn = sweep.intervals.reindex(wanted)[["lower", "upper"]].to_numpy(dtype=np.float64)
-    found: dict[str, float] = {}
-    for metric, (low, high) in zip(metrics, drawn, strict=True):
-        if not np.isnan(low):
-            found |= {f"{metric}_low": float(low), f"{metric}_high": float(high)}
-    return found
+def over_samples(sweep: Sweep) -> pd.DataFrame:
+    """Compute 95 % intervals of finished trials on test: bootstrap, else from their bins."""
+    trials = sweep.done.set_index("spec_hash")
+    bins = sweep.bins[(sweep.bins["split"] == "test") & sweep.bins["spec_hash"].isin(trials.index)]
+    found = {name: _intervals(own) for name, own in bins.groupby("spec_hash", observed=True)}
+    rows = trials.loc[trials.index.isin(found), ["rung", "network_seed", "head_seed"]]
+    rows["rung"] = rows["rung"].map(sweep.labels)
+    rows = rows.join(pd.DataFrame(list(found.values()), index=list(found)))
+    for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
+        wanted = pd.MultiIndex.from_product([rows.index, [metric]])
+        drawn = sweep.intervals[column].reindex(wanted).set_axis(rows.index)
+        rows[f"{metric}_{end}"] = drawn.fillna(rows[f"{metric}_{end}"])
+    return rows.reset_index(drop=True)
 
 
 def _intervals(bins: pd.DataFrame) -> dict[str, float]:
