@@ -44,7 +44,6 @@ from tune_calib.spec.names import STATUSES, is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of published numbers
 _FIRST = ("ece", "accuracy", "nll")  # metrics that matter most on a narrow screen
-_FAR_BELOW = 0.05  # accuracy that a head loses, from which on it may not be fitted
 _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
 
@@ -103,28 +102,13 @@ def notes(sweep: Sweep) -> list[str]:
         found.append(f"Trials of all rungs: {ended}; only those that are done count")
     if sweep.missing:
         found.append(f"INCOMPLETE: {sweep.missing} of {len(manifest.planned)} trials missing")
-    found += [*filter(None, [sweep.vanished, _warn_of_unfitted(sweep)]), *legend(sweep.flags())]
+    found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
     found.append("Δ: change of the mean ECE from the previous rung and from the base, in points")
     if sweep.shows_intervals:
         found.append(interval_note(sweep))
     if manifest.published:
         found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
     return [f"{line}." for line in found]
-
-
-def _warn_of_unfitted(sweep: Sweep) -> str:
-    """Warn of heads that are far less accurate than the networks beneath them; empty without."""
-    own = column("test", "accuracy")
-    rows = sweep.done.reindex(columns=[own, f"{BASE}/{own}"]).astype(float)
-    lost = (rows[f"{BASE}/{own}"] - rows[own]).groupby(sweep.done["rung"]).mean()
-    names = [rung.label for rung in sweep.rungs if lost.get(rung.index, 0.0) > _FAR_BELOW]
-    if not names:
-        return ""
-    return (
-        f"Far less accurate than their networks (by more than {100 * _FAR_BELOW:g} points): "
-        f"{', '.join(names)}. Their heads may not be fitted; train them longer or faster before "
-        "they are judged"
-    )
 
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
