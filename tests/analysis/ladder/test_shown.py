@@ -63,7 +63,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
         (["--metric", "ks_error"], "no result here has KS error on test"),
         (["--metric", "auroc"], "AUROC needs foreign images besides the test split"),
-        (["--intervals"], "no result here has intervals; run the sweep's command again with"),
+        (["--intervals"], "no result here has intervals; run the command again with"),
     ],
 )
 def test_what_no_result_has_is_refused_in_one_line(tmp_path, options, told):
