@@ -20,7 +20,7 @@ from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
 from analysis.tables.table import Table
 from analysis.text import Cell, cell
-from tune_calib.console import printable
+from tune_calib.console import Part, Prose, printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.registry import Registry
 
@@ -117,15 +117,14 @@ def write_folder(
     return [*files, PAGE], gallery
 
 
-def list_files(out: AnyPath, names: Sequence[str]) -> list[str]:
+def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
     """Return a line for each folder of files; a file in several formats is named once."""
     stems: dict[str, dict[str, None]] = {}
     for path in map(PurePosixPath, names):
         stems.setdefault(path.parent.name, {})[path.stem] = None
-    lines = [f"page     {out / name}" for name in names if "/" not in name]
-    return lines + [
-        f"{folder:8} {out / folder}: {', '.join(own)}" for folder, own in stems.items() if folder
-    ]
+    pages = [f"page     {out / name}" for name in names if "/" not in name]
+    folders = [f"{name:8} {out / name}: {', '.join(own)}" for name, own in stems.items() if name]
+    return [*pages, *map(Prose, folders)]
 
 
 _RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_revision")
