@@ -1,9 +1,10 @@
 """Read the results of a run: its manifest and tables, with a note on what is missing."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -26,6 +27,25 @@ _LEAST = {
 }  # fmt: skip
 _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions")
 
+T = TypeVar("T")
+
+
+def once_per_sweep(function: Callable[..., T]) -> Callable[..., T]:
+    """Keep what a function returns for a sweep and further arguments, for the tables of a report.
+
+    Callers must not change it.
+    """
+
+    @wraps(function)
+    def call(sweep: "Sweep", *args: Any, **named: Any) -> T:
+        key = (function.__qualname__, args, tuple(named.items()))
+        if key not in sweep.known:
+            sweep.known[key] = function(sweep, *args, **named)
+        known: T = sweep.known[key]
+        return known
+
+    return call
+
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
@@ -37,6 +57,11 @@ class Sweep:
     shows_regime: bool = False  # as columns of its table
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # over the test samples, at the means of its table
+
+    @cached_property
+    def known(self) -> dict[Any, Any]:
+        """Return what ``once_per_sweep`` keeps."""
+        return {}
 
     # The long tables are read when they are first needed: ranks and tests use the trials alone. As
     # Arrow: the curves of thousands of trials are gigabytes in pandas.
@@ -103,6 +128,7 @@ class Sweep:
         planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
+    @once_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Return the rows of one rung; only finished ones have metrics."""
         # The rows are sorted by rung, and a slice copies none of their hundred columns.
@@ -116,6 +142,7 @@ class Sweep:
         counts = rungs.value_counts()
         return [int(counts[index]) for index in self.labels if index in counts]
 
+    @once_per_sweep
     def flags(self, index: int | None = None) -> list[str]:
         """Return the flags of finished trials, of one rung or of the sweep."""
         rows = self.done if index is None else self.of_rung(index)
@@ -153,6 +180,7 @@ class Sweep:
             return f"n = {self.counts(index)['done']}"
         return self.statuses(index)
 
+    @once_per_sweep
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of a rung or of the sweep by status, ``missing`` last."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)

@@ -43,7 +43,8 @@ def ladder_table(
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)
         for index, rung in enumerate(sweep.rungs):
-            values = sweep.of_rung(rung.index).reindex(columns=[name])[name].dropna().astype(float)
+            trials = sweep.of_rung(rung.index)
+            values = trials.get(name, pd.Series(dtype=float)).dropna().astype(float)
             mean = values.mean()
             # Changes need a base: where the base rung is absent, the first one replaces it.
             is_base = index == 0 or rung.kind == "base"
