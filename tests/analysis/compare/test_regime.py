@@ -129,12 +129,12 @@ def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
 def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
     sweep = written(tmp_path, 0.05, seeds=2, method="ls")
     assert regime_of(sweep).method == "ls"
-    trials = sweep.trials
+    trials = sweep.trials.copy()
     is_plain = trials["rung"] == 3
     names = ["network_method", "network_id"]
     trials.loc[is_plain, names] = [["ce", "plain 0"], ["ce", "plain 1"]]
     trials.loc[is_plain, "base/test/confidence_gap"] = -0.2
-    regime = regime_of(sweep)
+    regime = regime_of(replace(sweep, trials=trials))
     assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
 
 
