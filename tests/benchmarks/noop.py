@@ -15,8 +15,7 @@ from tune_calib.tuning.ray import ray_executor
 from tune_calib.tuning.ray.rows import TrialResult
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.trainables import PlanTrainable
-from tune_calib.tuning.ray.training import NetworkTrainable
-from tune_calib.tuning.ray.worker import KINDS
+from tune_calib.tuning.ray.training import KINDS, NetworkTrainable
 from tune_calib.tuning.run import execute_run
 
 COUNTS = (500, 2000)

@@ -23,7 +23,7 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.extra import ExtraEvaluations, find_extra_trials
-from tune_calib.tuning.ray.worker import ExtraTrainable
+from tune_calib.tuning.ray.training import ExtraTrainable
 
 TRIALS = planned(
     {},

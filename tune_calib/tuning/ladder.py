@@ -41,7 +41,6 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
-from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
 from tune_calib.tuning.run import Left, Run
@@ -58,12 +57,12 @@ class LadderRun(Run[Left, list[str]]):
     location: RunLocation
     extra: ExtraEvaluations = field(default_factory=ExtraEvaluations)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the name of the ladder."""
         return self.ladder.name
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Return the hash of ladder and settings; seeds and controls may be added later."""
         return self.new_manifest.sweep
@@ -163,13 +162,12 @@ class LadderRun(Run[Left, list[str]]):
         is_copied = copy_rows(self.known_trials, *where, self.shift_sets, copies)
         return self.find_left() if is_copied else state
 
-    def execute(self, state: Left, executor: Executor, provenance: Provenance) -> None:
+    def execute(self, state: Left, executor: Executor) -> None:
         """Execute the plan, and then the extra evaluations, for which no trial waits."""
-        further = (executor, provenance, self.location.gpus)
-        state.crashed.extend(execute("networks and heads", state.plan, *further))
+        state.crashed.extend(execute("networks and heads", state.plan, executor))
         # Those of the trials that have just finished too.
         extra = Plan(tuple(self._find_extra() if state.plan.networks else state.extra))
-        state.crashed.extend(execute("extra evaluations", extra, *further))
+        state.crashed.extend(execute("extra evaluations", extra, executor))
 
     def finish(self, state: Left) -> list[str]:
         """Return a line for each Ray trial that crashed."""

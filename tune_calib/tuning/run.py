@@ -5,7 +5,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
@@ -87,10 +87,6 @@ class Run(ABC, Generic[State, Result]):
     def known_trials(self) -> Sequence[PlannedTrial]:
         """List the trials that are known before it starts."""
 
-    def as_begun(self) -> Self:
-        """Return it with what its folder fixed when it began."""
-        return self
-
     def check(self) -> None:
         """Refuse what can be refused without its folder."""
 
@@ -115,7 +111,7 @@ class Run(ABC, Generic[State, Result]):
         return state
 
     @abstractmethod
-    def execute(self, state: State, executor: Executor, provenance: Provenance) -> None:
+    def execute(self, state: State, executor: Executor) -> None:
         """Execute what is left, extra evaluations at the end."""
 
     @abstractmethod
@@ -137,7 +133,6 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
     out = location.out
     require_loaded(out)
     report_progress("planning trials")
-    run = run.as_begun()
     # What can be refused by reading alone is refused before the folder is made.
     check_run(run)
     everywhere = environment_of(trial.spec for trial in run.known_trials)
@@ -181,6 +176,6 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests=copies.digests,
                 )
-                with open_executor(location, state.needs, everywhere) as executor:
-                    run.execute(state, executor, provenance)
+                with open_executor(location, state.needs, everywhere, provenance) as executor:
+                    run.execute(state, executor)
         return run.finish(state)

@@ -16,8 +16,8 @@ from tests.support import QUICK, here, on_ray, rows
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
-from tune_calib.tuning.ray import in_process
-from tune_calib.tuning.ray.worker import Worker
+from tune_calib.tuning.ray import execution
+from tune_calib.tuning.ray.training import Worker
 
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
 PROGRAM = """
@@ -137,7 +137,7 @@ def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):
         return step(worker)
 
     monkeypatch.setattr(Worker, "step", move)
-    monkeypatch.setattr(in_process.time, "monotonic", iter(range(10**6)).__next__)
+    monkeypatch.setattr(execution.time, "monotonic", iter(range(10**6)).__next__)
     done = here(*COMMAND, "--out", out, "--store", tmp_path / "store")
     assert done.returncode == 2
     assert "was moved, removed or replaced" in done.stderr

@@ -1,51 +1,82 @@
-"""Execute a plan: networks first, heads as soon as their network is finished."""
+"""Open the executor of a run, Ray's or the one of this process, and execute plans on it.
+
+In this process trials run one after the other. Their rows, files and messages are those of a run on
+Ray: both executors drive the same worker.
+"""
 
 import contextlib
 import json
+import math
+import os
+import time
+import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+import torch
+from threadpoolctl import threadpool_limits
 
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.machine import machine
 from tune_calib.engine.store import Store
+from tune_calib.errors import RefusedError
 from tune_calib.paths import AnyPath, environment, parse_path
+from tune_calib.progress import ProgressEvent, listening
+from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import read_table
+from tune_calib.spec import plugins
 from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.loggers.follow import report_network
+from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import (
     OVER,
     Executor,
     Halving,
     Resources,
+    TrialSource,
     configuration,
-    show_phase,
+    report_crashes,
+    show_begin,
+    show_end,
 )
 from tune_calib.tuning.ray.plan import Plan, RayTrial
 from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.spec_trainable import DONE
+from tune_calib.tuning.ray.training import Worker
 
 
 @contextlib.contextmanager
 def open_executor(
-    location: RunLocation, needs: Sequence[Resources], everywhere: Mapping[str, str]
+    location: RunLocation,
+    needs: Sequence[Resources],
+    everywhere: Mapping[str, str],
+    provenance: Provenance,
 ) -> Iterator[Executor]:
     """Start the executor of a run, with variables for all of its trials, while the block runs."""
     if not location.uses_ray:
-        from tune_calib.tuning.ray.in_process import in_process
-
-        with in_process(everywhere) as executor:
+        with _restored_process(everywhere):
+            executor = InProcess(provenance, location.gpus)
             warn_of_other_machine(location.out)
-            yield executor
+            try:
+                yield executor
+            finally:
+                executor.worker.close()
         return
 
+    from tune_calib.tuning.ray.channel import clear_events
     from tune_calib.tuning.ray.ray_executor import RayExecutor
     from tune_calib.tuning.ray.session import list_machines, ray_session
 
     variables = environment(location.out, location.store)
     with ray_session(location.address, variables, needs, everywhere):
         warn_of_other_machine(location.out, list_machines if location.address else list_here)
-        yield RayExecutor()
+        try:
+            yield RayExecutor(provenance, location.gpus)
+        finally:
+            clear_events(provenance.channel)
 
 
 class PlanSource:
@@ -87,18 +118,125 @@ def resources_of(trials: Sequence[RayTrial], gpus: float) -> list[Resources]:
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 
-def execute(
-    title: str, plan: Plan, executor: Executor, provenance: Provenance, gpus: float
-) -> list[str]:
-    """Execute a plan, with so many GPUs a trial; return a line for each Ray trial that crashed."""
+def execute(title: str, plan: Plan, executor: Executor) -> list[str]:
+    """Execute a plan; return a line for each Ray trial that crashed."""
     if not plan.trials:
         return []
     kinds = Counter[str]()
     for trial in plan.trials:
         kinds[f"{trial.kind}s"] += trial.weight
     total = sum(len(trial.trials) for trial in plan.trials)
-    with show_phase(title, total, TRIALS, kinds, executor, provenance.channel):
-        return executor.run(PlanSource(plan, provenance), provenance, gpus)
+    with screen() as own, own.phase(title, total, TRIALS, kinds, executor.read_events):
+        return executor.run(PlanSource(plan, executor.provenance))
+
+
+class InProcess(Executor):
+    """Executes one trial after the other in this process."""
+
+    def __init__(self, provenance: Provenance, gpus: float) -> None:
+        super().__init__(provenance, gpus)
+        self.worker = Worker()
+        self._events: dict[str, ProgressEvent] = {}  # the latest one, of the trial that runs
+
+    def run(self, source: TrialSource) -> list[str]:
+        """Execute trials one by one, whatever ``source.at_once`` says."""
+        assert source.halving is None, "only Ray stops networks"
+        errors: list[str] = []
+        for number in map(str, range(source.total)):
+            config = source.suggest(number)
+            # Nothing runs that another could wait for: whoever hands nothing out is at the end.
+            if not isinstance(config, dict):
+                break
+            result, error = self.execute(config)
+            source.on_trial_complete(number, result, error is not None)
+            errors += [error] if error is not None else []
+        return report_crashes(errors, self.provenance.out)
+
+    def pool(self, size: int, cpus: int) -> "InProcessPool":
+        """Return a pool of one worker, whatever its size."""
+        return InProcessPool(self)
+
+    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
+        """Return the latest event of the trial that runs."""
+        return dict(self._events)
+
+    def execute(self, config: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
+        """Execute a trial to its end; return its last report, or the traceback of its crash."""
+        work, run = config["work"], config["run"]
+        # The plug-ins of the driver, which needs all of them.
+        run = {**run, "plugins": [plugin.plain() for plugin in plugins.in_use()]}
+        checked, result = -math.inf, dict[str, Any]()
+
+        def receive(event: ProgressEvent) -> None:
+            self._events = {work["name"]: event}
+
+        show_begin(work)
+        try:
+            with listening(receive):
+                self.worker.begin({**config, "run": run})
+                while not result.get(DONE):
+                    if time.monotonic() - checked >= 1:
+                        refuse_moved(parse_path(run["out"]), run["sweep"])
+                        checked = time.monotonic()
+                    result = self.worker.step()
+                    report_network(work, result)
+        except RefusedError:
+            raise
+        except Exception:
+            # Not the error itself, whose frames hold what the trial held, locks among it.
+            error = traceback.format_exc()
+            # It may have left anything behind.
+            self.worker.close()
+            show_end(work, None)
+            return None, error
+        show_end(work, result)
+        return result, None
+
+
+class InProcessPool:
+    """Executes a population of heads when the driver waits for it."""
+
+    def __init__(self, executor: InProcess) -> None:
+        self._executor = executor
+        self._waiting: deque[RayTrial] = deque()
+        self._errors: list[str] = []
+
+    def submit(self, trial: RayTrial) -> None:
+        """Queue a trial."""
+        self._waiting.append(trial)
+
+    def wait(self) -> tuple[RayTrial, str | None]:
+        """Execute the next trial; also return what it crashed of."""
+        trial, provenance = self._waiting.popleft(), self._executor.provenance
+        _, error = self._executor.execute(configuration(provenance, trial.config()))
+        if error is None:
+            return trial, None
+        self._errors.append(error)
+        return trial, report_crashes(self._errors, provenance.out)[-1]
+
+
+@contextlib.contextmanager
+def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
+    """Set variables while the block runs, and restore afterwards what trials set for a process."""
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    is_strict = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    before = {name: os.environ.get(name) for name in everywhere}
+    os.environ.update(everywhere)
+    try:
+        # Ray gives its workers as many threads of BLAS as cores; here they would take all cores,
+        # and spin while they wait.
+        with threadpool_limits(1, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+        torch.use_deterministic_algorithms(is_strict, warn_only=warns)
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def list_here() -> list[dict[str, str | None]]:

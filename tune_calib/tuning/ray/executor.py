@@ -7,9 +7,9 @@ which executor it has nor imports Ray.
 import contextlib
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.strict import check_share
 from tune_calib.tuning.loggers.follow import report_rows
-from tune_calib.tuning.progress.screen import current_tracker, screen
+from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 
@@ -99,23 +99,26 @@ class Pool(Protocol):
         """Wait for the next trial to end; also return what it crashed of."""
 
 
-class Executor(Protocol):
-    """Executes trials."""
+class Executor(ABC):
+    """Executes the trials of a run, each on so many GPUs."""
 
-    def run(self, source: TrialSource, provenance: Provenance, gpus: float) -> list[str]:
+    def __init__(self, provenance: Provenance, gpus: float = 0.0) -> None:
+        self.provenance, self.gpus = provenance, gpus
+
+    @abstractmethod
+    def run(self, source: TrialSource) -> list[str]:
         """Execute the trials of a source; return a line for each that crashed.
 
         What one trial refuses for all is raised as RefusedError, as is a folder that was moved.
         """
 
-    def pool(self, size: int, resources: Resources, provenance: Provenance) -> Pool:
-        """Return a pool of at most so many workers with some resources each."""
+    @abstractmethod
+    def pool(self, size: int, cpus: int) -> Pool:
+        """Return a pool of at most so many workers with some CPU cores each."""
 
-    def read_events(self, channel: str, names: Sequence[str], /) -> Mapping[str, ProgressEvent]:
+    @abstractmethod
+    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Return the latest event of each named trial that has sent one."""
-
-    def clear_events(self, channel: str, /) -> None:
-        """Remove all events."""
 
 
 def refuse_here(
@@ -172,25 +175,12 @@ def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, 
     return {"run": provenance.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
 
 
-def report_crashes(errors: Sequence[BaseException], out: str) -> list[str]:
+def report_crashes(errors: Sequence[BaseException | str], out: str) -> list[str]:
     """Write what trials died of to ``CRASHES``; return the last line of each, the error itself."""
     if errors:
         with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
             atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
     return [str(error).strip().splitlines()[-1] for error in errors]
-
-
-@contextlib.contextmanager
-def show_phase(
-    title: str, total: int, unit: str, kinds: Mapping[str, int], executor: Executor, channel: str
-) -> Iterator[None]:
-    """Show Ray trials while the block executes them; see ``Screen.phase``."""
-    try:
-        read_events = partial(executor.read_events, channel)
-        with screen() as own, own.phase(title, total, unit, kinds, read_events):
-            yield
-    finally:
-        executor.clear_events(channel)
 
 
 def show_begin(work: Mapping[str, Any]) -> None:

@@ -19,9 +19,10 @@ from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.follow import report_network
-from tune_calib.tuning.ray.channel import clear_events, read_events, send_events
+from tune_calib.tuning.ray.channel import read_events, send_events
 from tune_calib.tuning.ray.executor import (
     PART,
+    Executor,
     Resources,
     TrialSource,
     configuration,
@@ -33,7 +34,7 @@ from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.trainables import PlanTrainable
-from tune_calib.tuning.ray.worker import Worker
+from tune_calib.tuning.ray.training import Worker
 
 MAX_FAILURES = 3
 """How often a Ray trial is begun again after its worker or node died; it goes on from its own
@@ -42,16 +43,16 @@ checkpoint. Ray does not count preemptions."""
 WAIT_S = 0.2  # ray.wait is left this often, so that a signal is handled at once
 
 
-class RayExecutor:
-    """Executes trials on the Ray that this process is connected to; see ``Executor``."""
+class RayExecutor(Executor):
+    """Executes trials on the Ray that this process is connected to."""
 
-    def run(self, source: TrialSource, provenance: Provenance, gpus: float) -> list[str]:
+    def run(self, source: TrialSource) -> list[str]:
         """Execute trials side by side by Ray Tune."""
         report_progress("starting workers")
+        gpus, halving = self.gpus, source.halving  # not the executor itself, which Ray would pickle
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
         )
-        halving, at_once = source.halving, source.at_once
         scheduler = halving and ASHAScheduler(
             time_attr="epoch",
             metric=halving.column,
@@ -61,21 +62,17 @@ class RayExecutor:
             grace_period=1,
             reduction_factor=3,
         )
-        further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
-        return fit(source.total, kind, provenance, source, **further)
+        further = {"scheduler": scheduler, "max_concurrent_trials": source.at_once}
+        return fit(source.total, kind, self.provenance, source, **further)
 
-    def pool(self, size: int, resources: Resources, provenance: Provenance) -> "Pool":
+    def pool(self, size: int, cpus: int) -> "Pool":
         """Start warm actors."""
         report_progress("starting workers")
-        return Pool(size, resources, provenance)
+        return Pool(size, Resources(cpus, self.gpus), self.provenance)
 
-    def read_events(self, channel: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
+    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Read the events of the workers from the cluster."""
-        return read_events(channel, names)
-
-    def clear_events(self, channel: str) -> None:
-        """Remove the events from the cluster."""
-        clear_events(channel)
+        return read_events(self.provenance.channel, names)
 
 
 def placement(resources: Resources) -> tune.PlacementGroupFactory:

@@ -31,7 +31,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.channel import send_events
-from tune_calib.tuning.ray.worker import Worker
+from tune_calib.tuning.ray.training import Worker
 from tune_calib.tuning.resolve import resolve_files
 
 

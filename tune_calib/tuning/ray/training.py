@@ -1,14 +1,18 @@
-"""The Trainables of a network, with its post-hoc trials, and of a population of heads."""
+"""The kinds of Ray trials, and the worker that executes them one after the other.
+
+A network with its post-hoc trials, a population of heads, extra evaluations of finished trials.
+"""
 
 import itertools
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -24,6 +28,7 @@ from tune_calib.engine.evaluate import (
     regime_of_images,
     regime_of_train,
 )
+from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.frozen import refuse_better
 from tune_calib.engine.imports import read_manifest
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
@@ -33,6 +38,8 @@ from tune_calib.engine.store import artifact_manifest
 from tune_calib.errors import DivergedError
 from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import report_progress
+from tune_calib.results.folders import refuse_moved
+from tune_calib.results.tables import write_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
@@ -228,7 +235,10 @@ class HeadTrainable(SpecTrainable):
             values = {name: values.tolist() for name, values in report.items()}
             self.history.append(values)
             epochs = self.trainer.slot.epochs
-            report_progress("epoch", self.trainer.epoch, epochs, _means(values))
+            # Averages over the heads that did not diverge: a sign of life, not a result.
+            finite = {name: list(filter(math.isfinite, own)) for name, own in values.items()}
+            means = {name: sum(own) / len(own) for name, own in finite.items() if own}
+            report_progress("epoch", self.trainer.epoch, epochs, means)
 
     def _end(self) -> dict[str, Any]:
         started = time.monotonic()
@@ -277,7 +287,72 @@ class HeadTrainable(SpecTrainable):
         self.trained_s = None  # what was trained before the interruption was not timed here
 
 
-def _means(report: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Average over the heads that did not diverge: a sign of life, not a result."""
-    finite = {name: [v for v in values if math.isfinite(v)] for name, values in report.items()}
-    return {name: sum(values) / len(values) for name, values in finite.items() if values}
+class ExtraTrainable(SpecTrainable):
+    """Executes extra evaluations; the next ones of the same network reuse what is open."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Open the network of the trials."""
+        super().setup(config)
+        self.work = config["work"]
+        key = (self.provenance.store, shifted_bank_key(self.spec))
+        if getattr(self, "opened", None) != key:
+            self.evaluation = ExtraEvaluation(self.spec, self.store, self.data_root, self.device)
+            self.opened = key
+
+    def step(self) -> dict[str, Any]:
+        """Evaluate every trial, and write one file, which appears whole."""
+        shift, resamples, rows = self.work["shift"], self.work["resamples"], []
+        trials = zip(self.trials, self.work["measured"], strict=True)
+        for number, (trial, measured) in enumerate(trials):
+            report_progress("evaluating", number, len(self.trials))
+            self.evaluation.refuse_other(trial.spec, measured)
+            if shift is None:
+                rows += self.evaluation.intervals(trial.spec, resamples)
+            else:
+                rows += self.evaluation.rows_on(shift, trial.spec, resamples)
+        if rows:
+            out = parse_path(self.provenance.out)
+            refuse_moved(out, self.provenance.sweep)
+            table = pa.Table.from_pylist(rows)
+            write_table(out, "intervals" if shift is None else "shifts", self.name, table)
+        return {"status": "done", DONE: True}
+
+
+KINDS: dict[str, type[SpecTrainable]] = {
+    "network": NetworkTrainable,
+    "head": HeadTrainable,
+    "extra": ExtraTrainable,
+}
+"""By ``plan.RayTrial.kind``."""
+
+
+class Worker:
+    """Executes trials of any kind; those of the same kind share what is open."""
+
+    def __init__(self) -> None:
+        self._trial: SpecTrainable | None = None
+
+    @property
+    def trial(self) -> SpecTrainable:
+        """Return the trial that runs."""
+        assert self._trial is not None
+        return self._trial
+
+    def begin(self, config: dict[str, Any]) -> None:
+        """Begin a trial."""
+        kind = KINDS[config["work"]["kind"]]
+        if self._trial is not None and type(self._trial) is kind:
+            self._trial.reset(config)
+            return
+        self.close()
+        self._trial = kind(config)
+
+    def step(self) -> dict[str, Any]:
+        """Do a step of the trial."""
+        return self.trial.step()
+
+    def close(self) -> None:
+        """Free what the trial holds."""
+        trial, self._trial = self._trial, None
+        if trial is not None:
+            trial.cleanup()

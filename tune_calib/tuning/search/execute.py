@@ -50,9 +50,7 @@ def _finish(batch: Sequence[Suggestion], state: SearchState, pool: Pool) -> None
     state.show()
 
 
-def execute_networks(
-    state: SearchState, executor: Executor, provenance: Provenance, gpus: float, at_once: int
-) -> None:
+def execute_networks(state: SearchState, executor: Executor, at_once: int) -> None:
     """Execute a Ray trial for each spec, ``at_once`` side by side, until all have ended.
 
     Only one at a time repeats to the last digit.
@@ -63,7 +61,7 @@ def execute_networks(
     if state.definition.scheduler == "asha":
         epochs = first[0].spec.network.epochs
         halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
-    executor.run(StudySource(state, provenance, at_once, halving), provenance, gpus)
+    executor.run(StudySource(state, executor.provenance, at_once, halving))
 
 
 class StudySource:

@@ -22,10 +22,10 @@ from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done, refuse_mended
+from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
-from tune_calib.tuning.ray.executor import Executor, Resources, show_phase
+from tune_calib.tuning.ray.executor import Executor, Resources
 from tune_calib.tuning.ray.plan import MAX_POPULATION, Plan, lacking, make_plan
-from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
 from tune_calib.tuning.search.definition import SearchDefinition
@@ -68,17 +68,17 @@ class SearchRun(Run[SearchState, SearchResult]):
         """Return the settings that are not searched, and the seeds of every suggestion."""
         return self.definition.resolved
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Return the value of the column ``ladder`` of its rows."""
         return f"search {self.definition.method}"
 
-    @property
+    @cached_property
     def identity(self) -> str:
         """Return the hash of the definition."""
         return self.definition.identity
 
-    @property
+    @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
         """List the plug-ins that its trials need."""
         return plugins.used(self.definition.plugins)
@@ -185,26 +185,28 @@ class SearchRun(Run[SearchState, SearchResult]):
             state.settle_all()
         return state
 
-    def execute(self, state: SearchState, executor: Executor, provenance: Provenance) -> None:
+    def execute(self, state: SearchState, executor: Executor) -> None:
         """Execute the baseline, and then the suggestions."""
-        definition, gpus = self.definition, self.location.gpus
+        definition = self.definition
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
-        execute("baseline", plan, executor, provenance, gpus)
+        execute("baseline", plan, executor)
         state.read_rows()
         _ = state.baseline  # refused here, before anything is suggested
         planned, pairs = state.planned, len(self.resolved.seeds.pairs())
         is_head = definition.candidates.kind == "head"
         kinds = {"heads" if is_head else "networks": (planned - state.study.finished()) * pairs}
-        channel = provenance.channel
-        with show_phase(self.name, planned, "suggestions", kinds, executor, channel):
+        with (
+            screen() as own,
+            own.phase(self.name, planned, "suggestions", kinds, executor.read_events),
+        ):
             if is_head:
-                pool = executor.pool(self.at_once, Resources(HEAD_THREADS, gpus), provenance)
+                pool = executor.pool(self.at_once, HEAD_THREADS)
                 # Few enough for every actor to get a share of a batch, unless the shares become
                 # too small; the numbers of a head do not depend on its batch.
                 share = ceil(definition.population * pairs / self.at_once)
                 execute_heads(state, pool, min(MAX_POPULATION, max(MIN_SHARE, share)))
             else:
-                execute_networks(state, executor, provenance, gpus, self.at_once)
+                execute_networks(state, executor, self.at_once)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
@@ -245,7 +247,7 @@ def plan_search(
         at_once=request.at_once or location.at_once(threads),
         study_storage=request.study_storage,
         retry=request.retry,
-    )
+    ).as_begun()
 
 
 def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
