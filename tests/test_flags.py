@@ -28,7 +28,7 @@ from tune_calib.spec.names import CHANCE, FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.definition import Objective
 
 FITS = ("nll", "grid_nll", "grid_ece")
 RIVALS = ("base", "variant", "variant", "variant")

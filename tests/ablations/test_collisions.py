@@ -17,9 +17,8 @@ from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
 from tune_calib.tuning.folder import RunLocation, refuse_mended
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.definition import Candidates, SearchDefinition
+from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition
 from tune_calib.tuning.search.evaluate import build_run
-from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.run import SearchRun
 
 SEEDS = {

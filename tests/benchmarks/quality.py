@@ -10,8 +10,7 @@ import numpy as np
 
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES, Space, uniform
-from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.search.objective import Objective, SuggestionResult
+from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
 from tune_calib.tuning.search.study import SearchStudy
 
 EVALUATIONS = 128

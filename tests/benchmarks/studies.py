@@ -20,7 +20,7 @@ from tests.benchmarks.search import CIFAR10, job
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import Settings
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.definition import Objective
 from tune_calib.tuning.search.outcome import SearchResult
 
 HEADS, REPEATS = 96, 5

@@ -36,8 +36,7 @@ from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.trainables import resolve_trial
-from tune_calib.tuning.search.definition import Candidates, SearchDefinition
-from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition
 
 OPTIMISER = set(NetworkSlot.model_fields) - {"method", "params", "backbone", "seed", "init"}
 

@@ -8,8 +8,7 @@ from tune_calib.cli import main
 from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.folder import RunLocation, only_driver
-from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.run import SearchRun
 
 QUICK = ["--epochs", "1", "--head-epochs", "1", "--set", "network.augment=none"]

@@ -29,8 +29,7 @@ from tune_calib.spec.request import (
 from tune_calib.spec.resolve import resolve, resolve_ladder
 from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
-from tune_calib.tuning.loggers.base import load_loggers, request_loggers
-from tune_calib.tuning.loggers.follow import send_figures
+from tune_calib.tuning.loggers.base import load_loggers, request_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
 
 Words = tuple[str, ...]

@@ -203,8 +203,8 @@ def status(
         tune-calib status runs/demo
         tune-calib status runs/demo --watch
     """
-    from tune_calib.tuning.progress.watch import describe_driver
-    from tune_calib.tuning.progress.watch import watch as watch_driver
+    from tune_calib.tuning.progress.screen import describe_driver
+    from tune_calib.tuning.progress.screen import watch as watch_driver
 
     def describe(folder: AnyPath) -> str:
         if not is_search(folder):
@@ -212,7 +212,7 @@ def status(
 
             _refuse_storage(folder, study_storage)
             return sweep_status(folder)
-        from tune_calib.tuning.search.status import search_status
+        from tune_calib.tuning.search.study import search_status
 
         return search_status(folder, study_storage)
 

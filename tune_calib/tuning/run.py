@@ -19,7 +19,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.extra import ExtraTrial
 from tune_calib.tuning.folder import RunLocation, only_driver
-from tune_calib.tuning.loggers.follow import followed
+from tune_calib.tuning.loggers.base import followed
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.execution import open_executor
 from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here

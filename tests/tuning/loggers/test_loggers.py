@@ -17,11 +17,14 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.loggers.base import (
     LOGGERS,
     flatten_settings,
+    followed,
     format_run_name,
     load_loggers,
+    report_network,
+    report_rows,
     request_loggers,
+    send_figures,
 )
-from tune_calib.tuning.loggers.follow import followed, report_network, report_rows, send_figures
 from tune_calib.tuning.ray.plan import make_plan
 
 

@@ -20,8 +20,7 @@ from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.progress import screen
-from tune_calib.tuning.progress.screen import current_tracker, show_driver
-from tune_calib.tuning.progress.watch import is_dead, read_progress
+from tune_calib.tuning.progress.screen import current_tracker, is_dead, read_progress, show_driver
 
 DRIVER = f"""
 import sys, time
@@ -193,7 +192,7 @@ def test_watching_ends_with_the_driver(tmp_path, monkeypatch):
     fake_results.write(tmp_path)
     progress(host="another").write(tmp_path)
     monkeypatch.setattr(
-        "tune_calib.tuning.progress.watch.time.sleep", lambda _: (tmp_path / PROGRESS).unlink()
+        "tune_calib.tuning.progress.screen.time.sleep", lambda _: (tmp_path / PROGRESS).unlink()
     )
     ended = here("status", tmp_path, "--watch")
     assert ended.returncode == 0

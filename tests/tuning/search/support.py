@@ -9,9 +9,8 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource, execute_heads
-from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import SearchStudy

@@ -9,7 +9,7 @@ from optuna.trial import TrialState, create_trial
 from tests.support import each
 from tests.tuning.search.support import study_in
 from tune_calib.tuning.search import study as study_module
-from tune_calib.tuning.search.objective import Objective, SuggestionResult
+from tune_calib.tuning.search.definition import Objective, SuggestionResult
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
 

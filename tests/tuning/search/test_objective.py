@@ -6,7 +6,7 @@ from tests.support import each
 from tune_calib.cli.entry import as_option
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, searchable_metrics
-from tune_calib.tuning.search.objective import Objective
+from tune_calib.tuning.search.definition import Objective
 
 
 @each("name", list(METRICS))

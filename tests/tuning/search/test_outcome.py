@@ -10,8 +10,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.search.objective import Objective, SuggestionResult
+from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import SearchRun
 from tune_calib.tuning.search.state import SearchState

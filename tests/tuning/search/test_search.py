@@ -23,9 +23,13 @@ from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 from tune_calib.tuning.search import study as study_module
-from tune_calib.tuning.search.definition import Candidates, SearchDefinition
+from tune_calib.tuning.search.definition import (
+    Candidates,
+    Objective,
+    SearchDefinition,
+    SuggestionResult,
+)
 from tune_calib.tuning.search.execute import execute_heads
-from tune_calib.tuning.search.objective import Objective, SuggestionResult
 from tune_calib.tuning.search.state import MismatchError, SearchState
 from tune_calib.tuning.search.storage import is_network_path, open_storage
 from tune_calib.tuning.search.study import SearchStudy

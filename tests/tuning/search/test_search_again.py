@@ -26,12 +26,11 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import EvaluateRequest, SearchRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES
-from tune_calib.tuning.search.definition import Candidates
+from tune_calib.tuning.search.definition import Candidates, SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.manifest import refuse_other_specs
-from tune_calib.tuning.search.objective import SuggestionResult
-from tune_calib.tuning.search.status import search_status
 from tune_calib.tuning.search.storage import JOURNAL
+from tune_calib.tuning.search.study import search_status
 
 SAMPLERS = ["tpe", "random", "nsga2", "grid"]
 

@@ -131,7 +131,7 @@ def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(h
 STATUS = """
 import sys
 from pathlib import Path
-from tune_calib.tuning.search.status import search_status
+from tune_calib.tuning.search.study import search_status
 print(search_status(Path(sys.argv[1])))
 assert "torch" not in sys.modules
 """

@@ -18,8 +18,8 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
+from tune_calib.tuning.search.definition import Objective
 from tune_calib.tuning.search.evaluate import Evaluation, add_read, compare_splits
-from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.outcome import SearchResult, summarise, write_outcome
 
 ON_SELECT = searchable_metrics()

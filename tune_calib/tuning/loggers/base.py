@@ -1,17 +1,32 @@
-"""The interface of loggers, programs that record experiments, and the loggers by name."""
+"""Loggers, programs that record experiments, and what sends them the rows of a folder.
+
+Rows are sent as trials end, from a thread of their own. The rows on disk decide: each is sent once,
+whoever wrote it. Epochs of networks in training come from their executor, so that curves grow
+meanwhile. Ray's own loggers would make a run of each Ray trial, which may train 32 heads, and they
+never see a metric of test.
+"""
 
 import contextlib
+import hashlib
 import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, atomic_write, fetch_files
+from tune_calib.progress import report_progress
+from tune_calib.results.folders import read_identity
+from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec.names import SLOTS
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import nearest
 
 Values = Mapping[str, float]
@@ -130,3 +145,217 @@ def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str
     """Return a readable name of a trial: its rung and its seeds."""
     both = head_seed is not None and head_seed != network_seed
     return f"{label}, seed {network_seed}/{head_seed}" if both else f"{label}, seed {network_seed}"
+
+
+FOLDER = "logs"
+
+_followers: list["Follower"] = []
+
+
+class Sent(dict[str, str]):
+    """The status of each trial, and the digest of the figures, that one logger was sent."""
+
+    def __init__(self, out: AnyPath, name: str) -> None:
+        self._path = out / FOLDER / f"{name}.json"
+        try:
+            content = json.loads(self._path.read_text())
+        except (FileNotFoundError, ValueError):  # all is sent again
+            content = None
+        super().__init__(content if isinstance(content, dict) else {})
+
+    def add(self, key: str, value: str) -> None:
+        """Note that it was sent."""
+        self[key] = value
+        atomic_write(self._path, json.dumps(self, indent=1).encode())
+
+
+class _Target:
+    """A logger, what it was sent, and its open runs with the epochs that they have."""
+
+    def __init__(self, name: str, kind: type[Logger], group: Group) -> None:
+        self.name = name
+        self.logger = kind(group)
+        self.sent = Sent(group.out, name)
+        self.open: dict[str, tuple[Any, set[int]]] = {}
+
+    def begin(self, run: Run) -> tuple[Any, set[int]]:
+        if run.key not in self.open:
+            self.open[run.key] = self.logger.open_run(run), set()
+        return self.open[run.key]
+
+    def epoch(self, run: Run, epoch: int, values: Values) -> None:
+        """Send an epoch of a network in training; Ray may report it after its row."""
+        if run.key not in self.sent:
+            opened, epochs = self.begin(run)
+            epochs.add(epoch)
+            self.logger.write_epoch(opened, epoch, values)
+
+    def end_network(self, run: Run, epoch: int, status: str) -> None:
+        """End a network that has no trial of its own, and thus no row."""
+        if run.key in self.open:
+            opened, _ = self.open.pop(run.key)
+            self.logger.end_run(opened, run, epoch, status, {})
+
+    def end(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
+        """Send a trial that ended, with the epochs that were not sent during training."""
+        if self.sent.get(run.key) == row["status"]:
+            return
+        opened, epochs = self.begin(run)
+        for epoch in sorted(curves.keys() - epochs):
+            self.logger.write_epoch(opened, epoch, curves[epoch])
+        metrics = _finite({name: row[name] for name in row if is_metric_column(name)})
+        self.logger.end_run(opened, run, row["epoch"] or 0, row["status"], metrics)
+        del self.open[run.key]
+        self.sent.add(run.key, row["status"])
+
+    def close(self) -> None:
+        """Close the runs that have not ended."""
+        for opened, _ in self.open.values():
+            self.logger.close_run(opened)
+
+
+class Follower:
+    """Sends the rows of a folder to loggers, from a thread for which no trial waits."""
+
+    def __init__(self, names: Sequence[str], group: Group) -> None:
+        self._out = group.out
+        self._targets = [_Target(name, kind, group) for name, kind in load_loggers(names).items()]
+        self._read: set[str] = set()
+        self._thread = ThreadPoolExecutor(1, "loggers")
+
+    def send(self, action: Callable[[_Target], None]) -> None:
+        """Do something with every logger."""
+        self._thread.submit(self._each, action)
+
+    def send_rows(self, name: str | None = None) -> None:
+        """Send the rows of a file, or of all files that were not sent yet."""
+        self._thread.submit(self._send_files, name)
+
+    def close(self) -> None:
+        """Send what is left, and close the loggers."""
+        self.send_rows()
+        self.send(_Target.close)
+        if self._targets:
+            report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
+        self._thread.shutdown()
+
+    def _send_files(self, name: str | None) -> None:
+        paths = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
+        for each in [path.name.removesuffix(".parquet") for path, _ in paths]:
+            # A file that is named was just written, perhaps again by a retried trial.
+            if name is None and each in self._read:
+                continue
+            try:
+                trials = read_table(self._out, "trials", each).to_pylist()
+                points = read_table(self._out, "curves", each).to_pylist()
+            except (UserError, OSError):
+                continue  # readers that need the file report it
+            self._read.add(each)
+            curves: dict[str, dict[int, dict[str, float]]] = {}  # by spec hash and epoch
+            for row in points:
+                if value := _finite({row["name"]: row["value"]}):
+                    epochs = curves.setdefault(row["spec_hash"], {})
+                    epochs.setdefault(row["epoch"], {}).update(value)
+            for row in trials:
+                slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
+                label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
+                run = Run(row["spec_hash"], label, flatten_settings(slots))
+                end = partial(_Target.end, run=run, row=row, curves=curves.get(run.key, {}))
+                self._each(end)
+
+    def _each(self, action: Callable[[_Target], None]) -> None:
+        """Drop a logger that fails: no result may depend on it."""
+        for target in list(self._targets):
+            try:
+                action(target)
+            except Exception as error:
+                self._targets.remove(target)
+                echo(
+                    f"logging to {target.name} failed ({_first_line(error)}); the results are "
+                    "complete, and the same command again sends what is missing",
+                    err=True,
+                )
+
+
+def report_rows(name: str) -> None:
+    """Let the loggers send a result file that was written."""
+    for follower in _followers:
+        follower.send_rows(name)
+
+
+def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+    """Let the loggers send what a worker reports of a network: an epoch, or its end."""
+    if not _followers or work.get("kind") != "network" or "epoch" not in result:
+        return
+    values = _finite({name: value for name, value in result.items() if "/" in name})
+    run, has_row = _run_of_network(work)
+    epoch, status = result["epoch"], result.get("status")
+    for follower in _followers:
+        if not status:
+            follower.send(partial(_Target.epoch, run=run, epoch=epoch, values=values))
+        elif not has_row:
+            follower.send(partial(_Target.end_network, run=run, epoch=epoch, status=status))
+
+
+@contextlib.contextmanager
+def followed(out: AnyPath, sweep: str) -> Iterator[None]:
+    """Let the requested loggers follow a folder while the block runs; they get all of its rows."""
+    names = use_loggers(out)
+    if not names:
+        yield
+        return
+    follower = Follower(names, Group(out, sweep))
+    _followers.append(follower)
+    follower.send_rows()
+    try:
+        yield
+    finally:
+        _followers.remove(follower)
+        follower.close()
+
+
+def send_figures(names: Sequence[str], out: AnyPath) -> None:
+    """Send the figures in a folder to the loggers that do not have them yet."""
+    paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
+    if not names or not paths:
+        return
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+    content = digest.hexdigest()[:16]
+    group = Group(out, read_identity(out) or "")
+    for name, kind in load_loggers(names).items():
+        sent = Sent(out, name)
+        if sent.get("report") == content:
+            continue
+        try:
+            kind(group).write_figures(paths)
+            sent.add("report", content)
+        except Exception as error:
+            reason = f"{_first_line(error)}); they are in {out}/figures"
+            echo(f"sending figures to {name} failed ({reason}", err=True)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _finite(values: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and math.isfinite(value)
+    }
+
+
+def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:
+    """Return the run of a network in training, and whether it is a trial, which has a row."""
+    own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
+    first = own or (work["trials"] or work["dependents"])[0]
+    spec = TrialSpec.build(**first["spec"])
+    if own is not None:
+        name = format_run_name(own["label"], spec.network.seed, None)
+        return Run(spec.hash, name, flatten_settings(own["spec"])), True
+    slots = {slot: first["spec"][slot] for slot in ("data", "network")}
+    name = format_run_name(f"network {spec.network.method}", spec.network.seed, None)
+    return Run(spec.network_id, name, flatten_settings(slots)), False

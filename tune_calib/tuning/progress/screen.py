@@ -1,9 +1,12 @@
 """The screen of a process, which shows its progress here and writes it for watchers elsewhere.
 
-A process has one screen; nested requests get the one that is open.
+A process has one screen; nested requests get the one that is open. Watchers read the file of a
+driver from another terminal or another node.
 """
 
 import contextlib
+import os
+import socket
 import sys
 import threading
 import time
@@ -11,12 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.live import Live
+
 from tune_calib.console import printable
-from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.progress.tracker import Progress, Tracker
+from tune_calib.tuning.progress.view import View, format_line, format_summary
 
 LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
@@ -40,8 +48,6 @@ class LineDisplay:
         """Show a record; most of them are skipped."""
         if not at_once and time.monotonic() - self._last < LINE_EVERY_S:
             return
-        from tune_calib.tuning.progress.view import format_line
-
         self._last = time.monotonic()
         self.print(format_line(record))
 
@@ -63,8 +69,6 @@ def open_display() -> LineDisplay:
     """Open a live view if stderr is a terminal, and a display of lines otherwise."""
     if not sys.stderr.isatty():
         return LineDisplay()
-    from rich.console import Console
-
     console = Console(file=sys.stderr)
     return LineDisplay() if console.is_dumb_terminal else _LiveDisplay(console)
 
@@ -74,20 +78,16 @@ class _LiveDisplay(LineDisplay):
 
     every_s = DRAW_EVERY_S
 
-    def __init__(self, console: Any) -> None:
+    def __init__(self, console: Console) -> None:
         self._lock = threading.RLock()
         self._console = console
-        self._live: Any = None
+        self._live: Live | None = None
         self._streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
         for name, stream in self._streams.items():
             if stream.isatty():
                 setattr(sys, name, _LinesAbove(stream, self))
 
     def draw(self, record: Progress, at_once: bool) -> None:
-        from rich.live import Live
-
-        from tune_calib.tuning.progress.view import View
-
         with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
             if self._live is None:
                 # The redirection of rich breaks long lines, and sends stdout to stderr.
@@ -203,8 +203,6 @@ class Screen:
         The bar has ``total`` units, e.g. ``trials``; ``kinds`` has the total of each kind of Ray
         trial; ``read_events`` returns the latest events of Ray trials by name.
         """
-        from tune_calib.tuning.progress.view import format_summary
-
         self.tracker.begin(title, total, unit, kinds)
         started = time.monotonic()
 
@@ -269,3 +267,66 @@ def _repeated(action: Callable[[], None], every_s: float) -> Iterator[None]:
     finally:
         is_over.set()
         thread.join()
+
+
+# Seconds beyond ``every_s`` after which a silent driver counts as dead.
+SILENT_S = 120.0  # on another machine, whose clock may differ
+_BUSY_S = 900.0  # its process runs on this machine: starved, or another process has its number
+_GONE_S = 10.0  # there is no such process on this machine
+READ_EVERY_S = 1.0
+
+
+def read_progress(folder: AnyPath) -> Progress | None:
+    """Return the last record of a folder's driver, or None if there is no driver."""
+    path = folder / PROGRESS
+    if not path.exists():
+        return None
+    refuse_special(path)
+    try:
+        return TypeAdapter(Progress).validate_json(path.read_bytes(), strict=True)
+    except FileNotFoundError:  # it ended meanwhile
+        return None
+    except ValidationError:
+        raise DamagedFileError(f"{path} is damaged; remove it if no driver is at work") from None
+
+
+def is_dead(record: Progress, now: float) -> bool:
+    """Return whether a driver ended without removing its file, at a time in seconds since 1970."""
+    silent_s = now - record.written - record.every_s
+    if record.host != socket.gethostname():
+        return silent_s > SILENT_S
+    try:
+        os.kill(record.process, 0)
+    except ProcessLookupError:
+        # Containers may share a host name but not their processes, so it may be alive.
+        return silent_s > _GONE_S
+    except PermissionError:  # it belongs to another user
+        pass
+    return silent_s > _BUSY_S
+
+
+def describe_driver(folder: AnyPath) -> str:
+    """Return a line on what the driver of a folder does, or that it died; empty without one."""
+    record = read_progress(folder)
+    if record is None:
+        return ""
+    where = f"process {record.process} on {record.host}"
+    if is_dead(record, time.time()):
+        ago = round(time.time() - record.written)
+        return f"its driver ({where}) died: it last wrote {ago} s ago"
+    return f"at work ({where}): {format_line(record)}"
+
+
+def watch(folder: AnyPath) -> bool:
+    """Show the driver of a folder until it ends; return False if it died."""
+    display, is_first = open_display(), True
+    try:
+        while (record := read_progress(folder)) is not None:
+            if is_dead(record, time.time()):
+                return False
+            display.draw(record, at_once=is_first)
+            is_first = False
+            time.sleep(READ_EVERY_S)
+    finally:
+        display.close()
+    return True

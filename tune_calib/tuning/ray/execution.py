@@ -28,7 +28,7 @@ from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.loggers.follow import report_network
+from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import (

@@ -23,7 +23,7 @@ from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.strict import check_share
-from tune_calib.tuning.loggers.follow import report_rows
+from tune_calib.tuning.loggers.base import report_rows
 from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance

@@ -18,7 +18,7 @@ from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
-from tune_calib.tuning.loggers.follow import report_network
+from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.ray.channel import read_events, send_events
 from tune_calib.tuning.ray.executor import (
     PART,

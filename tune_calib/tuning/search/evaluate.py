@@ -33,7 +33,7 @@ from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.objective import Row
+from tune_calib.tuning.search.definition import Row
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 

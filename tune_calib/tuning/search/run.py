@@ -28,7 +28,7 @@ from tune_calib.tuning.ray.executor import Executor, Resources
 from tune_calib.tuning.ray.plan import MAX_POPULATION, Plan, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
-from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import execute_heads, execute_networks
 from tune_calib.tuning.search.manifest import (
     extend_manifest,
@@ -36,7 +36,6 @@ from tune_calib.tuning.search.manifest import (
     list_first_specs,
     refuse_other_specs,
 )
-from tune_calib.tuning.search.objective import Objective
 from tune_calib.tuning.search.outcome import SearchResult, write_outcome
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database

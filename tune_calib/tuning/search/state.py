@@ -15,8 +15,13 @@ from tune_calib.spec.names import is_chance
 from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.ray.plan import RayTrial
-from tune_calib.tuning.search.definition import Candidates, SearchDefinition
-from tune_calib.tuning.search.objective import Objective, Row, SuggestionResult
+from tune_calib.tuning.search.definition import (
+    Candidates,
+    Objective,
+    Row,
+    SearchDefinition,
+    SuggestionResult,
+)
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
 
 # Only these columns of ``trials``: all of them fill gigabytes.
