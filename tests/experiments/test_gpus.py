@@ -17,8 +17,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.forecast.measure import flops
-from tune_calib.experiments.forecast.rates import SHARE, Rates
+from tune_calib.experiments.forecast.rates import SHARE, Rates, flops
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec

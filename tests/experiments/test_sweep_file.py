@@ -16,7 +16,7 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import find_needs
-from tune_calib.experiments.forecast.measure import bytes_of_head
+from tune_calib.experiments.forecast.rates import bytes_of_head
 from tune_calib.experiments.forecast.summary import describe_dry_runs
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile, spell_keys

@@ -12,7 +12,7 @@ from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.forecast.measure import build_empty
+from tune_calib.experiments.forecast.rates import build_empty
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.resolved import ResolvedRequest

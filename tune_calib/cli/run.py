@@ -20,7 +20,7 @@ from tune_calib.cli.common import (
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page
-from tune_calib.console import echo, shown
+from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import is_finished, read_search_manifest
@@ -87,10 +87,28 @@ def _run_ladder(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     crashed = run_stoppable(location.command, lambda: execute_run(run, print_settings))
     print_report(str(location.out))
     if location.profile:
-        from tune_calib.tuning.profile import format_profiles
-
-        echo(shown(format_profiles(location.out)))
+        echo(shown(_format_profiles(location.out)))
     exit_if_crashed(crashed, location.command, location.out)
+
+
+def _format_profiles(out: AnyPath) -> str:
+    """Format how the time of an epoch of each network divides into phases, as a table."""
+    from analysis.tables.table import table_of
+    from tune_calib.tuning.folder import PROFILES
+
+    texts = {str(path): path.read_bytes() for path in (out / PROFILES).glob("*.json")}
+    profiles = [json.loads(texts[name]) for name in sorted(texts)]
+    if not profiles:
+        return "no network was trained, so that nothing was profiled"
+    both = [(each, sum(each["seconds"].values())) for each in profiles]
+    phases = dict.fromkeys(phase for each in profiles for phase in each["seconds"])
+    rows = [
+        [phase, *(f"{each['seconds'].get(phase, 0) / whole:.1%}" for each, whole in both)]
+        for phase in phases
+    ]
+    rows.append(["images a second", *(f"{each['images'] / whole:.0f}" for each, whole in both)])
+    heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in profiles)]
+    return Text([table_of(heads, rows)])
 
 
 @with_request(SearchRequest)

@@ -45,7 +45,7 @@ def run_jobs(
             refuse_here(file.content.address, each.job.find_left().needs)
     with only_driver(file.out), show_driver(file.out) as screen:
         for number, each in enumerate(jobs, start=1):
-            screen.tracker.set_entry(f"{each.name}, {number} of {len(jobs)}")
+            screen.tracker.set(entry=f"{each.name}, {number} of {len(jobs)}")
             folder = each.job.location.out
             try:
                 yield run_job(each, retry, begin)

@@ -39,11 +39,6 @@ class Left:
     is_over: bool = False  # all is done; of a search its study alone tells
     crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
 
-    @property
-    def trials(self) -> list[PlannedTrial]:
-        """List the trials of the plan."""
-        return [trial for network in self.plan.networks for trial in network.dependents]
-
 
 class RunState(Protocol):
     """The remaining work of a run whose folder is open."""
@@ -145,7 +140,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
         if not left.is_over:
             slots = (trial.spec.data for trial in run.known_trials)
             copies = Copies.read(slots, location.data_root, store)
-            copies.refuse_other(out, left.trials)
+            copies.refuse_other(out, [t for each in left.plan.networks for t in each.dependents])
             if left.artifacts:
                 require_writable(location.store, left.artifacts[0])
         state = run.open(left)

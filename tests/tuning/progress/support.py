@@ -16,7 +16,7 @@ def busy_tracker(running: int = 2, is_search: bool = False) -> Tracker:
         tracker.start(name, name, "networks", 1)
     tracker.update(dict.fromkeys(NAMES, ProgressEvent("epoch", 7, 60, METRICS)))
     if is_search:
-        tracker.set_search({}, ["so far: best ECE 1.20 % (trial 17)", "baseline: Accuracy 91.00 %"])
+        tracker.set(notes=["so far: best ECE 1.20 % (trial 17)", "baseline: Accuracy 91.00 %"])
     return tracker
 
 

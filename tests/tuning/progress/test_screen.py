@@ -114,7 +114,7 @@ def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tm
             assert read_progress(tmp_path / "evaluation").title == "evaluate"
         assert read_progress(tmp_path / "evaluation") is None
         assert read_progress(tmp_path).title == "evaluate"
-        own.tracker.set_entry("a, 1 of 2")
+        own.tracker.set(entry="a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
     assert current_tracker() is None
 

@@ -11,8 +11,7 @@ from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Job
-from tune_calib.experiments.forecast.measure import build_empty
-from tune_calib.experiments.forecast.rates import Rate, Rates
+from tune_calib.experiments.forecast.rates import Rate, Rates, build_empty
 from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,7 +161,8 @@ class Screen:
 
     def receive(self, event: ProgressEvent) -> None:
         """Show an event of the driver itself."""
-        self.tracker.set_event(event)
+        # Its metrics may be any mapping; a copy can be copied again and written.
+        self.tracker.set(activity=replace(event, metrics=dict(event.metrics)))
         if event.at_once:
             self.draw(at_once=True)
 

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.progress import ProgressEvent
@@ -77,28 +78,16 @@ class Tracker:
         self._lock = threading.RLock()
         self._record = Progress(socket.gethostname(), os.getpid(), title, time.time())
 
-    def set_event(self, event: ProgressEvent) -> None:
-        """Set the latest event of the driver itself."""
+    def set(self, **fields: Any) -> None:
+        """Replace fields of the record."""
         with self._lock:
-            self._record.activity = _plain(event)
-
-    def set_entry(self, entry: str) -> None:
-        """Set the current entry of an experiment file."""
-        with self._lock:
-            self._record.entry = entry
-
-    def set_search(self, ended: Mapping[str, int], notes: Sequence[str]) -> None:
-        """Set how the suggestions of a search ended, and its notes."""
-        with self._lock:
-            self._record.ended, self._record.notes = dict(ended), list(notes)
+            self._record = replace(self._record, **fields)
 
     def begin(self, phase: str, total: int, unit: str, kinds: Mapping[str, int]) -> None:
-        """Begin a phase with the total of each kind, or without arguments the time between two."""
-        with self._lock:
-            self._record = replace(
-                self._record, phase=phase, total=total, unit=unit, ended={}, notes=[], running={},
-                kinds={name: Kind(count) for name, count in kinds.items()},
-            )  # fmt: skip
+        """Begin a phase with the total of each kind, or the time between two."""
+        timed = {name: Kind(count) for name, count in kinds.items()}
+        none: dict[str, Any] = {"ended": {}, "notes": [], "running": {}}
+        self.set(phase=phase, total=total, unit=unit, kinds=timed, **none)
 
     def start(self, name: str, title: str, kind: str, weight: int) -> None:
         """Add a Ray trial."""
@@ -120,7 +109,8 @@ class Tracker:
         """Set the latest events of Ray trials by name; those that have ended are skipped."""
         with self._lock:
             for name in events.keys() & self._record.running.keys():
-                self._record.running[name].activity = _plain(events[name])
+                plain = replace(events[name], metrics=dict(events[name].metrics))
+                self._record.running[name].activity = plain
 
     @property
     def running(self) -> Sequence[str]:
@@ -151,8 +141,3 @@ def _estimate_left(record: Progress, now: float) -> tuple[float | None, bool]:
         else:
             is_least = True
     return (left / max(1, len(record.running)) or None), is_least
-
-
-def _plain(event: ProgressEvent) -> ProgressEvent:
-    """Return an event that can be copied and written: its metrics may be any mapping."""
-    return replace(event, metrics=dict(event.metrics))

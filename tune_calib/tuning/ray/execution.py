@@ -72,7 +72,7 @@ def open_executor(
 
     variables = environment(location.out, location.store)
     with ray_session(location.address, variables, needs, everywhere):
-        warn_of_other_machine(location.out, list_machines if location.address else list_here)
+        warn_of_other_machine(location.out, *([list_machines] if location.address else []))
         try:
             yield RayExecutor(provenance, location.gpus)
         finally:
@@ -239,13 +239,8 @@ def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def list_here() -> list[dict[str, str | None]]:
-    """Describe this machine, as ``session.list_machines`` describes those of a cluster."""
-    return [machine()]
-
-
 def warn_of_other_machine(
-    out: AnyPath, list_machines: Callable[[], Sequence[Mapping[str, Any]]] = list_here
+    out: AnyPath, list_machines: Callable[[], Sequence[Mapping[str, Any]]] = lambda: [machine()]
 ) -> None:
     """Warn if the rows of a folder were computed on another kind of machine."""
     columns = ("processor", "instruction_set", "threads", "device", "network", "head_method")

@@ -1,10 +1,12 @@
-"""The definition of a search, and the trial specs of the points of its space."""
+"""The definition of a search: its objective, its identity, and the trials of its points."""
 
 import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from operator import le
+from statistics import fmean
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -70,12 +72,12 @@ class Objective:
         for row in there:
             if row["status"] != "done":
                 return SuggestionResult(row["status"], epoch=row["epoch"])
-        values = tuple(_mean(row[column("select", name)] for row in there) for name in self.metrics)
+        values = tuple(fmean(row[column("select", name)] for row in there) for name in self.metrics)
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
         drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
         at_chance = is_chance(row.get("flags") for row in there)
-        return SuggestionResult("done", values, _mean(drops), at_chance=at_chance)
+        return SuggestionResult("done", values, fmean(drops), at_chance=at_chance)
 
     def excess(self, result: SuggestionResult) -> float:
         """Return how far the drop is beyond the guard; at most 0 if it is within."""
@@ -96,7 +98,11 @@ class Objective:
     def find_front(self, results: Mapping[int, SuggestionResult]) -> list[int]:
         """Return the numbers of the Pareto set within the guard, ordered by the first metric."""
         losses = {n: self.losses(v) for n, v in self.within_guard(results).items()}
-        front = [n for n, own in losses.items() if not any(_beats(o, own) for o in losses.values())]
+        front = [
+            n
+            for n, own in losses.items()
+            if not any(o != own and all(map(le, o, own)) for o in losses.values())
+        ]
         # Only the earliest of equal ones stays, so that the choice never depends on an order.
         first = {losses[n]: n for n in sorted(front, reverse=True)}
         return sorted(first.values(), key=lambda n: (losses[n], n))
@@ -110,15 +116,6 @@ class Objective:
         """Describe the rule of the choice."""
         best = METRICS[self.metrics[0]].title
         return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
-
-
-def _beats(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a != b and all(x <= y for x, y in zip(a, b, strict=True))
-
-
-def _mean(values: Any) -> float:
-    numbers = list(values)
-    return math.fsum(numbers) / len(numbers)
 
 
 NO_RUNG = -1

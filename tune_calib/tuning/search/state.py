@@ -181,7 +181,8 @@ class SearchState:
             best = f"best {METRICS[metric].title} {format_value(metric, value)} (trial {number})"
         guard = f"{100 * self.objective.guard:g} points of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
-        tracker.set_search(Counter(result.status for result in self.results.values()), notes)
+        ended = Counter(result.status for result in self.results.values())
+        tracker.set(ended=dict(ended), notes=notes)
 
     def reconcile(self) -> str:
         """Refuse counts of plan, study and rows that disagree; return them in one line."""
