@@ -102,9 +102,7 @@ def main() -> None:
             errors = execute(
                 "network and bank",
                 Plan(plan.networks, ones[:1]),
-                RayExecutor(),
-                provenance(root / "bank", store),
-                0.0,
+                RayExecutor(provenance(root / "bank", store)),
             )
         if errors:
             raise RuntimeError(errors[0])
