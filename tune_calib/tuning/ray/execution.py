@@ -82,9 +82,6 @@ def open_executor(
 class PlanSource:
     """Hands out Ray trials that are ready, and those that wait for one of their networks."""
 
-    at_once: int | None = None
-    halving: Halving | None = None
-
     def __init__(self, plan: Plan, provenance: Provenance) -> None:
         self.total = len(plan.trials)
         self.provenance = provenance
@@ -138,9 +135,11 @@ class InProcess(Executor):
         self.worker = Worker()
         self._events: dict[str, ProgressEvent] = {}  # the latest one, of the trial that runs
 
-    def run(self, source: TrialSource) -> list[str]:
-        """Execute trials one by one, whatever ``source.at_once`` says."""
-        assert source.halving is None, "only Ray stops networks"
+    def run(
+        self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
+    ) -> list[str]:
+        """Execute trials one by one, whatever ``at_once`` says."""
+        assert halving is None, "only Ray stops networks"
         errors: list[str] = []
         for number in map(str, range(source.total)):
             config = source.suggest(number)

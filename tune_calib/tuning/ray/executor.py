@@ -77,8 +77,6 @@ class TrialSource(Protocol):
     """Hands out trials; what it needs to continue is on disk or in a study."""
 
     total: int  # it has no more trials
-    at_once: int | None  # trials that run side by side; None: as many as there is room for
-    halving: Halving | None
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next trial, None while it waits for others, or OVER."""
@@ -106,10 +104,13 @@ class Executor(ABC):
         self.provenance, self.gpus = provenance, gpus
 
     @abstractmethod
-    def run(self, source: TrialSource) -> list[str]:
+    def run(
+        self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
+    ) -> list[str]:
         """Execute the trials of a source; return a line for each that crashed.
 
-        What one trial refuses for all is raised as RefusedError, as is a folder that was moved.
+        Side by side run ``at_once`` of them, or as many as there is room for. What one trial
+        refuses for all is raised as RefusedError, as is a folder that was moved.
         """
 
     @abstractmethod

@@ -23,6 +23,7 @@ from tune_calib.tuning.ray.channel import read_events, send_events
 from tune_calib.tuning.ray.executor import (
     PART,
     Executor,
+    Halving,
     Resources,
     TrialSource,
     configuration,
@@ -46,10 +47,12 @@ WAIT_S = 0.2  # ray.wait is left this often, so that a signal is handled at once
 class RayExecutor(Executor):
     """Executes trials on the Ray that this process is connected to."""
 
-    def run(self, source: TrialSource) -> list[str]:
+    def run(
+        self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
+    ) -> list[str]:
         """Execute trials side by side by Ray Tune."""
         report_progress("starting workers")
-        gpus, halving = self.gpus, source.halving  # not the executor itself, which Ray would pickle
+        gpus = self.gpus  # Ray would pickle the executor itself
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
         )
@@ -62,7 +65,7 @@ class RayExecutor(Executor):
             grace_period=1,
             reduction_factor=3,
         )
-        further = {"scheduler": scheduler, "max_concurrent_trials": source.at_once}
+        further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
         return fit(source.total, kind, self.provenance, source, **further)
 
     def pool(self, size: int, cpus: int) -> "Pool":

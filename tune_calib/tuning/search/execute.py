@@ -61,23 +61,17 @@ def execute_networks(state: SearchState, executor: Executor, at_once: int) -> No
     if state.definition.scheduler == "asha":
         epochs = first[0].spec.network.epochs
         halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
-    executor.run(StudySource(state, executor.provenance, at_once, halving))
+    executor.run(StudySource(state, executor.provenance), at_once, halving)
 
 
 class StudySource:
     """Give the suggestions of a study to an executor, and write their results to the study.
 
-    A new feed on the same folder continues where another was killed.
+    A new one on the same folder continues where another was killed.
     """
 
-    def __init__(
-        self,
-        state: SearchState,
-        provenance: Provenance,
-        at_once: int | None = None,
-        halving: Halving | None = None,
-    ) -> None:
-        self.state, self.at_once, self.halving = state, at_once, halving
+    def __init__(self, state: SearchState, provenance: Provenance) -> None:
+        self.state = state
         self.planned, self.provenance = state.planned, provenance
         self.total = state.planned * len(state.candidates.trials({}, 0))
         self.suggested = 0
