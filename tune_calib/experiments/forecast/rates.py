@@ -230,8 +230,8 @@ class Rates:
         calib, key = self.sizes(spec.data).calib, (classes, slot and canonical_json(slot))
         with on_threads(HEAD_THREADS):  # as trials are evaluated
             fit_s, metrics_s = self._once(key, lambda: evaluation_s(slot, classes))
-            draw_s = self._once(classes, lambda: draw_s(classes)) if draws else 0.0
-        return fit_s * calib + (metrics_s + draw_s * draws) * samples
+            per_draw_s = self._once(classes, lambda: draw_s(classes)) if draws else 0.0
+        return fit_s * calib + (metrics_s + per_draw_s * draws) * samples
 
 
 def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
