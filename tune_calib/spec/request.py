@@ -19,6 +19,7 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
+from tune_calib.spec.names import LEAST_DRAWS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.strict import (
@@ -256,6 +257,13 @@ class ExtrasRequest(Part):
     """evaluate on shifted data: corruptions, noise or a data set"""
     bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
     """bootstrap draws for confidence intervals over test samples"""
+
+    @field_validator("bootstrap")
+    @classmethod
+    def _enough(cls, draws: int) -> int:
+        if draws and draws < LEAST_DRAWS:
+            raise ValueError(f"must be 0 or at least {LEAST_DRAWS}")
+        return draws
 
 
 class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest, DataRequest):

@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.extra import shifted_bank_key
-from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
-from tune_calib.spec.names import LEAST_DRAWS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.ray.plan import RayTrial, format_rungs
 
@@ -39,10 +37,6 @@ class ExtraEvaluations:
 
     def list_sets(self, slot: DataSlot, root: Path | None) -> list[str]:
         """Return the names of the shift sets."""
-        if self.bootstrap < 0 or 0 < self.bootstrap < LEAST_DRAWS:
-            raise UserError(
-                f"must be 0 or at least {LEAST_DRAWS}, got {self.bootstrap}", setting="bootstrap"
-            )
         return find_sets(self.shift, slot, root)
 
 
