@@ -247,7 +247,7 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
     path = tmp_path / "sweep.yaml"
     path.write_text("\n".join(lines) + "\n")
     if kind == "ladder" and own:
-        with pytest.raises(UserError, match="ladder differ in one ingredient"):
+        with pytest.raises(UserError, match="`own_recipes` does not go with a ladder"):
             plan_jobs(read_experiment_file(path))
         return
     (work,) = plan_jobs(read_experiment_file(path))
