@@ -171,7 +171,9 @@ def test_passwords_are_not_told(folder):
 def test_help_shows_them(folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     write(folder, "seeds = 7")
-    (line,) = [one for one in here("search", "-h").stdout.splitlines() if one.startswith("  --seeds ")]
+    (line,) = [
+        one for one in here("search", "-h").stdout.splitlines() if one.startswith("  --seeds ")
+    ]
     assert "[default: 7]" in line
 
 

@@ -20,6 +20,7 @@ from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results, write_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
+from tune_calib.spec.request import AblateRequest, build_request
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.extra import ExtraEvaluations, find_extra_trials
@@ -181,7 +182,7 @@ def test_sets_are_read_back_by_their_names(tmp_path):
 @pytest.mark.parametrize("bootstrap", [-1, 1, 99])
 def test_too_few_draws_are_one_line(bootstrap):
     with pytest.raises(UserError, match="`bootstrap` must be 0 or at least 100"):
-        ExtraEvaluations((), bootstrap).list_sets(DataSlot(), None)
+        build_request(AblateRequest, {"ladder": "mac_cal", "bootstrap": bootstrap})
 
 
 @pytest.mark.parametrize(

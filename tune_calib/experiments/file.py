@@ -30,11 +30,15 @@ class ReadFile:
             settings = merge_settings(self.content.set.by_slot(), entry.set.by_slot())
             if settings.get("data", {}).get("imported") is not None:
                 continue
+            recipe = self.value_of(entry, "recipe")
+            at = ("entries", name) if recipe is None else self.position_of(name, "recipe")
             for dataset, backbone in self.combinations(entry):
-                if dataset != IMPORTED:
-                    with self.source.at(self.position_of_recipe(name)):
-                        named = merge_settings(settings, name_settings(dataset, backbone))
-                        refuse_misfit(named, self.value_of(entry, "recipe"))
+                if dataset == IMPORTED:
+                    continue
+                network = {} if backbone is None else {"network": {"backbone": backbone}}
+                named = merge_settings(settings, {"data": {"dataset": dataset}, **network})
+                with self.source.at(at):
+                    refuse_misfit(named, recipe)
 
     @property
     def out(self) -> AnyPath:
@@ -68,17 +72,6 @@ class ReadFile:
         """Return the position of a key of an entry: in it, or at the top of the file."""
         is_own = key in self.content.entries[name].model_fields_set
         return ("entries", name, key) if is_own else (key,)
-
-    def position_of_recipe(self, name: str) -> Position:
-        """Return the position of the recipe of an entry, or of an entry without one."""
-        is_named = self.value_of(self.content.entries[name], "recipe") is not None
-        return self.position_of(name, "recipe") if is_named else ("entries", name)
-
-
-def name_settings(dataset: str, backbone: str | None) -> dict[str, dict[str, Any]]:
-    """Return the settings of a data set and of a backbone, unless it is the data set's own."""
-    network = {} if backbone is None else {"network": {"backbone": backbone}}
-    return {"data": {"dataset": dataset}, **network}
 
 
 def read_experiment_file(path: Path) -> ReadFile:
