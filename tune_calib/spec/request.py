@@ -433,9 +433,8 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     except ValidationError as error:
         first = error.errors()[0]
     message, value = format_mistake(first), short_repr(first["input"])
-    if not first["loc"] or (
-        first["type"] == "value_error" and ("`" in message or value in message)
-    ):
+    is_complete = "`" in message or (isinstance(first["input"], str) and value in message)
+    if not first["loc"] or (first["type"] == "value_error" and is_complete):
         raise UserError(message)
     name = str(first["loc"][0])
     known = option_help(model, name).names
