@@ -145,8 +145,8 @@ class Sweep:
     @once_per_sweep
     def flags(self, index: int | None = None) -> list[str]:
         """Return the flags of finished trials, of one rung or of the sweep."""
-        rows = self.done if index is None else self.of_rung(index)
-        return [flags for flags in rows["flags"] if flags]
+        texts = (self.done if index is None else self.of_rung(index))["flags"]
+        return list(texts[texts.fillna("") != ""])
 
     @cached_property
     def done(self) -> pd.DataFrame:
@@ -184,9 +184,9 @@ class Sweep:
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of a rung or of the sweep by status, ``missing`` last."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)
-        ended = Counter(rows["status"])
+        ended = rows["status"].value_counts()
         planned = self._planned.total() if index is None else self._planned[index]
-        counts = {status: ended[status] for status in STATUSES}
+        counts = {status: int(ended.get(status, 0)) for status in STATUSES}
         counts["missing"] = planned - len(rows)
         return {status: count for status, count in counts.items() if count}
 

@@ -1,7 +1,7 @@
 """Reports and status of runs; an unchanged report is printed again without pandas."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -110,9 +110,9 @@ def sweep_status(out: AnyPath) -> str:
         # A trial that was run again has two rows.
         if status == "done" or key not in ended:
             ended[key] = status
-    counts = {rung.index: Counter[str]() for rung in manifest.rungs}
+    counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for entry in manifest.planned:
-        counts.setdefault(entry.rung, Counter())[ended.get(entry.spec_hash, "missing")] += 1
+        counts[entry.rung][ended.get(entry.spec_hash, "missing")] += 1
     total = sum(counts.values(), Counter[str]())
     names = [name for name in (*STATUSES, "missing") if total[name]]
     records = [

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from tune_calib.spec.names import SLOTS
 
@@ -15,28 +17,44 @@ _SEED = re.compile(r'"seed": ?\d+')
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of trials except seeds, a column for each ``slot.key``; lists as JSON."""
-    texts = rows.reindex(columns=list(SLOTS)).astype(object)
-    seeded = ["network", "head"]
-    texts[seeded] = texts[seeded].map(_without_seed, na_action="ignore")
-    # Trials share most of their slots: each combination is parsed once.
-    kinds = texts.groupby(list(SLOTS), dropna=False, sort=False).ngroup()
-    known = [
-        {name: value for slot in SLOTS if isinstance(kind[slot], str)
-         for name, value in _read_slot(slot, kind[slot]).items()}
-        for kind in texts[~kinds.duplicated()].to_dict("records")
-    ]  # fmt: skip
+    kinds, known = _kinds(rows)
     names = sorted({name for own in known for name in own}, key=_order)
     # As objects: pandas would turn whole numbers beside None into floats, and print 8 as 8.0.
     frame = pd.DataFrame(
         {name: pd.Series([own.get(name) for own in known], dtype=object) for name in names}
     )
-    return frame.take(kinds.to_numpy()).set_axis(rows.index)
+    return frame.take(kinds).set_axis(rows.index)
 
 
-def _without_seed(slot: str) -> str:
+def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
+    """Number trials by their settings without seeds; return the numbers and the settings of each.
+
+    Trials share most of their slots: each combination is parsed once. One text at a time is in
+    memory, since those of 200,000 trials would take hundreds of megabytes.
+    """
+    codes, texts = {}, {}
+    for slot in SLOTS:
+        column = rows.reindex(columns=[slot])[slot].astype("category").cat
+        numbers: dict[str, int] = {}
+        plain = (_without_seed(slot, text) for text in column.categories)
+        own = [numbers.setdefault(text, len(numbers)) for text in plain]
+        codes[slot] = np.array([*own, -1])[column.codes]
+        texts[slot] = [*numbers, None]
+    frame = pd.DataFrame(codes)
+    known = [
+        {name: value for slot in SLOTS if (text := texts[slot][kind[slot]]) is not None
+         for name, value in _read_slot(slot, text).items()}
+        for kind in frame.drop_duplicates().to_dict("records")
+    ]  # fmt: skip
+    return frame.groupby(list(SLOTS), sort=False).ngroup().to_numpy(), known
+
+
+def _without_seed(slot: str, text: str) -> str:
     """Set the seed of a slot to 0, unless its method has a hyper-parameter of that name too."""
-    text, count = _SEED.subn('"seed":0', slot)
-    return text if count == 1 else slot
+    if slot not in ("network", "head"):
+        return text
+    plain, count = _SEED.subn('"seed":0', text)
+    return plain if count == 1 else text
 
 
 @cache
@@ -57,6 +75,9 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     """Return the rungs (labels or ``all``) of each value of each setting."""
+    # One of equal trials is enough.
+    pairs = pd.DataFrame({"settings": _kinds(rows)[0], "rung": rows["rung"].to_numpy()})
+    rows = rows[~pairs.duplicated().to_numpy()]
     frame = settings(rows)
     present = sorted(rows["rung"].unique())
     found = []

@@ -106,19 +106,23 @@ def of_baseline(trials: pd.DataFrame) -> Regime:
 
 def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     """Return network_id, network_method, train accuracy, gap and its se of each known network."""
-    done = trials[trials["status"] == "done"]
-    found = done.reindex(columns=["network_id", "network_method"])
-    is_built = done.reindex(columns=["head_method", "posthoc_method"]).notna().any(axis="columns")
     columns = {
         "train": column("train", "accuracy"),
         "gap": column(split, "confidence_gap"),
         "se": column(split, "confidence_gap_se"),
     }
+    of_base = {name: f"{BASE}/{own}" for name, own in columns.items()}
+    about = ["network_id", "network_method", "head_method", "posthoc_method"]
+    # These columns alone: a copy of all of them takes a hundred megabytes.
+    done = trials.reindex(columns=[*about, *columns.values(), *of_base.values()])
+    done = done[trials["status"] == "done"]
+    found = done[about[:2]]
+    is_built = done[about[2:]].notna().any(axis="columns")
     for name, own in columns.items():
         # The row of a head or a transform has its own numbers there, and those of its network under
         # another name, under which the row of a plain network has nothing.
-        both = done.reindex(columns=[f"{BASE}/{own}", own]).astype(float)
-        found[name] = both[f"{BASE}/{own}"].where(is_built, both[own])
+        both = done[[of_base[name], own]].astype(float)
+        found[name] = both[of_base[name]].where(is_built, both[own])
     known = found.dropna(subset=["train", "gap"], how="all").assign(is_built=is_built)
     # A network's own row before those that stand on it: a head with `bn_mode` train describes a
     # network whose statistics drifted.

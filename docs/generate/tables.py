@@ -41,7 +41,7 @@ def every_column() -> str:
 
 def manifests() -> str:
     """Return a table of keys for each JSON file and for each record in it."""
-    parts, pending, done = [], list(FILES), set[type[BaseModel]]()
+    parts, pending, done = [], list[Any](FILES), set[Any]()
     while pending:
         model = pending.pop(0)
         if model in done:
@@ -51,7 +51,7 @@ def manifests() -> str:
         parts.append(f"### `{name}`" if name else f"#### {_noun(model)}")
         parts.append((model.__doc__ or "").partition("\n")[0])
         rows = []
-        for key, field in model.model_fields.items():
+        for key, field in model.__pydantic_fields__.items():
             if not field.exclude:
                 rows.append((code(key), _kind(field.annotation), field.description))
                 pending[:0] = [inner for inner in _records(field.annotation) if inner not in done]
@@ -59,8 +59,8 @@ def manifests() -> str:
     return "\n\n".join(parts)
 
 
-def _records(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+def _records(annotation: Any) -> list[Any]:
+    if hasattr(annotation, "__pydantic_fields__"):
         return [annotation]
     return [record for part in get_args(annotation) for record in _records(part)]
 
@@ -81,7 +81,7 @@ def _kind(annotation: Any) -> str:
     return _noun(annotation)
 
 
-def _noun(model: type[BaseModel]) -> str:
+def _noun(model: type) -> str:
     words = re.findall(r"[A-Z][a-z]+", model.__name__.removesuffix("Record"))
     return " ".join(words).lower()
 

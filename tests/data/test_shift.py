@@ -12,9 +12,7 @@ from tests.support import CPU, each
 from tune_calib import paths
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN
-from tune_calib.data.shift import find_sets, open_set
-from tune_calib.data.shift.foreign import fitted
-from tune_calib.data.shift.published import Published
+from tune_calib.data.shift import find_sets, fitted, open_published, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
@@ -122,7 +120,7 @@ def test_wrong_published_files_are_one_line(what, tmp_path):
 def test_files_of_another_data_set_are_refused(tmp_path):
     folder = shift_set(tmp_path / "C")
     with pytest.raises(UserError, match="not have the 100 classes"):
-        Published.open(folder, DataSlot(dataset="cifar100").info)
+        open_published(folder, DataSlot(dataset="cifar100").info)
 
 
 def test_words_stand_for_sets_each_once():

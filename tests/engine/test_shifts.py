@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
-from tune_calib.data.shift import open_set
-from tune_calib.data.shift.foreign import Part, ShiftSet, chunks_of
+from tune_calib.data.shift import Part, ShiftSet, chunks_of, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key

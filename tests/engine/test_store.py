@@ -132,9 +132,9 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
 
 @each("is_search", [False, True])
 def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
-    spec, hashed, checksum = small_spec(method="retrain"), [], store_module._checksum
+    spec, hashed, checksum = small_spec(method="retrain"), [], store_module.checksum_of
     monkeypatch.setattr(
-        store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
+        store_module, "checksum_of", lambda path: hashed.append(path) or checksum(path)
     )
     ensure = ensure_development_bank if is_search else ensure_bank
     ensure(spec, bank_key(spec, spec.head), trained, None, CPU)
@@ -142,9 +142,9 @@ def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch)
 
 
 def test_a_network_is_hashed_once_on_opening(trained, monkeypatch):
-    spec, hashed, checksum = small_spec(), [], store_module._checksum
+    spec, hashed, checksum = small_spec(), [], store_module.checksum_of
     monkeypatch.setattr(
-        store_module, "_checksum", lambda path: hashed.append(path) or checksum(path)
+        store_module, "checksum_of", lambda path: hashed.append(path) or checksum(path)
     )
     NetworkTraining(spec, trained, load_development(spec.data, None), CPU).close()
     assert len(hashed) == 1

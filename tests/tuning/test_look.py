@@ -11,7 +11,7 @@ from tests.imports.test_imports import asked_of, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
-from tune_calib.data.shift.foreign import foreign_set
+from tune_calib.data.shift import foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.extra import ExtraEvaluation, FinishedTrial
 from tune_calib.engine.imports import check_files, write_import

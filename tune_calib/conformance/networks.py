@@ -1,5 +1,6 @@
 """Checks of network methods."""
 
+import contextlib
 import copy
 import math
 from typing import Any
@@ -13,6 +14,7 @@ from tune_calib.conformance.bench import (
     SAMPLES,
     Bench,
     Check,
+    FailedCheckError,
     NotApplicableError,
     check,
     require,
@@ -22,8 +24,7 @@ from tune_calib.conformance.bench import (
 )
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
-from tune_calib.methods._base import EpochFeedback, NetworkMethod
-from tune_calib.models.network import Network
+from tune_calib.methods._base import EpochFeedback
 from tune_calib.spec.methods import MethodInfo, Params
 from tune_calib.spec.trial import TrialSpec
 
@@ -72,8 +73,8 @@ def _gradient(info: MethodInfo, bench: Bench) -> None:
     loss, bias = _loss_and_bias(info)
     loss.backward()
     found = bias.grad
-    require(found is not None, "the bias of the classifier has no gradient")
-    assert found is not None
+    if found is None:
+        raise FailedCheckError("the bias of the classifier has no gradient")
     start = bias.detach().clone()
     for k in range(3):
         shift = torch.zeros(3, dtype=torch.float64)
@@ -89,15 +90,11 @@ def _loss_and_bias(info: MethodInfo, start: Tensor | None = None) -> tuple[Tenso
     # Made anew for each loss, since a step may change the state of the method.
     network = toy_network(3)
     method = toy_method(info, network, 3, torch.float64)
-    bias = _last_bias(network, method)
+    # The network's own, or that of a method that has a classifier.
+    bias = [p for p in (*network.parameters(), *method.parameters()) if p.shape == (3,)][-1]
     if start is not None:
         bias.data.copy_(start)
     return method.step(network, toy_batch(3, torch.float64)).loss, bias
-
-
-def _last_bias(network: Network, method: NetworkMethod) -> Tensor:
-    """Return the bias of the classifier: the network's own, or that of a method that has one."""
-    return [p for p in (*network.parameters(), *method.parameters()) if p.shape == (3,)][-1]
 
 
 @check(CHECKS, "order", "the order of a batch does not matter")
@@ -176,8 +173,6 @@ def _diverges(info: MethodInfo, bench: Bench) -> None:
     run = _trainer(info, bench)
     next(run)
     next(run.network.parameters()).data.fill_(math.nan)
-    try:
+    with contextlib.suppress(DivergedError):
         next(run)
-    except DivergedError:
-        return
-    require(False, "training goes on over a network of NaN, as if its loss were a number")
+        require(False, "training goes on over a network of NaN, as if its loss were a number")

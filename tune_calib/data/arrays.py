@@ -7,10 +7,9 @@ A file is named as ``FILE``, whose arrays are recognised by their names (``ROLES
 import importlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,6 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import expand_path
 
 Rows = NDArray[Any]
-_Loaders = dict[str, Callable[[], Rows]]
 _Names = Mapping[str, tuple[str, ...]]
 
 ROLES: _Names = {
@@ -52,7 +50,6 @@ class Array:
 
     path: Path
     name: str
-    load: Callable[[], Rows]
     stamp: tuple[int, int]
 
     def __str__(self) -> str:
@@ -62,7 +59,7 @@ class Array:
     def read(self) -> Rows:
         """Return the whole array; npy and safetensors files are memory-mapped."""
         with _in_one_line(str(self)):
-            return self.load()
+            return _FORMATS[self.path.suffix.lower()][1](self.path, self.name)
 
 
 def arrays_in(path: Path) -> dict[str, Array]:
@@ -76,8 +73,7 @@ def arrays_in(path: Path) -> dict[str, Array]:
         raise UserError(f"{path} is not there; is the path right?")
     stamp = stamp_of(path)
     with _in_one_line(str(path)):
-        loaders = _FORMATS[suffix](path)
-    return {name: Array(path, name, load, stamp) for name, load in loaders.items()}
+        return {name: Array(path, name, stamp) for name in _FORMATS[suffix][0](path)}
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
@@ -140,51 +136,56 @@ def _in_one_line(name: str) -> Iterator[None]:
         raise DamagedFileError(f"{name} cannot be read ({reason}); {_FIX}") from None
 
 
-def _npz(path: Path) -> _Loaders:
-    def read(member: str) -> Rows:
-        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-            values: Rows = np.lib.format.read_array(file, allow_pickle=False)
-            return values
-
+def _names_in_npz(path: Path) -> list[str]:
     with zipfile.ZipFile(path) as archive:
-        return {name.removesuffix(".npy"): partial(read, name) for name in archive.namelist()}
+        return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
-def _safetensors(path: Path) -> _Loaders:
-    def read(name: str) -> Rows:
-        # By torch: NumPy has no bfloat16 and no floats of 8 bits.
-        with safe_open(path, "pt") as file:
-            tensor: torch.Tensor = file.get_tensor(name)
-        if tensor.dtype in (torch.float16, torch.float32, torch.float64):
-            return tensor.numpy()
-        values: Rows = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
-        return values
+def _read_npz(path: Path, name: str) -> Rows:
+    with zipfile.ZipFile(path) as archive:
+        member = name if name in archive.namelist() else f"{name}.npy"
+        with archive.open(member) as file:
+            values: Rows = np.lib.format.read_array(file, allow_pickle=False)
+    return values
 
+
+def _names_in_safetensors(path: Path) -> list[str]:
     with safe_open(path, "pt") as file:
-        return {name: partial(read, name) for name in file.keys()}  # noqa: SIM118
+        return list(file.keys())
 
 
-def _parquet(path: Path) -> _Loaders:
-    def read(name: str) -> Rows:
-        with pq.ParquetFile(path) as file:
-            column = file.read(columns=[name])[name]
-        if not len(column):
-            raise ValueError("it has no rows")
-        is_list = _is_list(column.type)
-        values = [chunk.flatten() if is_list else chunk for chunk in column.chunks]
-        if column.null_count or any(each.null_count for each in values):
-            raise ValueError("a value is missing")
-        whole = np.concatenate([each.to_numpy(zero_copy_only=False) for each in values])
-        if is_list and len(pc.unique(pc.list_value_length(column))) != 1:
-            raise ValueError("its rows differ in length")
-        return whole.reshape(len(column), -1) if is_list else whole
+def _read_safetensors(path: Path, name: str) -> Rows:
+    # By torch: NumPy has no bfloat16 and no floats of 8 bits.
+    with safe_open(path, "pt") as file:
+        tensor: torch.Tensor = file.get_tensor(name)
+    if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float64):
+        tensor = tensor.float()
+    values: Rows = tensor.numpy()
+    return values
 
-    loaders: _Loaders = {}
-    for field in pq.read_schema(path):
-        kind = field.type.value_type if _is_list(field.type) else field.type
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):  # not of texts or images
-            loaders[field.name] = partial(read, field.name)
-    return loaders
+
+def _names_in_parquet(path: Path) -> list[str]:
+    types = pa.types
+    kinds = {each.name: each.type for each in pq.read_schema(path)}
+    kinds = {name: kind.value_type if _is_list(kind) else kind for name, kind in kinds.items()}
+    return [
+        name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)
+    ]
+
+
+def _read_parquet(path: Path, name: str) -> Rows:
+    with pq.ParquetFile(path) as file:
+        column = file.read(columns=[name])[name]
+    if not len(column):
+        raise ValueError("it has no rows")
+    is_list = _is_list(column.type)
+    values = [chunk.flatten() if is_list else chunk for chunk in column.chunks]
+    if column.null_count or any(each.null_count for each in values):
+        raise ValueError("a value is missing")
+    whole = np.concatenate([each.to_numpy(zero_copy_only=False) for each in values])
+    if is_list and len(pc.unique(pc.list_value_length(column))) != 1:
+        raise ValueError("its rows differ in length")
+    return whole.reshape(len(column), -1) if is_list else whole
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -192,20 +193,14 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _hdf5(path: Path) -> _Loaders:
+def _names_in_hdf5(path: Path) -> list[str]:
     try:
         h5py = importlib.import_module("h5py")
     except ImportError:
         raise UserError(
             f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_FIX}"
         ) from None
-
-    def read(name: str) -> Rows:
-        with h5py.File(path, "r") as file:
-            values: Rows = file[name][...]
-            return values
-
-    loaders: _Loaders = {}
+    names = []
 
     def visit(name: str, node: Any) -> None:
         if not isinstance(node, h5py.Dataset):
@@ -216,18 +211,25 @@ def _hdf5(path: Path) -> _Loaders:
                 f"{path}: {name} keeps its numbers in other files, which are not read; {_FIX}"
             )
         if node.shape:
-            loaders[name] = partial(read, name)
+            names.append(name)
 
     with h5py.File(path, "r") as file:
         file.visititems(visit)
-    return loaders
+    return names
 
 
-_FORMATS: dict[str, Callable[[Path], _Loaders]] = {
-    ".npz": _npz,
-    ".npy": lambda path: {path.stem: partial(np.lib.format.open_memmap, path, "r")},
-    ".safetensors": _safetensors,
-    ".parquet": _parquet,
-    ".h5": _hdf5,
-    ".hdf5": _hdf5,
+def _read_hdf5(path: Path, name: str) -> Rows:
+    with importlib.import_module("h5py").File(path, "r") as file:
+        values: Rows = file[name][...]
+    return values
+
+
+# Returns the names of the arrays of a file, and reads one of them.
+_FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str], Rows]]] = {
+    ".npz": (_names_in_npz, _read_npz),
+    ".npy": (lambda path: [path.stem], lambda path, _: np.lib.format.open_memmap(path, "r")),
+    ".safetensors": (_names_in_safetensors, _read_safetensors),
+    ".parquet": (_names_in_parquet, _read_parquet),
+    ".h5": (_names_in_hdf5, _read_hdf5),
+    ".hdf5": (_names_in_hdf5, _read_hdf5),
 }

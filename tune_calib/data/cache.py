@@ -33,9 +33,6 @@ CACHE_VERSION = 2
 LARGE = 2**30
 """Bytes of decoded images from which on a data set stays on disk."""
 
-# So many images take seconds to decode.
-_MANY = 10_000
-
 _PARTS = ("train", "test")
 # Numbers of a part, (N,) int64: labels, positions, and the CRC-32 of each image.
 _COLUMNS = ("labels", "indices", "checks")
@@ -57,8 +54,7 @@ class Summary:
     def read(cls, text: str) -> Self:
         """Read the text of ``written``; raise ValueError for anything else."""
         digest, *values = text.split()
-        numbers = tuple(map(float, values))
-        channels = len(numbers) // 2
+        numbers, channels = tuple(map(float, values)), len(values) // 2
         return cls(digest, numbers[:channels], numbers[channels:])
 
 
@@ -94,12 +90,10 @@ class Tally:
         for own, checks in zip(labels, self.checks, strict=True):
             digest.update(own.contiguous().numpy().tobytes())
             digest.update(np.array(checks, np.int64).tobytes())
-        first, second = np.sum(self._sums, 0).T / self._pixels
-        std = np.sqrt(np.maximum(second - first**2, 0))
-        mean, deviation = (
-            tuple(round(float(value) / 255, 4) for value in each) for each in (first, std)
-        )
-        return Summary(digest.hexdigest()[:16], mean, deviation)
+        mean, second = np.sum(self._sums, 0).T / self._pixels
+        both = (mean, np.sqrt(np.maximum(second - mean**2, 0)))
+        moments = (tuple(round(float(value) / 255, 4) for value in each) for each in both)
+        return Summary(digest.hexdigest()[:16], *moments)
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,28 +150,27 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
     key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = cache / f"{info.name}-{identity}.safetensors"
-    if (found := _whole(path)) is not None:
-        return found
-    # Other processes wait, and read the file of the first one.
-    with _only_writer(path, info.title):
-        if (found := _whole(path)) is not None:
-            return found
-        _write(path, info.load(root), f"decoding {info.title}")
-    # Read back, so that this process too maps the file that the others share.
-    return Opened(*_read(path))
+    if (opened := _open_whole(path)) is None:
+        # Other processes wait, and read the file of the first one.
+        with _only_writer(path, info.title):
+            if (opened := _open_whole(path)) is None:
+                _write(path, info.load(root), f"decoding {info.title}")
+                # Read back, so that this process too maps the file that the others share.
+                opened = _read(path)
+    return opened
 
 
-def _whole(path: Path) -> Opened | None:
+def _open_whole(path: Path) -> Opened | None:
     """Open a cache file; return None if it is absent or damaged and must be made."""
     if path.exists():
         with suppress(DamagedFileError):
-            source, known = _read(path)
-            if not is_large(source):
-                for images in (source.train.images, source.test.images):
+            opened = _read(path)
+            if not is_large(opened.source):
+                for images in (opened.source.train.images, opened.source.test.images):
                     assert isinstance(images, LazyImages)
                     assert isinstance(images.rows, MappedRows)
                     images.rows.check()
-            return Opened(source, known)
+            return opened
     return None
 
 
@@ -247,7 +240,7 @@ class MappedRows:
         self._is_checked[row] = True
 
 
-def _read(path: Path) -> tuple[Source, Summary]:
+def _read(path: Path) -> Opened:
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -258,7 +251,7 @@ def _read(path: Path) -> tuple[Source, Summary]:
             known = Summary.read(header["__metadata__"]["summary"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise DamagedFileError(f"{path} is not a whole cache file ({error})") from None
-    return Source(*parts), known
+    return Opened(Source(*parts), known)
 
 
 def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: int) -> Split:
@@ -318,7 +311,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     first = file.write(_encoded(header))
     file.seek(first + columns)
     tally, count, total = Tally(), 0, sum(map(len, splits.values()))
-    report_progress(doing, count, total, at_once=total > _MANY)
+    report_progress(doing, count, total, at_once=total > 10_000)  # so many take seconds
     for split in splits.values():
         tally.begin()
         for images in split.images.split(CHUNK):

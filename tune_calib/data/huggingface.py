@@ -29,6 +29,8 @@ _SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
 # The last one is SVHN's.
 _FOLDERS = ("", "plain_text", "data", "cropped_digits")
 
+_Fits = Callable[[pa.DataType], bool]
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -43,8 +45,8 @@ class Columns:
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
         """Return the names of the two columns of a file, which must be of the right types."""
-        image = self._one(self.image, IMAGE_COLUMNS, schema, _is_image)
-        label = self._one(self.label, LABEL_COLUMNS, schema, pa.types.is_integer)
+        image = self._find(self.image, IMAGE_COLUMNS, schema, _is_image)
+        label = self._find(self.label, LABEL_COLUMNS, schema, pa.types.is_integer)
         if image is None or label is None:
             raise DamagedFileError(
                 f"{file} has the columns {', '.join(schema.names)}; expected "
@@ -53,21 +55,17 @@ class Columns:
             )
         return image, label
 
-    def _one(
-        self,
-        names: tuple[str, ...],
-        usual: tuple[str, ...],
-        schema: pa.Schema,
-        fits: Callable[[pa.DataType], bool],
+    def _find(
+        self, names: Sequence[str], usual: Sequence[str], schema: pa.Schema, fits: _Fits
     ) -> str | None:
         """Return the first name that exists, if it is of the type; else the only other one."""
         fitting = [field.name for field in schema if fits(field.type)]
-        there = next((name for name in names if name in schema.names), None)
-        if there is not None:
-            return there if there in fitting else None
+        for name in names:
+            if name in schema.names:
+                return name if name in fitting else None
         # No other column may take the place of one that the user named.
-        guesses = self.guess and set(usual) <= set(names)
-        return fitting[0] if guesses and len(fitting) == 1 else None
+        is_guess = self.guess and set(usual) <= set(names)
+        return fitting[0] if is_guess and len(fitting) == 1 else None
 
 
 def _is_image(kind: pa.DataType) -> bool:
@@ -103,14 +101,11 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     if whole.is_file():
         return (whole,)
     shards = sorted(p for p in folder.glob(f"{part}-*.parquet") if _SHARD.search(p.name))
-    if shards:
-        match = _SHARD.search(shards[0].name)
-        expected = int(match[1]) if match else 0
-        if len(shards) != expected:
-            raise DataNotFoundError(
-                f"{folder} holds {len(shards)} of {expected} files {part}-*.parquet; "
-                "download the missing ones"
-            )
+    if shards and (match := _SHARD.search(shards[0].name)) and len(shards) != int(match[1]):
+        raise DataNotFoundError(
+            f"{folder} holds {len(shards)} of {int(match[1])} files {part}-*.parquet; "
+            "download the missing ones"
+        )
     return tuple(shards)
 
 

@@ -124,13 +124,13 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     setting = f"`{name}`"
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
-    labels = arrays["labels"].read()
+    values = {role: array.read() for role, array in arrays.items()}
+    labels = values.pop("labels")
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise UserError(
             f"{arrays['labels']} is {labels.shape} of {labels.dtype}; labels are whole numbers, "
             "(samples,)"
         )
-    values = {role: array.read() for role, array in arrays.items() if role != "labels"}
     for role, rows in values.items():
         _check_shape(rows, arrays[role], len(labels))
     features = values.get("features")
@@ -149,12 +149,12 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     )
     if split.classes < 2:
         raise UserError(f"{setting}: a classifier has at least 2 classes, got {split.classes}")
-    for label in (int(labels.min()), int(labels.max())):
-        if not 0 <= label < split.classes:
-            raise UserError(
-                f"{arrays['labels']} has the label {label}, but there are {split.classes} classes: "
-                f"labels are 0 to {split.classes - 1}"
-            )
+    wrong = labels[(labels < 0) | (labels >= split.classes)]
+    if len(wrong):
+        raise UserError(
+            f"{arrays['labels']} has the label {wrong[0]}, but there are {split.classes} classes: "
+            f"labels are 0 to {split.classes - 1}"
+        )
     return split
 
 

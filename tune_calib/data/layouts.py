@@ -61,30 +61,18 @@ class Layouts:
     classes: int  # number of classes
     hint: str  # how to get the data
     format: Format  # form of its images
-    # Returns the files of the archive below a root, none if it is not there.
-    find: Callable[[Path], tuple[Path, ...]]
+    find: Callable[[Path], tuple[Path, ...]]  # returns the files of the archive, if it is there
     read: Callable[[tuple[Path, ...], Format], Source]  # reads the data set from these files
-    # Names of the training and test part in Parquet files.
-    parts: tuple[str, str] = ("train", "test")
+    parts: tuple[str, str] = ("train", "test")  # names of the parts in Parquet files
 
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
         """Return the record of the data set, with constants of ``NORMS`` and further fields."""
-        mean, std = NORMS[norm]
-        known = {"size": self.format.size, "padding": 0, "split": rules.mukhoti}
+        known: dict[str, Any] = {"size": self.format.size, "padding": 0, "split": rules.mukhoti}
+        known |= {"load": self.load, "locate": self.locate, "hint": self.hint}
         if self.format.resize:
             known |= {"stored": self.format.size, "load_at": self.load_at}
-        return DatasetInfo(
-            name=self.name,
-            title=title,
-            classes=self.classes,
-            channels=self.format.channels,
-            mean=mean,
-            std=std,
-            load=self.load,
-            locate=self.locate,
-            hint=self.hint,
-            **{**known, **fields},
-        )
+        known |= {"mean": NORMS[norm][0], "std": NORMS[norm][1], **fields}
+        return DatasetInfo(self.name, title, self.classes, self.format.channels, **known)
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
         """Return the files below a root."""

@@ -54,46 +54,42 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
     """
     indices = np.arange(samples)
     np.random.RandomState(1).shuffle(indices)
-    return _first_out(torch.from_numpy(indices), samples // 10)
+    order = torch.from_numpy(indices)
+    return order[samples // 10 :], order[: samples // 10]
 
 
-def tenth(train: Tensor, test: Tensor) -> Cut:
+def tenth(train: Tensor, _: Tensor) -> Cut:
     """Cut as ``mukhoti`` does."""
-    del test
     return Cut(*mukhoti(len(train)))
 
 
-def tst(share: float, train: Tensor, test: Tensor) -> Cut:
+def tst(share: float, train: Tensor, _: Tensor) -> Cut:
     """Hold out a share of train as TST and BalCAL: ``random_split`` under torch's seed 1."""
-    del test
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
     kept = len(train) - round(share * len(train))
     return Cut(order[:kept], order[kept:])
 
 
-def plp(train: Tensor, test: Tensor) -> Cut:
+def plp(train: Tensor, _: Tensor) -> Cut:
     """Hold out the last tenth as PLP and MIT: ``RandomState(101).permutation``."""
-    del test
     order = torch.from_numpy(np.random.RandomState(101).permutation(len(train)))
     kept = len(train) - len(train) // 10
     return Cut(order[:kept], order[kept:])
 
 
-def mdca(train: Tensor, test: Tensor) -> Cut:
+def mdca(train: Tensor, _: Tensor) -> Cut:
     """Hold out the first tenth as MDCA: ``random.seed(100); random.shuffle``."""
-    del test
-    order = list(range(len(train)))
+    order, count = list(range(len(train))), len(train) // 10
     random.Random(100).shuffle(order)
-    return Cut(*_first_out(torch.tensor(order), len(train) // 10))
+    return Cut(torch.tensor(order[count:]), torch.tensor(order[:count]))
 
 
-def tenth_of_each_class(train: Tensor, test: Tensor) -> Cut:
+def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
     """Hold out the last tenth of each class, shuffled, as MbLS, ACLS and FeDLaS on Tiny-ImageNet.
 
     One stream of numpy's seed 1 shuffles the classes one after the other. Held-out images alternate
     between the classes, so that both halves of them have all classes.
     """
-    del test
     chance = np.random.RandomState(1)
     kept, held_out, turns = [], [], []
     for label in range(int(train.max()) + 1):
@@ -171,10 +167,6 @@ def _largest_remainders(whole: int, shares: Sequence[float]) -> list[int]:
 
 def _shuffled(labels: Tensor) -> Tensor:
     return torch.from_numpy(np.random.RandomState(1).permutation(len(labels)))
-
-
-def _first_out(order: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    return order[count:], order[:count]
 
 
 # Rules of every data set; its own are in its record.

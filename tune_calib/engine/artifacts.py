@@ -133,10 +133,14 @@ class NetworkTraining:
         # below.
         report_progress("evaluating the network")
         weights = trainer.selected()
-        train, select = (
-            (predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels)
-            for split in (trainer.train, trainer.select)
-        )
+        outputs = {
+            name: (predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels)
+            for name, split in (("train", trainer.train), ("select", trainer.select))
+        }
+        accuracies = {
+            name: float((logits.argmax(1) == labels).double().mean())
+            for name, (logits, labels) in outputs.items()
+        }
         about = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -148,8 +152,8 @@ class NetworkTraining:
             "threads": torch.get_num_threads(),
             "machine": machine(),
             "device": trainer.device.type,
-            "accuracy": {"train": _accuracy(*train), "select": _accuracy(*select)},
-            "regime": finite_regime(*train),
+            "accuracy": accuracies,
+            "regime": finite_regime(*outputs["train"]),
         }
         # On a remote store, another node may have been quicker: the lock of this machine does not
         # stop it.
@@ -238,29 +242,23 @@ def _ensure(
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
     folder = store.folder("banks", key.identity)
-    # A whole bank needs no lock, and may lie where no lock file can be made.
-    with suppress(DamagedFileError):
-        whole = kind(folder)
-        if suffices(whole):
-            return whole
-    with store.lock("bank", key.identity):
-        bank = read_or_remove(folder, kind)
-        if bank is None or not suffices(bank):
-            # A bank with a training split is replaced by one that has it too: heads use it.
-            with_train = with_train or (bank is not None and bank.views > 0)
-            development, test = splits()
-            trained = load_network(spec, store, device)
-            # So that a head (gamma = val_ratio), and the network check, need the bank alone.
-            about = {
-                "accuracy": trained.about["accuracy"],
-                "regime": trained.about.get("regime", {}),
-                "key": key.model_dump(),
-            }
-            parts = development.to(device), test.to(device) if test is not None else None
-            method, network, info = trained.method, trained.network, spec.data.info
-            build_bank(folder, key, method, network, info, *parts, about, with_train)
-            bank = kind(folder)
-    return bank
+
+    def make(old: _Bank | None) -> None:
+        development, test = splits()
+        trained = load_network(spec, store, device)
+        # So that a head (gamma = val_ratio), and the network check, need the bank alone.
+        about = {
+            "accuracy": trained.about["accuracy"],
+            "regime": trained.about.get("regime", {}),
+            "key": key.model_dump(),
+        }
+        parts = development.to(device), test.to(device) if test is not None else None
+        method, network, info = trained.method, trained.network, spec.data.info
+        # A bank with a training split is replaced by one that has it too: heads use it.
+        has_train = with_train or (old is not None and old.views > 0)
+        build_bank(folder, key, method, network, info, *parts, about, has_train)
+
+    return store.ensure(folder, "bank", kind, make, suffices)
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
@@ -273,7 +271,3 @@ def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}
-
-
-def _accuracy(logits: Tensor, labels: Tensor) -> float:
-    return float((logits.argmax(1) == labels).double().mean())

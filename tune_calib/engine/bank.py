@@ -215,11 +215,10 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
         if written != len(labels):  # a map lengthens a file that is too short by zeros
             raise ValueError(f"{written} outputs of {len(labels)} samples")
         # Mapped, since a view may be larger than memory: the columns of the one batch of the file.
+        named = zip(("features", "logits"), (features, logits), widths, strict=True)
         columns = {
             name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
-            for name, file, width in zip(
-                ("features", "logits"), (features, logits), widths, strict=True
-            )
+            for name, file, width in named
             if width  # a file of nothing cannot be mapped
         }
         write_arrow(path, {**columns, "label": labels[:, None]})

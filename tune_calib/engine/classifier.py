@@ -29,7 +29,6 @@ from tune_calib.engine.store import (
     Store,
     artifact_manifest,
     nest,
-    read_or_remove,
     read_tensors,
     unnest,
     write_tensors,
@@ -235,16 +234,11 @@ def store_classifier(
         "spec": spec.canonical_json(),
         "select": {name: value for name, value in metrics.items() if name.startswith("select/")},
     }
-    # An unreachable store must not cost a trial its row either.
+    make = lambda _: write_tensors(folder, dict(tensors), about)  # noqa: E731
+    # An existing one stays, as all artifacts do: rows of an earlier run belong to it. Not even an
+    # unreachable store may cost a trial its row.
     with suppress(OSError, UserError):
-        # An existing one stays, as all artifacts do: rows of an earlier run belong to it.
-        with suppress(DamagedFileError):
-            artifact_manifest(folder)
-            return
-        with store.lock("classifier", spec.hash):
-            # Another process may have written it meanwhile.
-            if read_or_remove(folder, artifact_manifest) is None:
-                write_tensors(folder, dict(tensors), about)
+        store.ensure(folder, "classifier", artifact_manifest, make)
 
 
 def load_classifier(

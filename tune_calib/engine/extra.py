@@ -6,7 +6,6 @@ the trial stays as it is.
 
 import math
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.base import Split
-from tune_calib.data.shift import open_set
-from tune_calib.data.shift.foreign import ShiftSet
+from tune_calib.data.shift import ShiftSet, open_set
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
 from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
@@ -32,7 +30,7 @@ from tune_calib.engine.bank import (
 from tune_calib.engine.classifier import Classifier, load_classifier
 from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch, predict
-from tune_calib.engine.store import Store, opened, read_or_remove, write_folder
+from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw
 from tune_calib.metrics.drawn_ood import drawn_detection
@@ -143,30 +141,25 @@ def ensure_shifted(
 ) -> ShiftedFeatures:
     """Return the features of a shift set, made if they are absent or damaged.
 
-    One Arrow file for each part of a set (a severity), as a bank has one for each split; all heads
-    and post-hoc transforms of the network are evaluated on them. ``network`` returns the result of
-    ``network_behind`` if it is needed.
+    Each part of a set (a severity) has an Arrow file, as each split of a bank. ``network`` returns
+    the result of ``network_behind`` if it is needed.
     """
     identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
     folder = store.folder("shifts", identity.identity)
-    # Whole ones need no lock, and may lie where no lock file can be made.
-    with suppress(DamagedFileError):
-        return ShiftedFeatures(folder)
-    with store.lock("shift", identity.identity):
-        found = read_or_remove(folder, ShiftedFeatures)
-        if found is None:
-            trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
 
-            def fill(path: Path) -> None:
-                for part in parts:
-                    images = part.chunks(evaluation_batch(info), device)
-                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-                    write_split(path / _file(part.name), outputs, part.labels)
+    def make(_: ShiftedFeatures | None) -> None:
+        trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
 
-            names = [part.name for part in parts]
-            write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
-            found = ShiftedFeatures(folder)
-    return found
+        def fill(path: Path) -> None:
+            for part in parts:
+                images = part.chunks(evaluation_batch(info), device)
+                outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                write_split(path / _file(part.name), outputs, part.labels)
+
+        names = [part.name for part in parts]
+        write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
+
+    return store.ensure(folder, "shift", ShiftedFeatures, make)
 
 
 def _file(part: str) -> str:
@@ -202,21 +195,34 @@ class ExtraEvaluation:
         """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
+        test = lambda: self._test  # noqa: E731
+        shift = open_set(name, self.spec.data, self.root, self.store.images, test)
+        features = ensure_shifted(
+            self.spec, self.key, shift, self.store, self._network, self.device
+        )
         rows = []
-        for part, split in self._features(name).parts().items():
+        for part, split in features.parts().items():
             found = self._calibrated(spec, split)
-            if own is not None:
-                values = _finite(OOD_METRICS, own, found) or detection(own, found)
+            labels = split.labels.to(found.device)
+            if not all(bool(each.isfinite().all()) for each in (found, own) if each is not None):
+                values = dict.fromkeys(OOD_METRICS if is_foreign else CORRUPTION_METRICS, math.nan)
             else:
-                labels = split.labels.to(found.device)
-                values = _finite(CORRUPTION_METRICS, found) or under_corruption(found, labels)
-            is_drawn = resamples and not any(map(math.isnan, values.values()))
-            draws = self._drawn_on(name, own, found, split, resamples) if is_drawn else {}
-            where = f"{name}/{part}" if part else name
+                values = under_corruption(found, labels) if own is None else detection(own, found)
+            draws: dict[str, Tensor] = {}
+            if resamples and not any(map(math.isnan, values.values())):
+                # The test samples are drawn as they are for intervals. With their seed, as many
+                # foreign images would be drawn.
+                if own is None:
+                    weights = self._draw(len(found), resamples, 0)
+                    draws = drawn_under_corruption(found, labels, weights)
+                else:
+                    weights = self._draw(len(own), resamples, 0)
+                    foreign = self._draw(len(found), resamples, child_seed(0, name))
+                    draws = drawn_detection(own, found, weights, foreign)
             rows += [
                 {
                     "spec_hash": spec.hash,
-                    "set": where,
+                    "set": f"{name}/{part}" if part else name,
                     "metric": metric,
                     "value": value,
                     "resamples": resamples or None,
@@ -225,18 +231,6 @@ class ExtraEvaluation:
                 for metric, value in values.items()
             ]
         return rows
-
-    def _drawn_on(
-        self, name: str, own: Tensor | None, found: Tensor, split: FeatureSplit, resamples: int
-    ) -> dict[str, Tensor]:
-        """Return metrics of a part of a shift set on each draw."""
-        if own is None:
-            # The test samples, corrupted: drawn as they are for intervals.
-            weights = self._draw(len(found), resamples, 0)
-            return drawn_under_corruption(found, split.labels.to(found.device), weights)
-        # With the seed of the test samples, as many foreign images would be drawn as these are.
-        foreign = self._draw(len(found), resamples, child_seed(0, name))
-        return drawn_detection(own, found, self._draw(len(own), resamples, 0), foreign)
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return rows of a trial in the table ``intervals``; none if a logit is not finite."""
@@ -294,21 +288,9 @@ class ExtraEvaluation:
     def _development(self) -> Development:
         return load_development(self.spec.data, self.root, self.store.images)
 
-    def _features(self, name: str) -> ShiftedFeatures:
-        test = lambda: self._test  # noqa: E731
-        shift = open_set(name, self.spec.data, self.root, self.store.images, test)
-        return ensure_shifted(self.spec, self.key, shift, self.store, self._network, self.device)
-
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         """Return logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             found = load_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = found
         return self._classifiers[spec.hash].logits(split).logits[0].double()
-
-
-def _finite(names: tuple[str, ...], *logits: Tensor) -> dict[str, float]:
-    """Return NaN for each metric if a logit is not finite; else nothing."""
-    if all(bool(each.isfinite().all()) for each in logits):
-        return {}
-    return dict.fromkeys(names, math.nan)

@@ -23,29 +23,22 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
         TrialSpec.build(data=data.model_dump(), network=own)  # which may be known themselves
     is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
-    if network.is_frozen or not is_same or _cut(made.data) == _cut(data):
+    cuts = {(each.split, each.holdout, each.holdout_shares) for each in (made.data, data)}
+    if network.is_frozen or not is_same or len(cuts) == 1:
         return
+    how = "holdout=test" if made.data.holdout == "test" else f"split={made.data.split}"
+    trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
     if data.holds_out_train:
         raise UserError(
-            f"network.weights: the network was trained on {_describe(made.data)}, and another cut "
-            "of the training part holds out images that it saw; use the same cut, or take "
-            "`holdout` test"
+            f"{trained}, and another cut of the training part holds out images that it saw; use "
+            "the same cut, or take `holdout` test"
         )
     needs = METHODS[network.method].needs
     if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
         raise UserError(
-            f"network.weights: the network was trained on {_describe(made.data)}, and its epoch "
-            "was chosen on test images; cut the test part in the same way, so that test lacks them"
+            f"{trained}, and its epoch was chosen on test images; cut the test part in the same "
+            "way, so that test lacks them"
         )
-
-
-def _cut(data: DataSlot) -> tuple[object, ...]:
-    return data.split, data.holdout, data.holdout_shares
-
-
-def _describe(data: DataSlot) -> str:
-    how = f"data.split={data.split}" if data.holdout == "train" else "data.holdout=test"
-    return f"{data.dataset} with {how}"
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:

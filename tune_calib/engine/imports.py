@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tune_calib.data.arrays import stamp_of
 from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
-from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
+from tune_calib.engine.bank import write_arrow, write_split
 from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Store,
@@ -45,8 +45,7 @@ SURE = 3.0
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
-_Bank = TypeVar("_Bank", bound=DevelopmentBank)
-_Found = TypeVar("_Found")
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -66,10 +65,10 @@ def check_files(
     test: Sequence[str],
     head: Sequence[str],
 ) -> Import:
-    """Read the files of each split, and of the last layer for features, and compute the digest.
+    """Read and check the files of each split, one after the other, and compute the digest.
 
-    One split is read at a time. ``train`` and ``select`` may be empty: without ``select``,
-    ``calib`` is cut in two.
+    ``train`` and ``select`` may be empty: without ``select``, ``calib`` is cut in two. ``head`` is
+    the last layer, which features need.
     """
     splits = {"train": train, "select": select, "calib": calib, "test": test}
     for name in ("calib", "test"):
@@ -158,8 +157,8 @@ def read_record(name: str, store: Store) -> ImportedData:
 
 
 def open_import(
-    read: Callable[[AnyPath], _Found], imported: ImportedData | str, store: Store
-) -> _Found:
+    read: Callable[[AnyPath], _Read], imported: ImportedData | str, store: Store
+) -> _Read:
     """Read the bank or the manifest of an import: ``read`` is the class of a bank, for example."""
     if isinstance(imported, str):  # names are resolved before anything is planned
         raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
@@ -171,7 +170,7 @@ def read_manifest(imported: ImportedData | str, store: Store) -> dict[str, Any]:
     return open_import(artifact_manifest, imported, store)
 
 
-def _read(read: Callable[[AnyPath], _Found], digest: str, store: Store) -> _Found:
+def _read(read: Callable[[AnyPath], _Read], digest: str, store: Store) -> _Read:
     try:
         return read(store.folder(KIND, digest))
     except DamagedFileError as error:
@@ -205,10 +204,10 @@ def _write_bank(checked: Import, store: Store) -> None:
         regimes = {}
         for name, files in checked.files.items():
             split = read_split(name, files, head)
-            parts: list[tuple[str, Tensor | None]] = [(name, None)]
+            parts: dict[str, Tensor | None] = {name: None}
             if name == "calib" and record.is_cut:
-                parts = list(zip(("select", "calib"), halves(split.labels), strict=True))
-            for part, mask in parts:
+                parts = dict(zip(("select", "calib"), halves(split.labels), strict=True))
+            for part, mask in parts.items():
                 labels = split.labels if mask is None else split.labels[mask]
                 if part in ("train", "select"):
                     regimes[part] = regime_in_parts(_with_labels(split.chunks(mask), labels))
@@ -259,8 +258,8 @@ class _Summary:
 
 
 def _summarise(split: ImportedSplit) -> _Summary:
-    shapes = len(split.labels), split.width, split.classes, split.kind
-    digests = [hashlib.sha256(repr(shapes).encode()) for _ in range(2)]
+    shapes = repr((len(split.labels), split.width, split.classes, split.kind)).encode()
+    digests = [hashlib.sha256(shapes), hashlib.sha256(shapes)]
     digests[1].update(split.labels.numpy().tobytes())
     sums = []
     for chunk in split.numbers():
@@ -288,10 +287,8 @@ def _count_shared(one: _Summary, two: _Summary) -> int:
     indices = np.intersect1d(one.rows, two.rows, assume_unique=True, return_indices=True)[1:]
     both = [each.counts[index] for each, index in zip((one, two), indices, strict=True)]
     shared = int(((both[0] == 1) & (both[1] == 1)).sum())
-    by_chance = sum(
-        int((each.counts == 2).sum() - (counts == 2).sum())
-        for each, counts in zip((one, two), both, strict=True)
-    )
+    pairs = zip((one, two), both, strict=True)
+    by_chance = sum(int((each.counts == 2).sum() - (own == 2).sum()) for each, own in pairs)
     single = min(int((each.counts == 1).sum()) for each in (one, two))
     bound = SHARED * single + SURE * (shared + by_chance) ** 0.5
     return shared if shared - by_chance > bound else 0

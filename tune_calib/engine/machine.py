@@ -17,9 +17,6 @@ from tune_calib.errors import UserError
 from tune_calib.spec.slots.network import NetworkSlot, Precision
 from tune_calib.spec.trial import TrialSpec
 
-# Without it torch refuses products on a GPU under deterministic algorithms.
-_STRICT_CUBLAS = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-
 
 def machine() -> dict[str, str | None]:
     """Return processor, instruction set in use and GPU (None without one), as in result rows."""
@@ -49,8 +46,10 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
     kinds = {network.portable for network in networks}
     if len(kinds) > 1:
         raise UserError("network.portable holds for all trials of a run; set it for all or none")
+    # Without it torch refuses products on a GPU under deterministic algorithms.
+    strict = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     is_strict = any(network.deterministic for network in networks)
-    return {**(PORTABLE if kinds == {True} else {}), **(_STRICT_CUBLAS if is_strict else {})}
+    return {**(PORTABLE if kinds == {True} else {}), **(strict if is_strict else {})}
 
 
 def require_environment(spec: TrialSpec) -> None:
@@ -76,22 +75,18 @@ def refuse_slow(precision: Precision, device: torch.device) -> None:
     if precision == "fp32":
         return
     if device.type == "cuda":
-        is_fast = torch.cuda.get_device_capability(device) >= AMPERE
+        kind, is_fast = "GPU", torch.cuda.get_device_capability(device) >= AMPERE
     else:
         found = torch.cpu.get_capabilities()
         has_bf16 = bool(found.get("amx_bf16") or found.get("avx512_bf16"))
-        is_fast = precision == "bf16" and has_bf16
-    if is_fast:
-        return
-    kind = "GPU" if device.type == "cuda" else "processor"
-    need = {
-        "bf16": "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)",
-        "tf32": "TF32 (a GPU from Ampere on)",
-    }[precision]
-    raise UserError(
-        f"network.precision={precision} needs a device with fast {need}; this {kind} has "
-        "none: take network.precision=fp32"
-    )
+        kind, is_fast = "processor", precision == "bf16" and has_bf16
+    if not is_fast:
+        need = "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)"
+        need = "TF32 (a GPU from Ampere on)" if precision == "tf32" else need
+        raise UserError(
+            f"network.precision={precision} needs a device with fast {need}; this {kind} has "
+            "none: take network.precision=fp32"
+        )
 
 
 def set_switches(slot: NetworkSlot, device: torch.device) -> None:

@@ -45,19 +45,16 @@ def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
     """Return the records of a network as rows of the ``samples`` table, if it has any."""
-    schema = SCHEMAS["samples"]
+    schema, folder = SCHEMAS["samples"], store.folder(KIND, network_id)
     tables = [schema.empty_table()]
-    if store.folder(KIND, network_id).exists():
-        for epoch in range(1, epochs + 1):
-            tensors, _ = read_tensors(store.folder(KIND, network_id) / f"{epoch:04d}")
-            for split in sorted({name.partition(".")[0] for name in tensors}):
-                record = unnest(split, tensors)
-                same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
-                columns = {name: tensor.numpy() for name, tensor in record.items()}
-                size = len(columns["correct"])
-                # An epoch of an earlier version of this program has no confidence.
-                columns.setdefault("confidence", pa.nulls(size))
-                columns |= {name: pa.repeat(value, size) for name, value in same.items()}
-                table = pa.table({name: columns[name] for name in schema.names})
-                tables.append(table.cast(schema))
+    for epoch in range(1, epochs + 1) if folder.exists() else ():
+        tensors, _ = read_tensors(folder / f"{epoch:04d}")
+        for split in sorted({name.partition(".")[0] for name in tensors}):
+            columns = {name: tensor.numpy() for name, tensor in unnest(split, tensors).items()}
+            size = len(columns["correct"])
+            # An epoch of an earlier version of this program has no confidence.
+            columns.setdefault("confidence", pa.nulls(size))
+            same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
+            columns |= {name: pa.repeat(value, size) for name, value in same.items()}
+            tables.append(pa.table({name: columns[name] for name in schema.names}).cast(schema))
     return pa.concat_tables(tables).unify_dictionaries()

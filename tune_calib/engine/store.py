@@ -4,8 +4,8 @@
 ``checkpoints/<network id>`` the last finished epoch of a network in training.
 
 On a remote store the objects of an artifact are named by their content, and its manifest is put
-last. What a manifest names is removed after the next one stands in its place, so that a crash at
-any moment leaves a whole artifact. It is read from a copy on this machine, by the same checksums.
+last. The objects of a replaced manifest are removed after it, so that a crash at any moment leaves
+a whole artifact, which is read from a copy on this machine, by the same checksums.
 """
 
 import contextlib
@@ -86,6 +86,31 @@ class Store:
         """
         return FileLock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
 
+    def ensure(
+        self,
+        folder: AnyPath,
+        lock: str,
+        read: Callable[[AnyPath], Read],
+        make: Callable[[Read | None], None],
+        suffices: Callable[[Read], bool] = lambda _: True,
+    ) -> Read:
+        """Read an artifact, made first if it is absent, damaged or does not suffice.
+
+        One process makes it under its ``lock``, others wait. ``make`` writes the folder, given what
+        it contains so far.
+        """
+        # A whole one needs no lock, and may lie where no lock file can be made.
+        with contextlib.suppress(DamagedFileError):
+            whole = read(folder)
+            if suffices(whole):
+                return whole
+        with self.lock(lock, folder.name):
+            found = read_or_remove(folder, read)
+            if found is None or not suffices(found):
+                make(found)
+                found = read(folder)
+        return found
+
 
 def write_folder(
     folder: AnyPath, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
@@ -101,7 +126,7 @@ def write_folder(
     try:
         temporary.mkdir(parents=True)
         fill(temporary)
-        files = {path.name: _checksum(path) for path in sorted(temporary.iterdir())}
+        files = {path.name: checksum_of(path) for path in sorted(temporary.iterdir())}
         (temporary / ARTIFACT_MANIFEST).write_text(
             json.dumps({"files": files, **about, _NAME: name}, sort_keys=True)
         )
@@ -117,7 +142,7 @@ def write_folder(
     except (OSError, RuntimeError, SafetensorError) as error:
         raise UserError(f"cannot write {folder}: {error}; free space or mend it") from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # what is whole has its name by now
+        shutil.rmtree(temporary, ignore_errors=True)  # a whole one has its own name by now
 
 
 def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
@@ -138,7 +163,7 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
         manifest: dict[str, Any] = json.loads(content)
         for name, checksum in _files_of(content).items():
-            if _checksum(files / name) != checksum:
+            if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
         own = _own_name(manifest, folder.parent.name)
     except (OSError, *_NOT_A_MANIFEST) as error:
@@ -168,7 +193,7 @@ def _name_of(folder: AnyPath) -> str:
 
 
 def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
-    """Return the name of the artifact that a manifest describes, None if it does not tell.
+    """Return the name of the artifact that a manifest describes, None if it is unknown.
 
     Manifests of earlier versions hold what the name was computed from.
     """
@@ -179,9 +204,8 @@ def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
     if kind in ("banks", "shifts") and "key" in manifest:
         identity = manifest["key"]
     elif kind in ("networks", "classifiers") and "spec" in manifest:
-        identity = json.loads(manifest["spec"])
-        if kind == "networks":
-            identity |= {"head": None, "posthoc": None}
+        of_network = {"head": None, "posthoc": None} if kind == "networks" else {}
+        identity = json.loads(manifest["spec"]) | of_network
     else:
         return None
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
@@ -205,8 +229,8 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
     content = _manifest_there(folder)
     if not content:
         raise DamagedFileError(f"{folder} holds no artifact")
-    # By what the manifest says: a later artifact of the same name gets a copy of its own, and who
-    # reads the earlier one is not disturbed.
+    # By its content: a later artifact of the same name gets a copy of its own, and nobody who reads
+    # the earlier one is disturbed.
     copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
@@ -219,24 +243,18 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
             for stored, name in _objects(content).items():
                 (folder / stored).download(whole / name)
             manifest = _checked(whole, folder)
-            _put(whole, copy, folder)
+            # A whole copy that another process put there meanwhile stays, since it may be in use.
+            try:
+                _checked(copy, folder)
+            except DamagedFileError:
+                shutil.rmtree(copy, ignore_errors=True)
+                with contextlib.suppress(OSError):  # another process was quicker
+                    whole.rename(copy)
     except FileNotFoundError as error:
         if _manifest_there(folder) != content:  # another artifact took its place meanwhile
             return _fetched(folder)
         raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
     return copy, manifest
-
-
-def _put(whole: Path, copy: Path, folder: RemotePath) -> None:
-    """Put a whole copy where none is; one that another process put there meanwhile stays."""
-    # Only what is damaged is removed: its whole copy may be in use by who put it there.
-    try:
-        _checked(copy, folder)
-        return
-    except DamagedFileError:
-        shutil.rmtree(copy, ignore_errors=True)
-    with contextlib.suppress(OSError):  # another process was quicker
-        whole.rename(copy)
 
 
 def _manifest_there(folder: RemotePath) -> bytes:
@@ -248,7 +266,7 @@ def _manifest_there(folder: RemotePath) -> bytes:
 
 
 def _objects(manifest: bytes) -> dict[str, str]:
-    """Return name of every object of a remote artifact, and the name of the file that it is."""
+    """Return the files of a remote artifact by the names of their objects."""
     try:
         return {f"{name}.{checksum}": name for name, checksum in _files_of(manifest).items()}
     except _NOT_A_MANIFEST:
@@ -256,7 +274,7 @@ def _objects(manifest: bytes) -> dict[str, str]:
 
 
 def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | None:
-    """Return what a reader makes of an artifact, whose files are hashed once while it is read."""
+    """Read an artifact; remove a damaged one and return None, as for an absent one."""
     if not folder.exists():
         return None
     try:
@@ -264,12 +282,13 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
     except MisplacedError:
         raise
     except DamagedFileError:
-        # Callers hold the artifact's lock: nobody is writing what is removed here.
+        # Callers hold the artifact's lock: nobody is writing it.
         remove_folder(folder)
         return None
 
 
-def _checksum(path: Path) -> str:
+def checksum_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -6,7 +6,6 @@ under this one's name.
 """
 
 import contextlib
-import hashlib
 import json
 import re
 import shutil
@@ -23,13 +22,12 @@ from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Store,
     artifact_manifest,
+    checksum_of,
     opened,
-    read_or_remove,
     unnest,
     write_folder,
 )
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.models.base import last_layer_of
 from tune_calib.models.network import Network
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
@@ -62,20 +60,18 @@ def store_weights(path: Path, store: Store) -> str:
     read(path)  # to refuse a damaged file now, and not during training
     identity = hash_of(path)
     folder = store.folder(KIND, identity)
-    with contextlib.suppress(DamagedFileError):
-        artifact_manifest(folder)
-        return identity
 
     def fill(at: Path) -> None:
         shutil.copyfile(path, at / FILE)
         if hash_of(at / FILE) != identity:
             raise UserError(f"network.weights: {path} was changed while it was read; try again")
 
-    with store.lock(KIND, identity):
-        if read_or_remove(folder, artifact_manifest) is None:  # nobody was quicker
-            spec = trained_by(path)
-            about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
-            write_folder(folder, fill, about)
+    def make(_: dict[str, Any] | None) -> None:
+        spec = trained_by(path)
+        about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
+        write_folder(folder, fill, about)
+
+    store.ensure(folder, KIND, artifact_manifest, make)
     return identity
 
 
@@ -88,8 +84,7 @@ def trained_by(path: Path) -> TrialSpec | None:
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
         if SPEC in (metadata := file.metadata() or {}):
             return _parse_spec(metadata[SPEC])
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = checksum_of(path)
     for description in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             about: dict[str, Any] = json.loads(description.read_text())
@@ -115,8 +110,7 @@ def _parse_spec(text: Any) -> TrialSpec | None:
 
 def hash_of(path: Path) -> str:
     """Return the digest by which specs name a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    return checksum_of(path)[:16]
 
 
 def read(path: Path) -> dict[str, Tensor]:
@@ -175,7 +169,8 @@ def match_weights(
                 f"network.weights: {file} is of a quantised network ({name} is {tensor.dtype}); "
                 "give its weights as floating-point numbers"
             )
-    matched = _rename(tensors, own, last_layer_of(network.backbone), file)
+    last = vars(network.backbone).get("name_of_last_layer")  # see ``name_last_layer``
+    matched = _rename(tensors, own, last, file)
     head = {name: matched.pop(name) for name in _HEAD if name in matched}
     own_head = {name: own.pop(name) for name in _HEAD}
     _refuse_other_network(own, matched, file)
@@ -228,24 +223,28 @@ def _refuse_other_network(
 ) -> None:
     """Refuse tensors whose names or shapes are not those of a network's body."""
     # No result depends on a counter of batches, and some programs leave it out.
-    missing = [n for n in own if n not in matched and not n.endswith("num_batches_tracked")]
-    unknown = sorted(matched.keys() - own.keys())
-    reshaped = [n for n in own if n in matched and matched[n].shape != own[n].shape]
-    if not (missing or unknown or reshaped):
-        return
-    shapes = {
-        n: f" {tuple(matched[n].shape)} there and {tuple(own[n].shape)} here" for n in reshaped
+    kinds = {
+        "of another shape": {
+            name: f" {tuple(matched[name].shape)} there and {tuple(tensor.shape)} here"
+            for name, tensor in own.items()
+            if name in matched and matched[name].shape != tensor.shape
+        },
+        "missing": dict.fromkeys(
+            (n for n in own if n not in matched and not n.endswith("num_batches_tracked")), ""
+        ),
+        "unknown": dict.fromkeys(sorted(matched.keys() - own.keys()), ""),
     }
-    kinds = {"of another shape": reshaped, "missing": missing, "unknown": unknown}
     found = []
     for kind, names in kinds.items():
-        shown = [name.removeprefix("backbone.") + shapes.get(name, "") for name in names[:_NAMED]]
-        shown += ["..."] * (len(names) > _NAMED)
+        texts = [name.removeprefix("backbone.") + shape for name, shape in names.items()]
+        texts[_NAMED:] = ["..."] * (len(texts) > _NAMED)
         if names:
-            found.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(shown)}")
+            found.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(texts)}")
+    if not found:
+        return
     way = "name the backbone that it was saved from, or give it as FILE.py:FUNCTION"
     # The stem of ResNets on small images, which weights of ImageNet do not have.
-    if [*reshaped, *missing, *unknown] == ["backbone.conv1.weight"]:
+    if [name for names in kinds.values() for name in names] == ["backbone.conv1.weight"]:
         way = (
             "a ResNet of timm has another stem on images of up to 64 pixels: give your network as "
             "FILE.py:FUNCTION"

@@ -1,6 +1,6 @@
 """Checks of users' arrays and tensors, and conventions of scikit-learn's estimators."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -35,7 +35,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict(self, given: Any) -> Any:
         """Return the class of each sample, (N,), one of ``classes_``."""
-        probs = self.predict_proba(given)
+        probs = self.predict_proba(given)  # first, since it refuses an unfitted estimator
         return take_classes(self.classes_, probs)
 
     def predict_proba(self, given: Any) -> Any:
@@ -94,12 +94,12 @@ def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[An
     Integers in [0, count) are numbers of classes; other labels are sorted, as in scikit-learn.
     ``known`` are the classes, if they are known; without ``count`` all that occur are taken.
     """
-    labels = _labels(given if known is None else known, "labels" if known is None else "classes")
     if known is not None:
-        found = labels
-    elif count and labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < count:
-        return np.arange(count)
+        found = _labels(known, "classes")
     else:
+        labels = _labels(given, "labels")
+        if count and labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < count:
+            return np.arange(count)
         found = np.unique(labels)
     if count is not None and len(found) != count:
         raise ValueError(
@@ -158,8 +158,10 @@ def match_type(found: Tensor, like: Any) -> Any:
     return found if isinstance(like, Tensor) else found.cpu().numpy()
 
 
-def refuse_unknown(settings: Mapping[str, Any], known: list[str], name: str) -> None:
-    """Raise a TypeError for a setting that an estimator does not have."""
+def refuse_unknown(
+    settings: Iterable[str], known: list[str], name: str, error: type[Exception] = TypeError
+) -> None:
+    """Raise an error for a setting that an estimator does not have."""
     for key in settings:
         if key not in known:
-            raise TypeError(f"{name} has no setting {key!r}{nearest(key, known)}")
+            raise error(f"{name} has no setting {key!r}{nearest(key, known)}")

@@ -54,12 +54,7 @@ class PostHocEstimator(Estimator):
 
     def set_params(self, **params: Any) -> Self:
         """Change settings; ``fit`` must follow, and a ValueError is raised for an unknown one."""
-        known = list(self.settings)
-        for name in params:
-            if name not in known:
-                raise ValueError(
-                    f"{type(self).__name__} has no setting {name!r}{nearest(name, known)}"
-                )
+        refuse_unknown(params, list(self.settings), type(self).__name__, ValueError)
         return super().set_params(**params)
 
     def fit(self, logits: Any, labels: Any, classes: Any = None) -> Self:
@@ -154,30 +149,24 @@ def __getattr__(name: str) -> type[PostHocEstimator]:
 
 
 def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
-    fields = info.params.model_fields
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    settings = [
-        inspect.Parameter(
-            key,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.get_default(call_default_factory=True),
-            annotation=field.annotation,
+    fields, kind = info.params.model_fields, inspect.Parameter
+    parameters = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
+    for key, field in fields.items():
+        default = field.get_default(call_default_factory=True)
+        parameters.append(
+            kind(key, kind.KEYWORD_ONLY, default=default, annotation=field.annotation)
         )
-        for key, field in fields.items()
-    ]
 
     def __init__(self: PostHocEstimator, **given: Any) -> None:  # noqa: N807
         PostHocEstimator.__init__(self, **given)
 
     # Read by editors and by scikit-learn.
-    __init__.__signature__ = inspect.Signature([own, *settings])  # type: ignore[attr-defined]
-    told = [f"    {key}: {' '.join((f.description or '').split())}" for key, f in fields.items()]
+    __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    about = [f"    {key}: {' '.join((f.description or '').split())}" for key, f in fields.items()]
     lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
-    lines += ["", "Args:", *told] if told else []
+    text = "\n".join([*lines, "", "Args:", *about] if about else lines)
     # A class of ``tune_calib``, where pickle and joblib look it up.
-    names = {
-        "info": info, "__init__": __init__, "__doc__": "\n".join(lines), "__module__": "tune_calib",
-    }  # fmt: skip
+    names = {"info": info, "__init__": __init__, "__doc__": text, "__module__": "tune_calib"}
     return type(name, (PostHocEstimator,), names)
 
 
@@ -235,7 +224,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def predict(self, X: Any) -> Any:  # noqa: N803
         """Return the most probable class of each sample, (N,)."""
-        probs = self.predict_proba(X)
+        probs = self.predict_proba(X)  # first, since it refuses an unfitted estimator
         return take_classes(self.classes_, probs)
 
     @torch.no_grad()

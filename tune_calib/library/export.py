@@ -86,19 +86,15 @@ def export(
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
     """Return the entries of ``NAME.json`` that do not follow from the network."""
+    metrics = {name: row[name] for name in row if is_metric_column(name) and row[name] is not None}
+    used = (own for own in plugins.in_use() if own.content in spec.plugins)
     return {
         "samples": trained.about["samples"] if trained else 0,
-        "metrics": {
-            name: value
-            for name, value in row.items()
-            if is_metric_column(name) and value is not None and math.isfinite(value)
-        },
+        "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
         # Of imported features and logits the spec says what they are.
         "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
-        "plugins": {
-            own.name: own.content for own in plugins.in_use() if own.content in spec.plugins
-        },
+        "plugins": {own.name: own.content for own in used},
         "circumstances": {name: row[name] for name in _PROVENANCE if row.get(name) is not None},
     }
 
@@ -114,7 +110,7 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
                 "name a trial by `trial`"
             )
         return _chosen_by_search(out)
-    rows = _require_done(out)
+    rows = _read_done(out, is_required=True)
     if best is not None:
         return _best(out, rows, best)
     if trial is not None:
@@ -135,16 +131,11 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     return rows[0]
 
 
-def _require_done(out: AnyPath) -> list[Row]:
-    """Return the rows of finished trials, of which there must be one."""
-    if rows := _read_done(out):
-        return rows
-    raise UserError(f"{out} holds no finished trial; name the folder of one run or one search")
-
-
-def _read_done(out: AnyPath) -> list[Row]:
+def _read_done(out: AnyPath, is_required: bool = False) -> list[Row]:
     """Return the rows of finished trials by rung and seeds."""
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
+    if is_required and not rows:
+        raise UserError(f"{out} holds no finished trial; name the folder of one run or one search")
     return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
 
 
@@ -184,7 +175,7 @@ def _chosen_by_search(out: AnyPath) -> Row:
     own = {record.number: record for record in outcome.suggestions}
     if outcome.chosen is None or outcome.chosen not in own:
         raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use `trial`")
-    rows = {row["spec_hash"]: row for row in _require_done(out)}
+    rows = {row["spec_hash"]: row for row in _read_done(out, is_required=True)}
     for spec in own[outcome.chosen].specs:
         if spec in rows:
             return rows[spec]

@@ -38,11 +38,9 @@ class InputRecord(BaseModel):
     @classmethod
     def of(cls, info: DatasetInfo) -> "InputRecord":
         """Return the record of the network of a data set."""
-        test = info.of_test()
-        stored = info.stored or info.size
-        return cls(
-            channels=info.channels, size=info.size, stored=stored, mean=test.mean, std=test.std
-        )
+        own = info.of_test()
+        sizes = {"size": own.size, "stored": own.stored or own.size}
+        return cls(channels=own.channels, mean=own.mean, std=own.std, **sizes)
 
 
 class Exported(BaseModel):

@@ -22,17 +22,12 @@ _HARD = 256  # of each kind of hard logits
 
 
 def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = None) -> None:
-    """Write a calibrated network as ONNX; a batch may have any size.
+    """Write a calibrated network on the CPU as ONNX; a batch may have any size.
 
     Its input is ``images`` (uint8), or ``features`` or ``logits`` (float32) if its trial used such;
     its outputs are ``probabilities`` and the logits before the transform, ``uncalibrated``, (N, C)
-    and float32 both.
-
-    Args:
-        network: the network, on the CPU.
-        file: path of the file.
-        real: logits (N, C) of real samples before the transform, which are checked in addition to
-            synthetic ones.
+    and float32 both. ``real`` are logits (N, C) of real samples before the transform, which are
+    checked in addition to synthetic ones.
     """
     refuse_there(file)
     try:
@@ -56,11 +51,8 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     # On the same logits: a transform with steps enlarges differences in the last digit of single
     # precision.
     expected = plain.calibrated_of(found_logits).softmax(-1)
-    difference = max(
-        float((found - expected).abs().max()),
-        float(((found_logits - logits).abs() / logits.abs().clamp_min(1)).max()),
-    )
-    _refuse_different(network, difference, "")
+    relative = (found_logits - logits).abs() / logits.abs().clamp_min(1)
+    _refuse_different(network, float(max((found - expected).abs().max(), relative.max())), "")
     for kind, own in _hard_logits(network.info.classes, real):
         found = _run_transform(content, own)
         expected = plain.calibrated_of(own).softmax(-1)
@@ -154,18 +146,16 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
     return sink.getvalue()
 
 
-def _run(content: bytes, name: str, given: Tensor) -> tuple[Tensor, Tensor]:
+def _run(content: bytes, name: str, inputs: Tensor) -> list[Tensor]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    probabilities, logits = session.run(None, {name: given.numpy()})
-    return torch.from_numpy(probabilities), torch.from_numpy(logits)
+    return [torch.from_numpy(values) for values in session.run(None, {name: inputs.numpy()})]
 
 
 def _run_transform(content: bytes, logits: Tensor) -> Tensor:
     """Return probabilities of logits (N, C) by the part of a file that follows its network."""
     import onnx
-    import onnxruntime
     from onnx.utils import Extractor
 
     model = onnx.load_from_string(content)
@@ -173,10 +163,7 @@ def _run_transform(content: bytes, logits: Tensor) -> Tensor:
     (copy,) = (node for node in model.graph.node if "uncalibrated" in node.output)
     name = copy.input[0] if copy.op_type == "Identity" else "uncalibrated"
     part = Extractor(model).extract_model([name], ["probabilities"])
-    session = onnxruntime.InferenceSession(
-        part.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return torch.from_numpy(session.run(None, {name: logits.numpy()})[0])
+    return _run(part.SerializeToString(), name, logits)[0]
 
 
 def _describe(network: CalibratedNetwork) -> str:

@@ -24,9 +24,6 @@ from tune_calib.library.arrays import (
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
-# These settings concern images, from which the features were computed.
-_OF_IMAGES = {"views", "bn_mode", "augment"}
-
 
 class RetrainedHead(Estimator):
     """A head method on the frozen features of a network.
@@ -98,7 +95,10 @@ class RetrainedHead(Estimator):
             numbers = number_labels(select[1], len(own), known, "labels of select")
             held_out = _split(own, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
-        bank = _MemoryBank(train, held_out or train, head or _unknown(len(known), rows))
+        if head is None:  # one of NaN, with which no loss is finite
+            nothing = rows.new_full((len(known), rows.shape[1]), torch.nan)
+            head = LinearHead(nothing, nothing[:, 0])
+        bank = _MemoryBank(train, held_out or train, head)
         with on_threads(HEAD_THREADS):
             trainer = PopulationTrainer([slot], bank, self.settings["network_seed"], rows.device)
             reports = list(trainer)
@@ -134,15 +134,13 @@ class RetrainedHead(Estimator):
         info = METHODS[self.settings["method"]]
         if info.kind != "head":
             raise UserError(f"method {info.name!r} is a {info.kind} method, and no head method")
-        of_slot = HeadSlot.model_fields.keys() - {"method", "params", "plugin"} - _OF_IMAGES
-        of_method = info.params.model_fields.keys()
-        refuse_unknown(settings, sorted({*of_slot, *of_method}), f"RetrainedHead({info.name!r})")
-        return HeadSlot.build(
-            method=info.name,
-            params={key: value for key, value in settings.items() if key in of_method},
-            augment="none",
-            **{key: value for key, value in settings.items() if key not in of_method},
-        )
+        own = info.params.model_fields.keys()
+        # Those of images, from which the features were computed, are no settings here.
+        others = {"method", "params", "plugin", "views", "bn_mode", "augment"}
+        known = sorted({*HeadSlot.model_fields.keys() - others, *own})
+        refuse_unknown(settings, known, f"RetrainedHead({info.name!r})")
+        params = {key: settings.pop(key) for key in own & settings.keys()}
+        return HeadSlot.build(method=info.name, params=params, augment="none", **settings)
 
 
 class _MemoryBank(DevelopmentBank):
@@ -150,7 +148,10 @@ class _MemoryBank(DevelopmentBank):
 
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
-        accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
+        accuracies = {
+            name: float((split.logits.argmax(1) == split.labels).double().mean())
+            for name, split in (("train", train), ("select", select))
+        }
         self.about = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
@@ -161,10 +162,6 @@ class _MemoryBank(DevelopmentBank):
 
     def own_head(self) -> tuple[Tensor, Tensor]:
         return self._head.weight, self._head.bias
-
-
-def _accuracy(split: FeatureSplit) -> float:
-    return float((split.logits.argmax(1) == split.labels).double().mean())
 
 
 def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSplit:
@@ -183,23 +180,15 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
     return LinearHead(weight, bias.to(rows.device))
 
 
-def _unknown(classes: int, rows: Tensor) -> LinearHead:
-    """Return a head of NaN, with which no loss is finite."""
-    nothing = rows.new_full((classes, rows.shape[1]), torch.nan)
-    return LinearHead(nothing, nothing[:, 0])
-
-
 def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
     if slot.select != "last" and not has_select:
         raise ValueError(
             f"select={slot.select} selects an epoch on held-out images: give fit their "
             "select=(features, labels)"
         )
-    asks = (("start", "continued"), ("start", "frozen"), ("gamma", "val_ratio"))
-    for name, value in asks:
-        if getattr(slot.params, name, None) != value:
-            continue
-        if not has_head:
+    for name, value in (("start", "continued"), ("start", "frozen"), ("gamma", "val_ratio")):
+        is_set = getattr(slot.params, name, None) == value
+        if is_set and not has_head:
             raise ValueError(f"{name}={value} needs own_head=(weight, bias) of the network")
-        if name == "gamma" and not has_select:
+        if is_set and name == "gamma" and not has_select:
             raise ValueError(f"{name}={value} needs select=(features, labels)")

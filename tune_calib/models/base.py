@@ -9,7 +9,7 @@ from torch import nn
 
 from tune_calib.determinism import child_seed
 from tune_calib.models.network import Network
-from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
+from tune_calib.spec.backbones import BACKBONES, Init
 
 FEATURE_WIDTH = 512
 """Number of features of our own small backbones, as of a ResNet-18."""
@@ -30,38 +30,9 @@ def name_last_layer(backbone: nn.Module, name: str | None) -> None:
     vars(backbone)["name_of_last_layer"] = name
 
 
-def last_layer_of(backbone: nn.Module) -> str | None:
-    """Return the name that ``name_last_layer`` declared; None without one."""
-    name: str | None = vars(backbone).get("name_of_last_layer")
-    return name
-
-
 def cut_sequential(backbone: nn.Sequential, bounds: Sequence[int]) -> list[nn.Module]:
     """Cut a sequence before the positions ``bounds``."""
     return [backbone[start:end] for start, end in pairwise((0, *bounds, len(backbone)))]
-
-
-def conv_blocks(
-    channels: int, size: int, widths: Sequence[int], pooled_from: int
-) -> tuple[list[nn.Module], list[int]]:
-    """Build blocks of 3x3 convolution, BN and ReLU, with 2x2 max pools between them.
-
-    Maps are halved while their size is at least ``pooled_from``.
-
-    Returns:
-        The layers, and their number up to the end of each block.
-    """
-    layers: list[nn.Module] = []
-    bounds: list[int] = []
-    for block, width in enumerate(widths):
-        if block > 0 and size >= pooled_from:
-            layers.append(nn.MaxPool2d(2))
-            size //= 2
-        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)]
-        layers.append(nn.ReLU())
-        bounds.append(len(layers))
-        channels = width
-    return layers, bounds
 
 
 def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
@@ -75,11 +46,11 @@ def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
     )
 
 
-def reset_convolutions(module: nn.Module) -> None:
-    """Draw every convolution by torch's defaults: U(±1/sqrt(fan_in))."""
+def reset(module: nn.Module, kind: type[nn.Module]) -> None:
+    """Draw every convolution, or set every batch normalisation, by torch's defaults."""
     for part in module.modules():
-        if isinstance(part, nn.Conv2d):
-            part.reset_parameters()
+        if isinstance(part, kind):
+            part.reset_parameters()  # type: ignore[operator]
 
 
 def draw_fan_out(module: nn.Module) -> None:
@@ -87,13 +58,6 @@ def draw_fan_out(module: nn.Module) -> None:
     for part in module.modules():
         if isinstance(part, nn.Conv2d):
             nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
-
-
-def reset_batch_norms(module: nn.Module) -> None:
-    """Set the scale of every batch normalisation to one and its shift to zero."""
-    for part in module.modules():
-        if isinstance(part, nn.BatchNorm2d):
-            part.reset_parameters()
 
 
 def build_network(
@@ -118,9 +82,8 @@ def build_network(
         seed: seed of the network slot.
         is_bf16: the backbone computes in bfloat16; its weights are float32.
     """
-    info: BackboneInfo = BACKBONES[backbone]
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which would seed the GPUs too.
         torch.default_generator.manual_seed(child_seed(seed, "init"))
-        extractor, width = info.build(channels, size, init)
+        extractor, width = BACKBONES[backbone].build(channels, size, init)
         return Network(extractor, width, classes, is_bf16)

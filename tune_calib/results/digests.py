@@ -25,9 +25,7 @@ _ROOT = Path(__file__).parents[2]
 def digest_folder(folder: AnyPath) -> dict[str, str] | None:
     """Return the SHA-256 of every file of results below a folder, by relative name.
 
-    Returns:
-        None for a remote folder, which would have to be read whole, and for one that links to
-        folders elsewhere.
+    None for a remote folder, which would have to be read whole, and for one that links to others.
     """
     if not isinstance(folder, Path):
         return None
@@ -64,8 +62,7 @@ def digest_texts(*texts: str) -> str:
 def digest_program() -> str | None:
     """Return the SHA-256 of the program, its libraries and the plug-ins in use.
 
-    Returns:
-        None if sources changed after this process loaded them.
+    None if sources changed after this process loaded them.
     """
     if not are_sources_current():
         return None

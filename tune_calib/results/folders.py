@@ -26,19 +26,15 @@ from tune_calib.text import mask_urls
 
 LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
 
-
 _PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
 _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 
 
 def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
-    """Read ``sweep.json``, or recover what the rows know of it, with ``is_lost``.
+    """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row.
 
-    Returns:
-        None if there is neither a whole file nor a row.
-
-    Raises:
-        UserError: A foreign or later program wrote the file, or the rows are of several runs.
+    A UserError is raised if a foreign or later program wrote the file, or the rows are of several
+    runs.
     """
     foreign = None
     if (out / SWEEP_MANIFEST).exists():
@@ -134,11 +130,7 @@ def is_search(out: AnyPath) -> bool:
 
 
 def find_entries(folder: AnyPath) -> list[AnyPath]:
-    """Return the folders of the entries of an experiment file, by name.
-
-    Returns:
-        Nothing for the folder of one run, which may have an evaluation below it.
-    """
+    """Return the folders of the entries of an experiment file by name; none for one run's."""
     if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
         return []
     marks = (SWEEP_MANIFEST, SEARCH_MANIFEST)
@@ -178,7 +170,6 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     """Return as much of ``sweep.json`` as the rows of its trials know."""
     if _has_baseline(rows):
         raise UserError(f"{out} contains a search, no ladder; see tune-calib report {out}")
-    identity = read_identity(out) or ""
     name = next(iter(_texts(rows, "ladder")), "")
     datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
     planned = {row["spec_hash"]: row for row in rows.select(_PLANNED).to_pylist()}
@@ -190,7 +181,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
     return SweepManifest(
         version=VERSION,
-        sweep=identity,
+        sweep=read_identity(out) or "",
         ladder=name,
         title=ladder.title if ladder else name.capitalize() or "A sweep",
         command=f"tune-calib {'ablate ' * (ladder is not None)}{name} --dataset {datasets[0]} ... "

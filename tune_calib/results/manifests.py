@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, refuse_special
@@ -53,10 +54,8 @@ class _Manifest(_Record):
     def read(cls, folder: AnyPath) -> Self:
         """Read the file of a folder.
 
-        Raises:
-            FileNotFoundError: There is none.
-            DamagedFileError: It is half-written; a ``ForeignFileError`` if it is another file.
-            UserError: A later version wrote it.
+        A half-written file raises a DamagedFileError, another program's a ForeignFileError, and one
+        of a later version a UserError.
         """
         path = folder / cls.file_name
         refuse_special(path)
@@ -80,20 +79,20 @@ class _Manifest(_Record):
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
     """Parse the content of a manifest; equal content is parsed once."""
     try:
+        return kind.model_validate_json(data)
+    except ValidationError:
+        pass
+    try:
         content = json.loads(data)
     # Nonsense may be brackets alone, which take the parser past Python's depth.
     except (ValueError, RecursionError):
         raise DamagedFileError(f"{path} is not whole") from None
     version = content.get("version") if isinstance(content, dict) else None
-    # Before its fields are read: in a later format they may be others.
     if isinstance(version, int) and version > VERSION:
         raise UserError(
             f"{path} is of format {version}, which a later tune-calib wrote: update it to read it"
         )
-    try:
-        return kind.model_validate(content)
-    except ValidationError:
-        raise ForeignFileError(f"{path} is not such a file as tune-calib writes") from None
+    raise ForeignFileError(f"{path} is not such a file as tune-calib writes")
 
 
 class RungRecord(_Record):
@@ -108,7 +107,9 @@ class RungRecord(_Record):
     )
 
 
-class PlannedRecord(_Record):
+# A fifth of the memory of a model: a run may have 200,000 of them.
+@dataclass(frozen=True, slots=True, config=ConfigDict(strict=True))
+class PlannedRecord:
     """A planned trial."""
 
     spec_hash: str = Field(description="hash of its trial spec")

@@ -50,24 +50,25 @@ def require_loaded(out: AnyPath) -> None:
     Results may come from anybody. Nothing that a folder names is run, whatever its path or hash.
     """
     if missing := _find_unloaded(out):
+        names, options = missing
         raise UserError(
-            f"{out} needs {_listed(missing)}, and only code that you name is run: read it, then "
-            f"give {_as_options(out, missing)}"
+            f"{out} needs {names}, and only code that you name is run: read it, then give {options}"
         )
 
 
 def describe_unloaded(out: AnyPath) -> str:
     """Return a note for those who only read a folder; empty if its plug-ins are loaded."""
     missing = _find_unloaded(out)
-    if not missing:
+    if missing is None:
         return ""
     return (
-        f"{out} is read without {_listed(missing)}: metrics, figures and so on that it "
-        f"registers are left out; to run its code, give {_as_options(out, missing)}"
+        f"{out} is read without {missing[0]}: metrics, figures and so on that it registers are "
+        f"left out; to run its code, give {missing[1]}"
     )
 
 
-def _find_unloaded(out: AnyPath) -> list[PluginRecord]:
+def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
+    """Return the names of absent plug-ins and the options that load them; None if none is."""
     loaded = {plugin.name: plugin for plugin in plugins.in_use()}
     contents = {plugin.content for plugin in loaded.values()}
     missing = [record for record in read_records(out) if record.content not in contents]
@@ -76,25 +77,20 @@ def _find_unloaded(out: AnyPath) -> list[PluginRecord]:
             raise UserError(
                 f"{out} contains results of plug-in {record.name} from before a change "
                 f"({record.content}; {other.where} is {other.content}): run it in another "
-                f"`out`, or read and resume these with the old one, {_as_options(out, [record])}"
+                f"`out`, or read and resume these with the old one, {_option(out, record)}"
             )
-    return missing
-
-
-def _listed(missing: Sequence[PluginRecord]) -> str:
+    if not missing:
+        return None
     names = ", ".join(record.name for record in missing)
-    return f"the plug-in{'s' * (len(missing) > 1)} {names}"
+    options = " ".join(_option(out, record) for record in missing)
+    return f"the plug-in{'s' * (len(missing) > 1)} {names}", options
 
 
-def _as_options(out: AnyPath, missing: Sequence[PluginRecord]) -> str:
-    """Return the options that load plug-ins, ready to be typed."""
-    return " ".join(f"`plugin` {shlex.quote(_find_text(out, record))}" for record in missing)
-
-
-def _find_text(out: AnyPath, record: PluginRecord) -> str:
-    """Return a file with the text of a record, or what the record names if there is none."""
+def _option(out: AnyPath, record: PluginRecord) -> str:
+    """Return the option that loads a plug-in: a file with its text, or what its record names."""
     if not record.where.endswith(".py") and "/" not in record.where:
-        return record.where  # a module: even to find its file could import what contains it
+        # A module: even to find its file could import what contains it.
+        return f"`plugin` {shlex.quote(record.where)}"
     named = Path(record.where)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         named = named.resolve()  # a path may hide its target
@@ -103,8 +99,8 @@ def _find_text(out: AnyPath, record: PluginRecord) -> str:
             # Only a regular file: a pipe or a device could be read for ever.
             is_file = isinstance(path, Path) and path.is_file()
             if is_file and plugins.read(str(path)).content == record.content:
-                return str(path)
-    return str(named)
+                return f"`plugin` {shlex.quote(str(path))}"
+    return f"`plugin` {shlex.quote(str(named))}"
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:

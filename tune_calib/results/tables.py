@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -122,17 +123,10 @@ def read_table(
     columns: Collection[str] = ("*",),
     encoded: Collection[str] = (),
 ) -> pa.Table:
-    """Read one table of a folder in the order of file names.
+    """Read one table of a folder, or the file of one Ray trial, in the order of file names.
 
-    Args:
-        out: Folder of results.
-        table: Name of the table.
-        name: File name without suffix, to read one Ray trial alone.
-        columns: Names of columns, or patterns such as ``select/*``; null where a file lacks them.
-        encoded: Text columns to return as dictionaries, which store a repeated text once.
-
-    Raises:
-        DamagedFileError: A file is half-written, foreign, or was written by a later version.
+    ``columns`` are names or patterns such as ``select/*``, null where a file lacks them; those in
+    ``encoded`` are returned as dictionaries, which store a repeated text once.
     """
     wanted = re.compile("|".join(map(fnmatch.translate, columns)))
     files = fetch_files(out / table, f"{name}.parquet")
@@ -174,7 +168,7 @@ def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[s
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             schema = file.schema_arrow
             _check_mark(path, table, schema, has_checksum)
-            _check_types(table, schema)
+            _check_types(table, schema.remove_metadata())
             # Threads of pyarrow, besides ours, gain nothing, and some end the program by an abort.
             names = list(filter(wanted.fullmatch, schema.names))
             content = file.read(columns=names, use_threads=False)
@@ -235,6 +229,7 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
         raise ValueError("its checksum is missing")
 
 
+@lru_cache(maxsize=16)  # the files of a folder have few schemas
 def _check_types(table: TableName, schema: pa.Schema) -> None:
     """Refuse columns of another type than that of their table, which readers rely on."""
     for field in schema:

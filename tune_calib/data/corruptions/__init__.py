@@ -14,8 +14,8 @@ its data set, not on its batch or the device.
 import torch
 from torch import Tensor
 
-from tune_calib.data.corruptions import blur, digital, noise, weather
-from tune_calib.data.corruptions.maps import Chance, Kind
+from tune_calib.data.corruptions.kinds import KINDS
+from tune_calib.data.corruptions.maps import Chance
 from tune_calib.determinism import child_seed
 from tune_calib.spec.names import CORRUPTION_KINDS
 
@@ -23,10 +23,6 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 VERSION = 2
 """To be raised when the same call gives other images: artifacts of shifted features name it."""
-
-KINDS: dict[str, Kind] = {
-    kind.name: kind for kind in (*noise.KINDS, *blur.KINDS, *weather.KINDS, *digital.KINDS)
-}
 
 # The benchmark keeps further kinds apart; no mean over kinds has them.
 MAIN = tuple(name for name in KINDS if name in CORRUPTION_KINDS)

@@ -10,7 +10,6 @@ equally random split. Keep one artifact store for one copy of the data.
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +23,7 @@ from tune_calib.spec.datasets import DATASETS, Quick
 
 CHANNELS, SIZE = 3, 32
 
-# The superclass of each class of CIFAR-100; the files say the same, but torchvision does not read
-# it.
+# The superclass of each class of CIFAR-100, as in the files, of which torchvision does not read it.
 COARSE = (
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11,
     6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5,
@@ -48,19 +46,6 @@ class Cifar:
     classes: int
     label_bytes: int  # bytes before an image in a binary file; the last one is its class
 
-    def register(self, title: str, epochs: int, **fields: Any) -> None:
-        """Register the data set; ``epochs`` are those of its quick setting."""
-        pixels = Format(CHANNELS, SIZE)
-        layouts = Layouts(self.name, self.classes, self.hint, pixels, self._find, self._read)
-        quick = over_fitted(epochs)
-        published = (50_000, 10_000)
-        # Constants as in the code of Mukhoti et al., for CIFAR-100 too. (For its test images it
-        # takes ImageNet's: `data.test_norm: legacy_imagenet`.)
-        info = layouts.record(
-            title, "cifar10", padding=4, flip=True, published=published, quick=quick, **fields
-        )
-        DATASETS.register(info)
-
     @property
     def hint(self) -> str:
         """Return how to get the data."""
@@ -70,15 +55,16 @@ class Cifar:
             f"or that of the unpacked binary archive ({self.binary})"
         )
 
-    def _find(self, root: Path) -> tuple[Path, ...]:
+    def find(self, root: Path) -> tuple[Path, ...]:
+        """Return the files of one of the archives below a root."""
         if batches := find_unpacked(self.name, root, self.batches):
             return tuple(sorted(batches.glob("*")))
         if binary := find_unpacked(self.name, root, self.binary):
             return require_files([binary / name for name in (*self.train, *self.test)], self.hint)
         return ()
 
-    def _read(self, files: tuple[Path, ...], format_: Format) -> Source:
-        del format_  # pixels as they are, all of one size
+    def read(self, files: tuple[Path, ...], _: Format) -> Source:
+        """Read the data set; all pixels are in memory."""
         folder = files[0].parent
         if files[0].suffix == ".bin":
             return Source(*(self._binary(folder, names) for names in (self.train, self.test)))
@@ -99,27 +85,25 @@ class Cifar:
         return Split(images, torch.tensor(data.targets), torch.arange(len(images)))
 
     def _binary(self, folder: Path, names: tuple[str, ...]) -> Split:
-        rows = np.concatenate([self._rows(folder / name) for name in names])
+        width, parts = self.label_bytes + CHANNELS * SIZE * SIZE, []
+        for file in (folder / name for name in names):
+            content = np.fromfile(file, np.uint8)
+            if len(content) == 0 or len(content) % width:
+                raise DamagedFileError(
+                    f"{file} has {len(content):,} bytes, no multiple of {width:,}; download it "
+                    "again"
+                )
+            parts.append(content.reshape(-1, width))
+            largest = int(parts[-1][:, self.label_bytes - 1].max())
+            if largest >= self.classes:
+                raise DamagedFileError(
+                    f"{file} holds label {largest}, expected 0..{self.classes - 1}; is it another "
+                    "data set?"
+                )
+        rows = np.concatenate(parts)
         labels = torch.from_numpy(rows[:, self.label_bytes - 1].astype(np.int64))
         images = torch.from_numpy(rows[:, self.label_bytes :].reshape(-1, CHANNELS, SIZE, SIZE))
         return Split(images.contiguous(), labels, torch.arange(len(rows)))
-
-    def _rows(self, file: Path) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:
-        """Return label bytes and pixels of each image of one binary file."""
-        width = self.label_bytes + CHANNELS * SIZE * SIZE
-        content = np.fromfile(file, np.uint8)
-        if len(content) == 0 or len(content) % width:
-            raise DamagedFileError(
-                f"{file} has {len(content):,} bytes, no multiple of {width:,}; download it again"
-            )
-        rows = content.reshape(-1, width)
-        largest = int(rows[:, self.label_bytes - 1].max())
-        if largest >= self.classes:
-            raise DamagedFileError(
-                f"{file} holds label {largest}, expected 0..{self.classes - 1}; is it another "
-                "data set?"
-            )
-        return rows
 
 
 def over_fitted(epochs: int) -> Quick:
@@ -148,7 +132,7 @@ def over_fitted(epochs: int) -> Quick:
     )
 
 
-Cifar(
+CIFAR10 = Cifar(
     name="cifar10",
     torchvision="CIFAR10",
     batches="cifar-10-batches-py",
@@ -157,9 +141,8 @@ Cifar(
     test=("test_batch.bin",),
     classes=10,
     label_bytes=1,
-).register("CIFAR-10", epochs=10, rules=rules.CIFAR10)
-
-Cifar(
+)
+CIFAR100 = Cifar(
     name="cifar100",
     torchvision="CIFAR100",
     batches="cifar-100-python",
@@ -168,4 +151,17 @@ Cifar(
     test=("test.bin",),
     classes=100,
     label_bytes=2,  # the superclass stands before the class
-).register("CIFAR-100", epochs=16, rules=rules.CIFAR100, coarse=COARSE)
+)
+for _own, _title, _epochs, _fields in (
+    (CIFAR10, "CIFAR-10", 10, {"rules": rules.CIFAR10}),
+    (CIFAR100, "CIFAR-100", 16, {"rules": rules.CIFAR100, "coarse": COARSE}),
+):
+    _pixels = Format(CHANNELS, SIZE)
+    _layouts = Layouts(_own.name, _own.classes, _own.hint, _pixels, _own.find, _own.read)
+    # Constants as in the code of Mukhoti et al., for CIFAR-100 too. (For its test images it takes
+    # ImageNet's: `data.test_norm: legacy_imagenet`.)
+    _info = _layouts.record(
+        _title, "cifar10", padding=4, flip=True, published=(50_000, 10_000),
+        quick=over_fitted(_epochs), **_fields,
+    )  # fmt: skip
+    DATASETS.register(_info)

@@ -18,20 +18,13 @@ TEST, VALIDATION = 797, 500
 
 
 def split(samples: int) -> tuple[Tensor, Tensor]:
-    """Return positions of train and validation in the 1,000 images that are not for the test."""
+    """Return the positions of train and validation in the images that are not for the test."""
     positions = torch.arange(samples)
     return positions[VALIDATION:], positions[:VALIDATION]
 
 
-def locate(root: Path | None) -> tuple[Path, ...]:
-    """Find nothing: the images come with scikit-learn, whatever the root."""
-    del root
-    return ()
-
-
-def load(root: Path | None) -> Source:
+def load(_: Path | None) -> Source:
     """Read the digits; intensities 0..16 become 0..255."""
-    del root
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -55,7 +48,7 @@ DATASETS.register(
         # A mirrored digit is no digit, or another one.
         flip=False,
         load=load,
-        locate=locate,
+        locate=lambda _: (),  # the images come with scikit-learn
         split=split,
         published=(1000, TEST),
         hint="it comes with scikit-learn",

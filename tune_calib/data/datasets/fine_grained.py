@@ -22,9 +22,9 @@ from tune_calib.data.layouts import Layouts, find_unpacked, read_fields, require
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS
 
-CUB, CUB_CLASSES, CUB_FOLDER = "cub", 200, "CUB_200_2011"
+CUB_CLASSES, CUB_FOLDER = 200, "CUB_200_2011"
 CUB_LISTS = ("images.txt", "image_class_labels.txt", "train_test_split.txt")
-AIRCRAFT, AIRCRAFT_CLASSES, AIRCRAFT_FOLDER = "aircraft", 100, "fgvc-aircraft-2013b"
+AIRCRAFT_CLASSES, AIRCRAFT_FOLDER = 100, "fgvc-aircraft-2013b"
 AIRCRAFT_LISTS = ("images_variant_trainval.txt", "images_variant_test.txt")
 
 _HINT = (
@@ -36,7 +36,7 @@ AIRCRAFT_HINT = _HINT.format(f"{AIRCRAFT_FOLDER}, also of torchvision.datasets.F
 
 
 def _find_cub(root: Path) -> tuple[Path, ...]:
-    archive = find_unpacked(CUB, root, CUB_FOLDER)
+    archive = find_unpacked("cub", root, CUB_FOLDER)
     if archive is None:
         return ()
     lists = require_files([archive / name for name in CUB_LISTS], CUB_HINT)
@@ -50,7 +50,7 @@ def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
     labels = torch.tensor(_values(classes, numbers)) - 1
     require_range(classes, labels, CUB_CLASSES)
     is_training = torch.tensor(_values(parts, numbers)).bool()
-    whole = split_of_files(images, labels.tolist(), format_)
+    whole = split_of_files(list(zip(images, labels.tolist(), strict=True)), format_)
     return Source(*(whole.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
 
 
@@ -66,7 +66,7 @@ def _values(file: Path, numbers: list[str]) -> list[int]:
 
 
 def _find_aircraft(root: Path) -> tuple[Path, ...]:
-    archive = find_unpacked(AIRCRAFT, root, AIRCRAFT_FOLDER)
+    archive = find_unpacked("aircraft", root, AIRCRAFT_FOLDER)
     if archive is None:
         return ()
     lists = require_files([archive / "data" / name for name in AIRCRAFT_LISTS], AIRCRAFT_HINT)
@@ -84,14 +84,13 @@ def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
         )
     parts = []
     for listed in (train, test):
-        pairs = _listed(listed)
-        unknown = next((variant for _, variant in pairs if variant not in variants), None)
-        if unknown is not None:
+        unknown = sorted({variant for _, variant in _listed(listed)} - set(variants))
+        if unknown:
             raise DamagedFileError(
-                f"{listed} names the variant {unknown!r}, which train does not have"
+                f"{listed} names the variant {unknown[0]!r}, which train does not have"
             )
-        labels = [variants.index(variant) for _, variant in pairs]
-        parts.append(split_of_files([file for file, _ in pairs], labels, format_))
+        images = [(file, variants.index(variant)) for file, variant in _listed(listed)]
+        parts.append(split_of_files(images, format_))
     return Source(*parts)
 
 
@@ -101,22 +100,22 @@ def _listed(file: Path) -> list[tuple[Path, str]]:
     return [(folder / f"{number}.jpg", variant) for number, variant in read_fields(file, 2)]
 
 
+_cub = Layouts(
+    "cub",
+    CUB_CLASSES,
+    CUB_HINT,
+    Format(3, 256, resize=True, convert_grey=True),
+    _find_cub,
+    _read_cub,
+)
+_aircraft = Layouts(
+    "aircraft", AIRCRAFT_CLASSES, AIRCRAFT_HINT, Format(3, 448, resize=True),
+    _find_aircraft, _read_aircraft,
+)  # fmt: skip
 for _layouts, _title, _size, _published in (
-    (
-        Layouts(
-            CUB, CUB_CLASSES, CUB_HINT, Format(3, 256, resize=True, convert_grey=True),
-            _find_cub, _read_cub,
-        ),
-        "CUB-200-2011", 224, (5_994, 5_794),
-    ),
-    (
-        Layouts(
-            AIRCRAFT, AIRCRAFT_CLASSES, AIRCRAFT_HINT, Format(3, 448, resize=True),
-            _find_aircraft, _read_aircraft,
-        ),
-        "FGVC-Aircraft", 384, (6_667, 3_333),
-    ),
-):  # fmt: skip
+    (_cub, "CUB-200-2011", 224, (5_994, 5_794)),
+    (_aircraft, "FGVC-Aircraft", 384, (6_667, 3_333)),
+):
     DATASETS.register(
         _layouts.record(_title, "imagenet", size=_size, flip=True, published=_published)
     )

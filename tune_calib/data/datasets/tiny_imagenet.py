@@ -26,18 +26,17 @@ def _find(root: Path) -> tuple[Path, ...]:
     archive = find_unpacked(NAME, root, FOLDER)
     if archive is None:
         return ()
-    train, _ = _training(archive)
-    test, _ = _validation(archive)
-    return (archive / "wnids.txt", archive / "val" / "val_annotations.txt", *train, *test)
+    images = [file for part in (_training, _validation) for file, _ in part(archive)]
+    return (archive / "wnids.txt", archive / "val" / "val_annotations.txt", *images)
 
 
 def _read(files: tuple[Path, ...], format_: Format) -> Source:
     archive = files[0].parent
-    return Source(*(split_of_files(*part(archive), format_) for part in (_training, _validation)))
+    return Source(*(split_of_files(part(archive), format_) for part in (_training, _validation)))
 
 
 def _classes(archive: Path) -> dict[str, int]:
-    """Return number of each class: its place in the sorted names."""
+    """Return the number of each class: its position among the sorted names."""
     names = sorted({line[0].strip() for line in read_fields(archive / "wnids.txt", 1)})
     if len(names) != CLASSES:
         raise DamagedFileError(
@@ -47,33 +46,31 @@ def _classes(archive: Path) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
 
 
-def _training(archive: Path) -> tuple[list[Path], list[int]]:
-    """Return files in the order of the papers' rule, sorted by class and path, and their labels."""
-    files, labels = [], []
+def _training(archive: Path) -> list[tuple[Path, int]]:
+    """Return files and labels in the order of the papers' rule, sorted by class and path."""
+    images = []
     for name, number in _classes(archive).items():
         own = sorted((archive / "train" / name / "images").glob("*.JPEG"))
         if not own:
             raise DamagedFileError(
                 f"{archive / 'train' / name} holds no image: a class is missing; unpack it again"
             )
-        files += own
-        labels += [number] * len(own)
-    return files, labels
+        images += [(file, number) for file in own]
+    return images
 
 
-def _validation(archive: Path) -> tuple[list[Path], list[int]]:
+def _validation(archive: Path) -> list[tuple[Path, int]]:
     listed = archive / "val" / "val_annotations.txt"
     classes = _classes(archive)
-    files, labels = [], []
-    for name, label, *_ in read_fields(listed, 2, None):
-        if label.split()[0] not in classes:
-            raise DamagedFileError(f"{listed} names the class {label.split()[0]}, which is none")
-        files.append(archive / "val" / "images" / name)
-        labels.append(classes[label.split()[0]])
-    absent = next((file for file in files if not file.is_file()), None)
-    if absent is not None:
-        raise DamagedFileError(f"{absent} is not there; unpack the archive again")
-    return files, labels
+    images = []
+    for name, rest in read_fields(listed, 2, None):
+        label, file = rest.split()[0], archive / "val" / "images" / name
+        if label not in classes:
+            raise DamagedFileError(f"{listed} names the class {label}, which is none")
+        if not file.is_file():
+            raise DamagedFileError(f"{file} is not there; unpack the archive again")
+        images.append((file, classes[label]))
+    return images
 
 
 FORMAT = Format(channels=3, size=64, convert_grey=True)

@@ -112,21 +112,19 @@ def stages(model: Any) -> list[nn.Module]:
     return [stem, model.layer1, model.layer2, model.layer3, model.pool]
 
 
-def build_he(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
+def build_he(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
     """Build a network of the paper of depth 6n + 2, D = 64; ``init`` as in ``build_narrow``."""
-    del size
     extractor = ResNet(channels, (depth - 2) // 6)
     declare_stages(extractor, stages)
     return _drawn(extractor, init), STAGES[-1][0]
 
 
-def build_narrow(channels: int, size: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
+def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
     """Build a narrow network of depth 6n + 2, with features (N, 512) >= 0.
 
     ``init`` is ``reference``: torch's defaults; or ``timm``: Kaiming normal, fan out, and the last
     BN of every branch starts at zero.
     """
-    del size
     width = STAGES[0][0]
     layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False)]
     layers += [nn.BatchNorm2d(width), nn.ReLU()]

@@ -1,6 +1,6 @@
 """Placeholder for the backbone of imported features and logits, which do not have one.
 
-The name is known to the registry, but is not an entry of it.
+The registry knows its name but does not list it.
 """
 
 from typing import NoReturn
@@ -10,12 +10,10 @@ from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 from tune_calib.spec.names import IMPORTED
 
 
-def build(channels: int, size: int, init: Init) -> NoReturn:
-    """Refuse to build a network."""
-    del channels, size, init
+def _build(*_: int | Init) -> NoReturn:
     raise UserError("imported data have no network, which this needs")
 
 
-_INFO = BackboneInfo(IMPORTED, "imported", build, has_stages=False)
+_INFO = BackboneInfo(IMPORTED, "imported", _build, has_stages=False)
 
 BACKBONES.register_family(lambda name: _INFO if name == IMPORTED else None, lambda: [IMPORTED])

@@ -16,7 +16,7 @@ from tune_calib.models.backbones.timm_cifar import (
     resnet_stages,
     use_cifar_stem,
 )
-from tune_calib.models.base import declare_stages, draw_fan_out, reset_convolutions
+from tune_calib.models.base import declare_stages, draw_fan_out, reset
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 TINY_IMAGENET = 64
@@ -40,43 +40,39 @@ def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Modul
     return model, 4 * width
 
 
-def resnet110(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
+def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "ResNet-110": bottlenecks [3, 4, 26, 3], 45.9 M parameters, D = 2048, features >= 0.
 
     ``init`` is ``reference``: convolutions by torch's defaults, every BN at 1; or ``timm``: Kaiming
     normal, fan out, and the last BN of every branch at 0.
     """
-    from timm.models.resnet import Bottleneck
+    from timm.models.resnet import Bottleneck, ResNet
 
-    del size
     # By class, since timm has no model of that name. Its networks start the last BN of a branch at
     # 0; those of the papers do not.
-    model = _timm_resnet(
-        Bottleneck, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=init == "timm"
+    block: Any = Bottleneck  # timm's annotations take the class of a block for an instance
+    model = ResNet(
+        block, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=init == "timm"
     )
     use_cifar_stem(model, channels)
     declare_stages(model, resnet_stages)
     if init == "reference":
-        reset_convolutions(model)
+        reset(model, nn.Conv2d)
     return model, int(model.num_features)
 
 
-def wrn26_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
+def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-26-10": three groups of four basic blocks, 36.5 M parameters, D = 640.
 
     Features are >= 0. Convolutions are Kaiming normal, fan out, in both initialisations; with
     ``timm`` the last BN of every branch starts at 0.
     """
-    from timm.models.resnet import BasicBlock
+    from timm.models.resnet import BasicBlock, ResNet
 
-    del size
-    model = _timm_resnet(
-        BasicBlock,
-        (4, 4, 4),
-        num_classes=0,
-        in_chans=channels,
-        channels=(160, 320, 640),
-        zero_init_last=init == "timm",
+    block: Any = BasicBlock
+    is_zero = init == "timm"
+    model: Any = ResNet(
+        block, (4, 4, 4), 0, channels, channels=(160, 320, 640), zero_init_last=is_zero
     )
     # timm's stem has 64 channels and this one 16, so that the first block is made anew too.
     model.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
@@ -92,7 +88,7 @@ def wrn26_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     return model, int(model.num_features)
 
 
-def wrn28_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
+def wrn28_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-28-10" of TST and BalCAL: pre-activation, 36.5 M parameters, D = 640.
 
     Features are >= 0. Batch normalisations have momentum 0.01; convolutions of stride 2 pad right
@@ -103,7 +99,6 @@ def wrn28_10(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     from timm.layers.norm_act import BatchNormAct2d
     from timm.models.resnetv2 import ResNetV2
 
-    del size
     options: Any = {
         # timm's own network of this class has GroupNorm and standardised convolutions. Padding
         # "same" pads a stride of 2 on one side, as the authors' program; on both sides the logits
@@ -135,14 +130,13 @@ def preact_stages(model: Any) -> list[nn.Module]:
     return [model.stem, *groups, nn.Sequential(last, model.norm), model.head]
 
 
-def densenet121(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
+def densenet121(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build DenseNet-121 with the CIFAR stem: 7.0 M parameters, D = 1024, features >= 0.
 
     Convolutions are drawn by torch's defaults (``reference``) or Kaiming normal (``timm``).
     """
     from timm.models.densenet import DenseNet
 
-    del size
     model: Any = DenseNet(
         growth_rate=32, block_config=(6, 12, 24, 16), num_classes=0, in_chans=channels
     )
@@ -152,17 +146,10 @@ def densenet121(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     model.features.pool0 = nn.Identity()
     declare_stages(model, densenet_stages)
     if init == "reference":
-        reset_convolutions(model)
+        reset(model, nn.Conv2d)
     else:
         nn.init.kaiming_normal_(model.features.conv0.weight)
     return model, int(model.num_features)
-
-
-def _timm_resnet(*args: Any, **kwargs: Any) -> Any:
-    # Untyped on purpose: timm's annotations take the class of a block for an instance.
-    from timm.models.resnet import ResNet
-
-    return ResNet(*args, **kwargs)
 
 
 for _name, _title, _build in (

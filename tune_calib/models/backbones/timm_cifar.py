@@ -15,8 +15,7 @@ from tune_calib.models.base import (
     declare_stages,
     draw_fan_out,
     name_last_layer,
-    reset_batch_norms,
-    reset_convolutions,
+    reset,
 )
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
@@ -46,12 +45,15 @@ def resolve(name: str) -> BackboneInfo | None:
     if not timm.is_model(name):
         return None
     family = timm.model_entrypoint(name).__module__.rpartition(".")[2]
+    tagged = [timm.get_pretrained_cfg(each) for each in timm.list_pretrained(f"{name}.*")]
+    norms = {(tuple(cfg.mean), tuple(cfg.std)) for cfg in tagged if cfg is not None}
     return BackboneInfo(
         name=name,
         title=f"{TITLES.get(name, name)} (timm)",
         build=partial(build, name=name),
         has_stages=family in STAGED_FAMILIES,
-        norm=_norm(name),
+        # Of all weights that timm publishes for a model; None if they differ.
+        norm=norms.pop() if len(norms) == 1 else None,
         # With the CIFAR stem, timm publishes no weights for them.
         norm_from=CIFAR_STEM_UP_TO + 1 if family == RESNETS else 0,
     )
@@ -62,15 +64,6 @@ def names() -> list[str]:
     import timm.models
 
     return [name for name in dir(timm.models) if timm.models.is_model(name)]
-
-
-def _norm(name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Return the constants of all weights that timm publishes for a model; None if they differ."""
-    import timm
-
-    tagged = [timm.get_pretrained_cfg(each) for each in timm.list_pretrained(f"{name}.*")]
-    found = {(tuple(cfg.mean), tuple(cfg.std)) for cfg in tagged if cfg is not None}
-    return found.pop() if len(found) == 1 else None
 
 
 def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
@@ -90,8 +83,11 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
     from timm.models.resnet import ResNet
 
     create: Any = timm.create_model
+    config = timm.get_pretrained_cfg(name)
+    # For the models (such as ViT) that are made for one size.
+    fixed = {"img_size": size} if config is not None and config.fixed_input_size else {}
     try:
-        model = create(name, num_classes=0, in_chans=channels, **_image_size(name, size))
+        model = create(name, num_classes=0, in_chans=channels, **fixed)
         if isinstance(model, ResNet) and size <= CIFAR_STEM_UP_TO:
             use_cifar_stem(model, channels)
         width = _measure_width(model, channels, size)
@@ -108,10 +104,10 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
     elif isinstance(model, DenseNet):
         declare_stages(model, densenet_stages)
     if init == "reference":
-        reset_convolutions(model)
+        reset(model, nn.Conv2d)
         if isinstance(model, ResNet):
             # timm starts the last BN of every branch at 0.
-            reset_batch_norms(model)
+            reset(model, nn.BatchNorm2d)
     return model, width
 
 
@@ -153,14 +149,6 @@ def _measure_width(model: nn.Module, channels: int, size: int) -> int:
     if not isinstance(features, Tensor) or features.ndim != 2:
         raise ValueError("it gives no feature vector")
     return features.shape[1]
-
-
-def _image_size(name: str, size: int) -> dict[str, int]:
-    """Return the size as an argument, for the models (such as ViT) that are made for one size."""
-    import timm
-
-    config = timm.get_pretrained_cfg(name)
-    return {"img_size": size} if config is not None and config.fixed_input_size else {}
 
 
 BACKBONES.register_family(resolve, names)

@@ -1,0 +1,282 @@
+"""Data sets that are described by their files alone: folders of images, Parquet files.
+
+What decides numbers (classes, channels, sizes, moments, a digest of all pixels and labels) is read
+once, when a run is planned, and is part of the spec: two such data sets share no network, and
+training processes need not read them again.
+
+``imagefolder``: ``train/CLASS/IMAGE`` and ``test/CLASS/IMAGE``. Classes are the folders of
+``train``, sorted by name.
+
+``parquet``: labelled images in the Hugging Face layout. Columns are found by their usual names, or
+are the only ones of their kind, or are named by ``data.image_column`` and ``data.label_column``.
+
+Without ``test`` the test part is ``val``, ``valid`` or ``validation``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from tune_calib.data import huggingface, rules
+from tune_calib.data.base import Source, Split
+from tune_calib.data.cache import open_source
+from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
+from tune_calib.data.layouts import require_folder
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.spec.datasets import DATASETS, DatasetInfo, refuse_crop
+from tune_calib.spec.slots.data import DataSlot
+
+FOLDER, PARQUET = "imagefolder", "parquet"
+FOLDER_HINT = "give `data_root` a folder that holds train/CLASS/IMAGE and test/CLASS/IMAGE"
+PARQUET_HINT = "give `data_root` a folder with train.parquet and test.parquet (or their shards)"
+
+SMALL = 96
+"""Images of one size up to this are stored as they are; larger ones are resized."""
+
+STORED, SIZE = 256, 224
+"""Default size to which larger images are resized, and of the window that a network sees."""
+
+CARVED = "carved"
+"""Rule of ``data.split`` that takes a fifth of the training part as the test part."""
+
+TEST_PARTS = ("test", "val", "valid", "validation")
+
+Images = list[tuple[Path, int]]
+"""Files of images and their labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scan:
+    """The content of files as far as it is known before any image is decoded."""
+
+    where: Path  # the root, for messages
+    train: Callable[[Format], Split]  # returns the training part in a format
+    test: Callable[[Format], Split] | None  # likewise; None if there is no test part
+    classes: int  # number of classes
+    is_grey: bool  # the first image of each class has no colours
+    side: int | None  # height and width of the first image, in pixels, where they are equal
+
+
+Scanner = Callable[[Path | None, DataSlot], Scan]
+
+
+@dataclass(frozen=True)
+class General:
+    """A kind of files, which ``scan`` finds below a root by the options of a data slot."""
+
+    name: str
+    scan: Scanner
+
+    def effective(self, slot: DataSlot) -> dict[str, Any]:
+        """Return fields of the record from the ``found`` of a slot; none without it."""
+        found = slot.found
+        if found is None:
+            return {}
+        return {
+            **found.model_dump(),
+            # Images of one size are cropped from a black border, as those of CIFAR are.
+            "padding": 4 if found.size == found.stored else 0,
+            **self._reading(slot, found.channels, found.stored),
+        }
+
+    def describe(self, slot: DataSlot, root: Path | None, cache: Path | None) -> dict[str, Any]:
+        """Read all images and return the fields of ``spec.ScannedData``."""
+        scan = self.scan(root, slot)
+        channels = 1 if scan.is_grey else 3
+        if slot.resize is None and scan.side is not None and scan.side <= SMALL:
+            stored, size = scan.side, slot.crop or scan.side
+        else:
+            stored = slot.resize or STORED
+            size = slot.crop or min(SIZE, stored)
+        refuse_crop(stored, size)
+        reading = self._reading(slot, channels, stored)
+        info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
+        known = open_source(info, root, cache).summary()
+        if min(known.std) == 0:
+            raise UserError(
+                f"{scan.where}: a channel has one value in all training images, so that it carries "
+                "no information; look at the images"
+            )
+        return {
+            "classes": scan.classes,
+            "channels": channels,
+            "stored": stored,
+            "size": size,
+            "mean": known.mean,
+            "std": known.std,
+            "digest": known.digest,
+        }
+
+    def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
+        """Return the loader of the images, and the text that names it in cache files."""
+
+        def load(root: Path | None) -> Source:
+            scan = self.scan(root, slot)
+            keep = slot.resize is None and scan.side == stored
+            return _load(scan, Format(channels, stored, not keep, slot.grey == "convert"), slot)
+
+        columns = (slot.image_column, slot.label_column)
+        return {"load": load, "reading": repr((channels, stored, slot.grey, slot.split, columns))}
+
+
+def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
+    train = scan.train(format_)
+    if slot.split == CARVED:
+        if scan.test is not None:
+            raise UserError(f"data.split: {scan.where} has a test part; leave out carved")
+        # A fifth, which torch's ``randperm`` under seed 1 puts first, is the test part.
+        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
+        count = len(train) // 5
+        train, test = train.take(order[count:]), train.take(order[:count])
+    elif scan.test is None:
+        raise UserError(
+            f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or take a fifth of "
+            f"train for it: data.split={CARVED}"
+        )
+    else:
+        test = scan.test(format_)
+    counts = torch.bincount(train.labels, minlength=scan.classes)
+    if int(counts.min()) == 0:
+        raise DamagedFileError(
+            f"{scan.where} has no training image of class {int(counts.argmin())} (of "
+            f"{scan.classes}); number classes from 0 on, without a gap"
+        )
+    if int(test.labels.max()) >= scan.classes:
+        raise DamagedFileError(
+            f"{scan.where} has test images of class {int(test.labels.max())}, but training images "
+            f"of 0..{scan.classes - 1} only"
+        )
+    return Source(train, test)
+
+
+def _folder_parts(root: Path | None) -> tuple[Images, Images, int]:
+    """Return the images of the training and test part, and the number of classes."""
+    folder = require_folder(FOLDER, root, FOLDER_HINT)
+    train = folder / "train"
+    names = sorted(path.name for path in train.glob("*") if path.is_dir()) if train.is_dir() else []
+    if len(names) < 2:
+        raise DataNotFoundError(
+            f"{FOLDER}: {train} holds {len(names)} folders of classes; {FOLDER_HINT}"
+        )
+    test = next((folder / part for part in TEST_PARTS if (folder / part).is_dir()), None)
+    return _list_images(train, names), _list_images(test, names) if test else [], len(names)
+
+
+def _list_images(part: Path, classes: list[str]) -> Images:
+    """Return every image of a part and its label, sorted by class and path."""
+    foreign = sorted({path.name for path in part.glob("*") if path.is_dir()} - set(classes))
+    if foreign:
+        raise DamagedFileError(f"{part / foreign[0]} is of a class that train does not have")
+    Image.init()
+    known = Image.registered_extensions()
+    images: Images = []
+    for label, name in enumerate(classes):
+        paths = sorted((part / name).rglob("*"))
+        files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
+        other = next((path for path in files if path.suffix.lower() not in known), None)
+        if other is not None:
+            raise DamagedFileError(f"{other} has no name of an image file; move it away")
+        if not files:
+            raise DamagedFileError(f"{part / name} holds no image: a class is missing")
+        images += [(file, label) for file in files]
+    return images
+
+
+def _scan_folder(root: Path | None, _: DataSlot) -> Scan:
+    """Read the names of all images, and the first image of each class."""
+    train, test, classes = _folder_parts(root)
+    first = {label: file for file, label in reversed(train)}
+    return Scan(
+        where=require_folder(FOLDER, root, FOLDER_HINT),
+        train=lambda format_: split_of_files(train, format_),
+        test=(lambda format_: split_of_files(test, format_)) if test else None,
+        classes=classes,
+        is_grey=all(is_grey(file) for file in first.values()),
+        side=side_of(train[0][0], str(train[0][0])),
+    )
+
+
+def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Return the files of the training part, and of the test part, if there is one."""
+    folder = require_folder(PARQUET, root, PARQUET_HINT)
+    train = huggingface.find_files(folder, ("train",))
+    if not train:
+        raise DataNotFoundError(f"{PARQUET}: {folder} has no train.parquet; {PARQUET_HINT}")
+    return train, huggingface.find_files(train[0].parent, TEST_PARTS)
+
+
+def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
+    """Read labels and the first images."""
+    train, test = _parquet_parts(root)
+    columns = huggingface.Columns(
+        (slot.image_column,) if slot.image_column else huggingface.IMAGE_COLUMNS,
+        (slot.label_column,) if slot.label_column else (*huggingface.LABEL_COLUMNS, "labels"),
+        guess=True,
+    )
+    first = huggingface.first_encoded(train, columns)
+    read = partial(huggingface.lazy_images, classes=None, columns=columns)
+    return Scan(
+        where=train[0].parent,
+        train=lambda format_: read(train, format_),
+        test=(lambda format_: read(test, format_)) if test else None,
+        classes=int(huggingface.read_labels(train, columns).max()) + 1,
+        is_grey=all(is_grey(content) for content in first),
+        side=side_of(first[0], f"{train[0]}: row 0"),
+    )
+
+
+def _register(
+    name: str,
+    title: str,
+    hint: str,
+    locate: Callable[[Path | None], tuple[Path, ...]],
+    scan: Scanner,
+) -> None:
+    """Register a kind of files, whose numbers are replaced by those of the files."""
+
+    def load(_: Path | None) -> Source:
+        raise UserError(
+            f"{name}: its files must be read first; use the command line or an experiment file, or "
+            "fill `data.found` by ResolvedRequest.with_scanned_data"
+        )
+
+    DATASETS.register(
+        DatasetInfo(
+            name=name,
+            title=title,
+            classes=2,
+            channels=3,
+            size=SIZE,
+            mean=(0.5,) * 3,
+            std=(0.5,) * 3,
+            padding=0,
+            flip=True,
+            load=load,
+            locate=locate,
+            split=rules.mukhoti,
+            rules={CARVED: rules.tenth},
+            general=General(name, scan),
+            hint=hint,
+        )
+    )
+
+
+_register(
+    FOLDER,
+    "Folder of images",
+    FOLDER_HINT,
+    lambda root: tuple(file for part in _folder_parts(root)[:2] for file, _ in part),
+    _scan_folder,
+)
+_register(
+    PARQUET,
+    "Parquet files",
+    PARQUET_HINT,
+    lambda root: sum(_parquet_parts(root), ()),
+    _scan_parquet,
+)

@@ -1,0 +1,306 @@
+"""Shift sets: images other than the test split, on which a finished classifier is evaluated.
+
+They are requested by words:
+
+* ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C where the published files lie below the
+  data root, else all that can be generated; ``corruptions:fog,contrast`` takes some of them;
+* ``generated``, ``generated:fog,contrast``: generated ones, even if the files are there;
+* ``noise``: Gaussian noise;
+* ``heldout``: test images of the classes that ``data.held_out_classes`` leaves out;
+* the name of a data set: its test split.
+
+The name of a set says how it was made: ``corrupt/fog`` is published, ``generated/fog`` was
+generated here, ``ood/cifar100`` is foreign.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from tune_calib.data.base import Split
+from tune_calib.data.corruptions import MAIN, SEVERITIES, corrupted
+from tune_calib.data.corruptions import VERSION as CORRUPTIONS_VERSION
+from tune_calib.data.corruptions.kinds import KINDS, grey
+from tune_calib.data.corruptions.maps import Chance
+from tune_calib.data.layouts import find_unpacked
+from tune_calib.data.splits import load_held_out, load_test
+from tune_calib.determinism import child_seed
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.paths import content_digest
+from tune_calib.spec.datasets import DATASETS, DatasetInfo
+from tune_calib.spec.names import CORRUPTION_KINDS
+from tune_calib.spec.slots.data import DataSlot
+from tune_calib.text import nearest
+
+CORRUPTIONS, GENERATED, NOISE, HELD_OUT = "corruptions", "generated", "noise", "heldout"
+VERSION = 1  # raise it when the same foreign images are fitted otherwise
+
+MOST = 2
+"""Largest factor by which images may be enlarged: beyond it, their blur alone reveals them."""
+
+LABELS = "labels.npy"
+_FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
+
+Chunks = Callable[[int, torch.device], Iterator[Tensor]]
+"""From a number of images and a device to the images of a part, (N, C, H, H) uint8, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Images of a shift set that are judged together."""
+
+    name: str  # severity; empty in a set of one part
+    labels: Tensor  # (N,), int64; those of foreign images are of their own data set, or 0
+    chunks: Chunks  # returns the images
+
+
+@dataclass(frozen=True, eq=False)
+class ShiftSet:
+    """A shift set as a network sees it."""
+
+    name: str  # ``ood/SET``, ``corrupt/KIND`` of published files or ``generated/KIND``
+    made: str  # what decides its images, apart from the name and the network's data
+    parts: Callable[[], Sequence[Part]]  # reads or makes the parts when it is called
+
+
+def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
+    """Return the names of the shift sets that some words request, each once."""
+    if words and slot.imported is not None:
+        raise UserError("imported data have no images that could be shifted; leave `shift` out")
+    return list(dict.fromkeys(name for word in words for name in _find_named(word, slot, root)))
+
+
+def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
+    what, colon, listed = word.partition(":")
+    kinds = [kind.strip() for kind in listed.split(",")] if colon else []
+    info = slot.info
+    if what == CORRUPTIONS and (folder := _published_folder(info, root)) is not None:
+        known = open_published(folder, info)[0]
+        for kind in kinds:
+            if kind not in known:
+                raise UserError(f"{folder} has no {kind}.npy{nearest(kind, list(known))}")
+        # Without the kinds that the benchmark keeps apart.
+        yield from (f"corrupt/{k}" for k in kinds or [k for k in known if k in CORRUPTION_KINDS])
+    elif what in (CORRUPTIONS, GENERATED):
+        for kind in kinds or MAIN:
+            if kind not in KINDS:
+                raise UserError(f"no corruption {kind!r} is generated{nearest(kind, list(KINDS))}")
+            if KINDS[kind].needs_colour and info.channels == 1:
+                raise UserError(f"{kind} changes colours, and the images of {info.name} are grey")
+            yield f"generated/{kind}"
+    elif colon:
+        raise UserError(f"{word}: only {CORRUPTIONS} and {GENERATED} take kinds", setting="shift")
+    else:
+        known_words = [CORRUPTIONS, GENERATED, NOISE, HELD_OUT, *DATASETS]
+        if what not in known_words:
+            raise UserError(f"{word!r} is unknown{nearest(what, known_words)}", setting="shift")
+        _refuse_foreign_set(what, slot, root)
+        yield f"ood/{what}"
+
+
+def open_set(
+    name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
+) -> ShiftSet:
+    """Open a shift set by its name; no image is read before its parts are read."""
+    family, _, what = name.partition("/")
+    if family == "generated":
+        return generated(what, test)
+    if family == "corrupt":
+        folder = _published_folder(slot.info, root)
+        if folder is None:
+            raise UserError(f"{root} no longer holds the published {name}; restore it")
+        return _published_set(what, folder, slot.info, test)
+    return foreign_set(what, slot, root, cache, test)
+
+
+def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Chunks:
+    """Return chunks of a split, changed by a function of images and their stored positions."""
+
+    def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
+        together = zip(split.images.split(size), split.indices.split(size), strict=True)
+        for images, indices in together:
+            here = images.to(device)
+            yield here if change is None else change(here, indices)
+
+    return chunks
+
+
+def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
+    """Return a kind of corruption of the test split at every severity."""
+
+    def parts() -> list[Part]:
+        split = test()
+        changes = [(level, partial(corrupted, kind=kind, severity=level)) for level in SEVERITIES]
+        return [Part(str(n), split.labels, chunks_of(split, change)) for n, change in changes]
+
+    return ShiftSet(f"generated/{kind}", f"version {CORRUPTIONS_VERSION}", parts)
+
+
+def _published_folder(info: DatasetInfo, root: Path | None) -> Path | None:
+    """Return the folder of the published files of a data set below a root, or None."""
+    name = _FOLDERS.get(info.name)
+    return find_unpacked(info.name, root, name) if name is not None and root is not None else None
+
+
+def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[Any]], Tensor]:
+    """Open CIFAR-10-C or CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019).
+
+    Returns the images of each kind, memory-mapped, (5 N, H, H, C) uint8, severity after severity,
+    and the labels, (5 N,) int64. Everything but the pixels is checked.
+    """
+    files = sorted(file for file in folder.glob("*.npy") if file.name != LABELS)
+    if not files or not (folder / LABELS).is_file():
+        raise DataNotFoundError(
+            f"{folder} holds no shift set; it needs {LABELS} and a file of each corruption"
+        )
+    labels = torch.from_numpy(_read_npy(folder / LABELS).astype(np.int64))
+    stored = len(info.relabel) if info.relabel else info.classes
+    if labels.ndim != 1 or int(labels.min()) < 0 or int(labels.max()) != stored - 1:
+        raise DamagedFileError(
+            f"{folder / LABELS} does not have the {stored} classes of {info.name}; is it of "
+            "another data set?"
+        )
+    kinds = {file.stem: _read_npy(file) for file in files}
+    expected = (len(labels), info.size, info.size, info.channels)
+    for kind, pixels in kinds.items():
+        if pixels.shape != expected or pixels.dtype != np.uint8 or len(labels) % len(SEVERITIES):
+            raise DamagedFileError(
+                f"{folder / kind}.npy is {pixels.dtype} {pixels.shape}, expected uint8 {expected}, "
+                "five severities of one size; download it again"
+            )
+    return kinds, labels
+
+
+def _published_set(
+    kind: str, folder: Path, info: DatasetInfo, test: Callable[[], Split]
+) -> ShiftSet:
+    """Return the published images of the test split, none of which chose anything."""
+
+    def parts() -> list[Part]:
+        kinds, labels = open_published(folder, info)
+        split, size = test(), len(labels) // len(SEVERITIES)
+        places, own = split.indices.cpu(), labels[:size]
+        if info.relabel is not None:
+            own = torch.tensor(info.relabel)[own]
+        if int(places.max()) >= size or not torch.equal(own[places], split.labels.cpu()):
+            raise UserError(
+                f"{folder / LABELS} does not have the labels of the test images of {info.name} in "
+                "their order; take the data set and the files as published"
+            )
+        rows = [(level, (level - 1) * size + places) for level in SEVERITIES]
+        return [Part(str(n), split.labels, partial(_read_rows, kinds[kind], at)) for n, at in rows]
+
+    # Another copy or size of the set has other labels or images.
+    files = [folder / LABELS, folder / f"{kind}.npy"]
+    return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
+
+
+def _read_rows(
+    pixels: NDArray[Any], rows: Tensor, size: int, device: torch.device
+) -> Iterator[Tensor]:
+    for some in rows.split(size):
+        images = torch.from_numpy(np.array(pixels[some.numpy()]))
+        yield images.permute(0, 3, 1, 2).contiguous().to(device)
+
+
+def _read_npy(file: Path) -> NDArray[Any]:
+    try:
+        # Never a pickle, which runs what is in it.
+        array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DamagedFileError(
+            f"{file} is no whole file of NumPy ({reason}); download it again"
+        ) from None
+    return array
+
+
+def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
+    """Refuse a data set that is no use as a foreign one, or whose files are not there."""
+    if name == HELD_OUT and not slot.held_out_classes:
+        raise UserError(
+            f"{HELD_OUT}: the network was trained on all classes; hold some out by "
+            "data.held_out_classes, e.g. [8, 9]",
+            setting="shift",
+        )
+    if name in (NOISE, HELD_OUT):
+        return
+    info, other = slot.info, DATASETS[name]
+    if other.general is not None:
+        raise UserError(
+            f"{name} has no fixed classes and sizes and is no shift set; register the images as a "
+            "data set of their own"
+        )
+    if name == info.name:
+        raise UserError(f"images of {name} are not foreign to a network that was trained on it")
+    side = other.stored or other.size
+    if (info.stored or info.size) > MOST * side:
+        raise UserError(
+            f"images of {name} are {side} pixels wide and would be enlarged to "
+            f"{info.stored or info.size}: their blur alone would reveal them"
+        )
+    other.locate(root)
+
+
+def foreign_set(
+    name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
+) -> ShiftSet:
+    """Return foreign images in the form of a network's own, as many as the test split in noise."""
+    info = slot.info
+
+    def parts() -> list[Part]:
+        if name == NOISE:
+            return [_noise(info, len(test()))]
+        if name == HELD_OUT:
+            split = load_held_out(slot, root, cache)
+        else:
+            split = load_test(DataSlot(dataset=name), root, cache)
+        return [Part("", split.labels, chunks_of(split, lambda images, _: fitted(images, info)))]
+
+    made, source = [f"version {VERSION}"], slot.dataset if name == HELD_OUT else name
+    if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
+        made.append(origin)
+    # Another copy of a data set holds other images; one that comes with a library has no files.
+    if name != NOISE and (files := DATASETS[source].locate(root)):
+        made.append(content_digest(files))
+    return ShiftSet(f"ood/{name}", " ".join(made), parts)
+
+
+def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
+    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's own.
+
+    Grey images get three equal channels, colour images become their luma; sizes are changed
+    bilinearly with antialiasing, as by Pillow.
+    """
+    side = info.stored or info.size
+    if images.shape[1] == 1 and info.channels == 3:
+        images = images.expand(-1, 3, -1, -1)
+    if tuple(images.shape[1:]) == (info.channels, side, side):
+        return images
+    pixels = images.float()
+    if info.channels == 1:
+        pixels = grey(pixels)
+    if pixels.shape[2:] != (side, side):
+        pixels = F.interpolate(pixels, size=(side, side), mode="bilinear", antialias=True)
+    return pixels.round().clamp(0, 255).to(torch.uint8)
+
+
+def _noise(info: DatasetInfo, samples: int) -> Part:
+    """Draw pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
+    side = info.stored or info.size
+
+    def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
+        for places in torch.arange(samples).split(size):
+            chance = Chance(child_seed(0, "ood/noise"), places.to(device))
+            pixels = (0.5 + chance.normal(info.channels, side, side)).clamp(0, 1)
+            yield (255 * pixels).round().to(torch.uint8)
+
+    return Part("", torch.zeros(samples, dtype=torch.int64), chunks)
