@@ -67,8 +67,11 @@ def difference(
             f"{', '.join(map(str, second.manifest.network_seeds))}; nothing can be matched"
         )
     notes = (*_describe_overlap(first, second, shared), *dict.fromkeys(remarks))
-    a, b = (f"{s.out} ({s.manifest.title}; {s.manifest.setting})" for s in (first, second))
-    return Difference((a, b), names, unit, table, _changed(first, second, shared), notes)
+    a, b = (_settings(sweep, shared) for sweep in (first, second))
+    differ = [(n, a.get(n, "-"), b.get(n, "-")) for n in {**a, **b} if a.get(n) != b.get(n)]
+    changed = pd.DataFrame(differ, columns=["setting", "first", "second"], dtype=object)
+    one, other = (f"{s.out} ({s.manifest.title}; {s.manifest.setting})" for s in (first, second))
+    return Difference((one, other), names, unit, table, changed, notes)
 
 
 def _refuse(first: Sweep, second: Sweep) -> None:
@@ -108,12 +111,6 @@ def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> lis
     if both := len(a & b):
         lines.append(f"{format_count(both, 'trial')} of both have equal settings and seeds")
     return lines
-
-
-def _changed(first: Sweep, second: Sweep, shared: Sequence[str]) -> pd.DataFrame:
-    a, b = (_settings(sweep, shared) for sweep in (first, second))
-    rows = [(n, a.get(n, "-"), b.get(n, "-")) for n in {**a, **b} if a.get(n) != b.get(n)]
-    return pd.DataFrame(rows, columns=["setting", "first", "second"], dtype=object)
 
 
 def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:

@@ -14,7 +14,7 @@ from analysis.reproduction.quantities import QUANTITIES, RANK, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, Printed, Record, cell, number_cell, span_cell
+from analysis.text import Cell, Record, cell, number_cell, span_cell
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS, column
@@ -195,7 +195,8 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
     for one in judged:
         verdict = one.verdict
         comparison = verdict.comparison
-        metric = _unit(comparison)
+        is_rank = comparison.kind == "rank"
+        metric = RANK if is_rank else printed_of(parted(comparison.metric)[0])
         rows.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
@@ -218,11 +219,6 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
 def title_of(claim: Claim) -> str:
     """Return the text of a claim, marked if the paper does not state it."""
     return f"Not in the paper: {claim.text}" if claim.is_ours else claim.text
-
-
-def _unit(comparison: Comparison) -> Printed:
-    """Return how differences of a comparison are printed."""
-    return RANK if comparison.kind == "rank" else printed_of(parted(comparison.metric)[0])
 
 
 def _describe_comparison(verdict: Verdict) -> str:

@@ -143,7 +143,9 @@ def _page(out: AnyPath, found: _Entries) -> str:
     sections = []
     for key, title, rows, caption, records, chosen_by in parts:
         caption += _signs(found.flags, records)
-        starts = {} if key == "entries" else _starts(records)
+        names = [record["entry"].text for record in records] if key != "entries" else []
+        # The rows at which another entry begins.
+        starts = {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
         table = Table(rows, caption, records, chosen_by, starts, found.pages)
         sections.append(Section(key, title, tables=[table] if records else []))
     return Page(
@@ -167,9 +169,3 @@ def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
     """Explain the signs that occur in some rows."""
     shown = " ".join(cell.text for record in records for cell in record.values())
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)
-
-
-def _starts(records: Sequence[Record]) -> dict[int, str]:
-    """Return the rows at which another entry begins."""
-    names = [record["entry"].text for record in records]
-    return {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
