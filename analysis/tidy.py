@@ -113,7 +113,7 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
     return name, own
 
 
-def check_looked(frame: pd.DataFrame, metric: str) -> None:
+def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
     """Refuse a metric of foreign images where no trial was evaluated on any."""
     if metric in OOD_METRICS and frame["value"].isna().all():
         raise UserError(
@@ -127,7 +127,7 @@ def default_split(sweep: Sweep, metric: str) -> str:
     if metric not in OOD_METRICS:
         return "test"
     frame = tidy(sweep, [metric])
-    check_looked(frame, metric)
+    check_is_evaluated(frame, metric)
     found = foreign_sets(frame["split"])
     if len(found) > 1:
         named = " or ".join(f"{split}/{metric}" for split in found)

@@ -15,7 +15,7 @@ from analysis.load import Sweep, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
 from analysis.tidy import (
-    check_looked,
+    check_is_evaluated,
     check_metric,
     choose,
     flags_of_methods,
@@ -58,7 +58,7 @@ def collect(
         titles |= sweep.manifest.titles
     if table is None:
         frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
-        check_looked(frame, metric)
+        check_is_evaluated(frame, metric)
     else:
         frame = published(table)
     # The mean over foreign sets counts only where a user names it.

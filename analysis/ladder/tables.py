@@ -146,12 +146,12 @@ def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
     """Sort methods by the primary metric; those at chance or without a number are last."""
     metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
 
-    def place(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
+    def sort_key(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
         rung, value = pair[0], pair[1][metric.head].value
         sign = {"min": 1, "max": -1, None: 0}[metric.direction]
         return value is None, is_chance(sweep.flags(rung.index)), sign * (value or 0.0)
 
-    return [record for _, record in sorted(zip(sweep.rungs, records, strict=True), key=place)]
+    return [record for _, record in sorted(zip(sweep.rungs, records, strict=True), key=sort_key)]
 
 
 def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:

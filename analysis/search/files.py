@@ -179,7 +179,7 @@ def _troubles(search: SearchResults) -> list[str]:
         lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is not known")
     elif search.reads:
         lines.append(describe_reads(search.reads))
-    return [*lines, *search.remarks()]
+    return [*lines, *search.warnings()]
 
 
 def _evaluation(search: SearchResults) -> Section:

@@ -74,7 +74,7 @@ class SearchResults:
         except DamagedFileError:
             return None
 
-    def remarks(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return warnings about the choice and its baseline, one per line."""
         rows = self.trials.reindex(columns=["rung", "flags"])
         # In the rows of a search the rung is the suggestion; that of the baseline is -1.

@@ -87,7 +87,7 @@ class _Entries:
         lead = describe_choice(search) if search.outcome.suggestions else ""
         self.add(name, f"Search of {search.method}", setting, planned, counts, lead)
         self.is_complete &= "missing" not in counts
-        self.troubles += [f"{name}: {line}" for line in search.remarks()]
+        self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
         self.commands += search.commands
         evaluated = "not evaluated"

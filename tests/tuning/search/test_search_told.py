@@ -102,7 +102,7 @@ def test_a_baseline_at_chance_is_told(tmp_path, flags):
     search = load_search(tmp_path / "page")
     search.trials.loc[len(search.trials)] = {"spec_hash": "b", "rung": -1}
     search.trials["flags"] = [None] * (len(search.trials) - 1) + [flags]
-    assert (search.remarks() == [BASELINE_AT_CHANCE]) == is_chance
+    assert (search.warnings() == [BASELINE_AT_CHANCE]) == is_chance
 
 
 def asked(out, *lengths) -> SearchManifest:
