@@ -56,9 +56,8 @@ class Verdict:
 def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
-        raise UserError(
-            f"unknown test {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman", "test"
-        )
+        known = ", ".join([*PAIRED_TESTS, "friedman"])
+        raise UserError(f"unknown `test` {test!r}; known: {known}")
     methods = [str(method) for method in matched.values]
     if matched.values.isna().all(axis=None):
         raise UserError(f"no {METRICS[matched.metric].title} in these results; is the split right?")

@@ -39,7 +39,7 @@ def write_files(
         planned = format_count(sweep.missing, "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
     if test is not None and test not in PAIRED_TESTS:
-        raise UserError(f"unknown test {test!r}{nearest(test, list(PAIRED_TESTS))}", "test")
+        raise UserError(f"unknown `test` {test!r}{nearest(test, list(PAIRED_TESTS))}")
     if test is not None and not significance.are_rivals(sweep):
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(sweep, test or PAIRED_TESTS[0])

@@ -169,7 +169,7 @@ def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path
 
 
 def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
-    assert "unknown test 'foo'" in refusal("report", out, "--test", "foo")
+    assert "unknown --test 'foo'" in refusal("report", out, "--test", "foo")
     assert "--test compares methods; the rungs of a ladder" in refusal("report", out, "--test", "t")
 
 

@@ -247,7 +247,7 @@ def test_what_is_left_out_is_told():
 @each(
     ("values", "test", "baseline", "message"),
     [
-        ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown test 'anova'; known: wilcoxon, t"),
+        ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown `test` 'anova'; known: wilcoxon, t"),
         ({"a": [0.1], "b": [0.1]}, "t", None, "`test` t needs a `baseline`, one of a, b"),
         ({"abc": [0.1], "b": [0.1]}, "t", "abd", "no method 'abd' in these results; did you mean"),
         ({"a": [0.1]}, "t", "a", "'a' is the only method"),
