@@ -283,12 +283,13 @@ def rows_of_shifts(out):
     return {(row["spec_hash"], row["set"], row["metric"]): row["value"] for row in rows}
 
 
-def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished):
+def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished, monkeypatch):
     _, store = finished
     spec = TRIALS[1].spec
     evaluation = ExtraEvaluation(spec, store, None, CPU)
     test = evaluation.bank.test()
-    evaluation._features = lambda name: type("Same", (), {"parts": lambda self: {"1": test}})()
+    same = type("Same", (), {"parts": lambda self: {"1": test}})()
+    monkeypatch.setattr("tune_calib.engine.extra.ensure_shifted", lambda *_: same)
     found = {r["metric"]: r["draws"] for r in evaluation.rows_on("generated/fog", spec, 100)}
     clean = {row["metric"]: row["draws"] for row in evaluation.intervals(spec, 100)}
     for metric in ("accuracy", "ece"):
