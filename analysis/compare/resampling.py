@@ -23,6 +23,10 @@ LEVEL = 0.95
 _HALVINGS = 15
 _ENDS = {"low": "lower", "high": "upper"}  # of an interval here, and in the table of intervals
 
+_COLUMNS = [
+    "samples", "accuracy", "accuracy_low", "accuracy_high", "ece", "ece_low", "ece_high"
+]  # fmt: skip
+
 Floats = NDArray[np.float64]
 
 
@@ -33,7 +37,7 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
     found = {name: _intervals(own) for name, own in bins.groupby("spec_hash", observed=True)}
     rows = trials.loc[trials.index.isin(found), ["rung", "network_seed", "head_seed"]]
     rows["rung"] = rows["rung"].map(sweep.labels)
-    rows = rows.join(pd.DataFrame(list(found.values()), index=list(found)))
+    rows = rows.join(pd.DataFrame(list(found.values()), index=list(found), columns=_COLUMNS))
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
         wanted = pd.MultiIndex.from_product([rows.index, [metric]])
         drawn = sweep.intervals[column].reindex(wanted).set_axis(rows.index)

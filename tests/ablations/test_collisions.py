@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -174,7 +175,7 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
     out = tmp_path / "out"
     job = job_in(out)
     manifest = job.build_manifest()
-    other = manifest.planned[changed].model_copy(update={"spec_hash": "of an earlier version"})
+    other = replace(manifest.planned[changed], spec_hash="of an earlier version")
     manifest.planned[changed] = other
     manifest.write(out)
     before = fake_results_tree(out)

@@ -25,10 +25,10 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     told = frame.groupby("bin").agg(
         count=("accuracy", "size"), confidence=("confidence", "mean"), accuracy=("accuracy", "mean")
     )
-    trial = {"spec_hash": "a", "rung": 0, "network_seed": 0, "head_seed": None, "status": "done"}
+    trial = {"spec_hash": "a", "rung": 0, "network_seed": 0, "head_seed": None}
     return SimpleNamespace(
         bins=told.assign(spec_hash="a", split="test"),
-        trials=pd.DataFrame([trial]),
+        done=pd.DataFrame([trial]),
         intervals=pd.DataFrame(
             columns=["lower", "upper"], index=pd.MultiIndex.from_arrays([[], []])
         ),

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -272,11 +273,10 @@ def test_heads_of_several_networks_are_averaged(tmp_path):
     fake_results.write(tmp_path, seeds=4)
     sweep = load(tmp_path)
     crossed = [
-        trial.model_copy(
-            update={
-                "network_seed": trial.network_seed % 2,
-                "head_seed": trial.network_seed // 2 if trial.rung else None,
-            }
+        replace(
+            trial,
+            network_seed=trial.network_seed % 2,
+            head_seed=trial.network_seed // 2 if trial.rung else None,
         )
         for trial in sweep.manifest.planned
     ]

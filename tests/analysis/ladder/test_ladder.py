@@ -105,15 +105,6 @@ def test_one_seed_has_no_spread_and_no_complaint(tmp_path):
     write_report(tmp_path)
 
 
-@each(("lost", "is_named"), [(0.2, True), (0.03, False)])
-def test_heads_that_are_far_from_fitted_are_named(tmp_path, lost, is_named):
-    fake_results.write(tmp_path)
-    for path in (tmp_path / "trials").glob("1-*.parquet"):
-        fake_results.set_cells(path, {"test/accuracy": 0.8 - lost, "base/test/accuracy": 0.8})
-    notes = " ".join(tables.notes(load(tmp_path)))
-    assert ("by more than 5 points): + one. Their heads" in notes) == is_named
-
-
 @each("bad", ["diverged", "crashed"])
 def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)

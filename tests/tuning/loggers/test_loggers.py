@@ -180,7 +180,7 @@ def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):
     with pytest.raises(UserError, match=r"tensorbord.*tensorboard"):
         load_loggers(["tensorbord"])
     out = tmp_path / "out"
-    assert "--log 'tensorbord'; did you mean" in refusal(
+    assert "--log 'tensorbord' is unknown; did you mean" in refusal(
         "ablate", "mac_cal", "--log", "tensorbord", "--out", out
     )
     assert not out.exists()
