@@ -53,7 +53,7 @@ lint: $(READY)
 # The pages come to build/docs; they ask no other server for anything.
 docs: $(READY)
 	$(INSTALL) -e ".[docs]"
-	$(BIN)/python -m pytest -q -m "slow and not ray" tests/docs
+	$(BIN)/python -m pytest -q -m "slow and not ray" tests/docs tests/analysis/test_notebooks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
 
 bench: $(READY)

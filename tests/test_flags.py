@@ -106,6 +106,7 @@ def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fi
     assert flags_of(fit, logits, labels) == {"temperature_harms"}
 
 
+@pytest.mark.slow
 @each("fit", FITS)
 @each("scale", [0.5, 1.0, 4.0], few=1)
 def test_an_ordinary_temperature_has_no_flag(fit, scale):

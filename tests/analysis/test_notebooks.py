@@ -7,7 +7,6 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests import support
 from tests.support import each
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "notebooks"
@@ -35,10 +34,9 @@ def test_notebooks_of_opened_results_use_public_names_only(name):
     assert not re.search(r"(from|import) (analysis|tune_calib\.)", source)
 
 
-@pytest.mark.sampled
+@pytest.mark.slow
 def test_notebooks_run_from_the_example_and_from_the_results_of_a_paper(tmp_path):
-    paths = NOTEBOOKS if support.EVERY_CASE else NOTEBOOKS[2:]
-    notebooks = [nbformat.read(path, as_version=4) for path in (*paths, NOTEBOOKS[0])]
+    notebooks = [nbformat.read(path, as_version=4) for path in (*NOTEBOOKS, NOTEBOOKS[0])]
     own = 'EXAMPLE / "ladder"'
     assert any(own in cell.source for cell in notebooks[-1].cells if cell.cell_type == "code")
     for cell in notebooks[-1].cells:

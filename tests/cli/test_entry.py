@@ -79,6 +79,7 @@ def test_output_on_a_full_disk_is_one_line(out):
     assert ended.stderr.count(b"\n") == 1
 
 
+@pytest.mark.slow
 @each("encoding", ["ascii", "latin-1", "cp1252"])
 def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
 

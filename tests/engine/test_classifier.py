@@ -44,7 +44,7 @@ def split_of(bank, name="test"):
 
 
 @each("rule", ["last", "min_val_nll"])
-@each("told", TOLD, few=4)
+@each("told", TOLD, few=2)
 def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, store):
     specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
     trainer = PopulationTrainer([s.head for s in specs], bank, 0, CPU)

@@ -143,7 +143,7 @@ SAYS = {
 }
 
 
-@each("command", COMMANDS, few=4)
+@each("command", COMMANDS, few=2)
 @pytest.mark.parametrize("write", SAYS, ids=lambda write: write.__name__)
 def test_a_plain_sentence(tmp_path, write, command, request):
     if "not drawn" in SAYS[write][command]:

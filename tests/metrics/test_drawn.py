@@ -17,6 +17,7 @@ def places(counts):
     return torch.arange(len(counts)).repeat_interleave(counts.long())
 
 
+@pytest.mark.slow
 @each("ties", [False, True])
 @each("sizes", [(1, 1), (20, 7), (40, 300), (300, 120)])
 @each("scale", [0.3, 1.0, 2000.0])

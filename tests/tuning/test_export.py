@@ -203,6 +203,7 @@ def test_the_baseline_is_taken_for_the_choice_of_a_search_only_where_it_is(asked
     assert found == (asked[-1] if asked[-1] in done else searched["rung_label"])
 
 
+@pytest.mark.slow
 def test_of_files_that_cannot_all_be_written_none_stays(sweep, tmp_path, refusal):
     # With the longest of its endings it is no name of a file.
     told = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")

@@ -90,6 +90,7 @@ def test_no_two_figures_stand_at_one_position(registry):
     assert positions == sorted(set(positions))
 
 
+@pytest.mark.slow
 def test_a_figure_of_a_user_stands_in_the_report_behind_ours(
     room, register, tmp_path, with_figures
 ):
