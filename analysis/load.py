@@ -30,19 +30,19 @@ _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions")
 T = TypeVar("T")
 
 
-def once_per_sweep(function: Callable[..., T]) -> Callable[..., T]:
-    """Keep what a function returns for a sweep and further arguments, for the tables of a report.
+def cached_per_sweep(function: Callable[..., T]) -> Callable[..., T]:
+    """Cache what a function returns for a sweep and its other arguments; nobody may change it.
 
-    Callers must not change it.
+    The tables of a report need the same rows, counts and checks.
     """
 
     @wraps(function)
     def call(sweep: "Sweep", *args: Any, **named: Any) -> T:
         key = (function.__qualname__, args, tuple(named.items()))
-        if key not in sweep.known:
-            sweep.known[key] = function(sweep, *args, **named)
-        known: T = sweep.known[key]
-        return known
+        if key not in sweep._cache:
+            sweep._cache[key] = function(sweep, *args, **named)
+        value: T = sweep._cache[key]
+        return value
 
     return call
 
@@ -59,9 +59,8 @@ class Sweep:
     shows_intervals: bool = False  # over the test samples, at the means of its table
 
     @cached_property
-    def known(self) -> dict[Any, Any]:
-        """Return what ``once_per_sweep`` keeps."""
-        return {}
+    def _cache(self) -> dict[Any, Any]:
+        return {}  # of ``cached_per_sweep``
 
     # The long tables are read when they are first needed: ranks and tests use the trials alone. As
     # Arrow: the curves of thousands of trials are gigabytes in pandas.
@@ -69,20 +68,15 @@ class Sweep:
     def _curves(self) -> pa.Table:
         return read_table(self.out, "curves", encoded=("spec_hash", "name"))
 
-    @cached_property
-    def _recorded(self) -> dict[str, pd.DataFrame]:
-        return {}
-
+    @cached_per_sweep
     def recorded(self, name: str) -> pd.DataFrame:
         """Return one recorded quantity of all trials: columns spec_hash, epoch, value."""
-        if name not in self._recorded:
-            # A chunk at a time: the names of all rows as texts are as large as the table.
-            names = self._curves["name"].chunks
-            is_own = [pc.equal(chunk.cast(pa.string()), name) for chunk in names]
-            own = self._curves.filter(pa.chunked_array(is_own, pa.bool_())).drop_columns("name")
-            frame: pd.DataFrame = own.to_pandas()
-            self._recorded[name] = frame.drop_duplicates(["spec_hash", "epoch"])
-        return self._recorded[name]
+        # A chunk at a time: the names of all rows as texts are as large as the table.
+        names = self._curves["name"].chunks
+        is_own = [pc.equal(chunk.cast(pa.string()), name) for chunk in names]
+        own = self._curves.filter(pa.chunked_array(is_own, pa.bool_())).drop_columns("name")
+        frame: pd.DataFrame = own.to_pandas()
+        return frame.drop_duplicates(["spec_hash", "epoch"])
 
     @cached_property
     def bins(self) -> pd.DataFrame:
@@ -128,7 +122,7 @@ class Sweep:
         planned = {entry.spec_hash for entry in self.manifest.planned}
         return len(planned - set(self.trials["spec_hash"]))
 
-    @once_per_sweep
+    @cached_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Return the rows of one rung; only finished ones have metrics."""
         # The rows are sorted by rung, and a slice copies none of their hundred columns.
@@ -142,7 +136,7 @@ class Sweep:
         counts = rungs.value_counts()
         return [int(counts[index]) for index in self.labels if index in counts]
 
-    @once_per_sweep
+    @cached_per_sweep
     def flags(self, index: int | None = None) -> list[str]:
         """Return the flags of finished trials, of one rung or of the sweep."""
         texts = (self.done if index is None else self.of_rung(index))["flags"]
@@ -180,7 +174,7 @@ class Sweep:
             return f"n = {self.counts(index)['done']}"
         return self.statuses(index)
 
-    @once_per_sweep
+    @cached_per_sweep
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of a rung or of the sweep by status, ``missing`` last."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)

@@ -32,9 +32,6 @@ from tune_calib.spec.reproduction import Claim, Comparison
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
 
 _MANY = 10_000
-# A table has ten claims of the same metric, each of several rungs.
-_matched = lru_cache(maxsize=32)(over_seeds)
-_check = lru_cache(maxsize=32)(regime_of)
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     metric, split = parted(comparison.metric)
     if split is not None and column(split, metric) not in sweep.trials:
         return _Changes(np.array([]), why=f"no trial has {comparison.metric}")
-    matched = _matched(sweep, metric, split or "test")
+    matched = over_seeds(sweep, metric, split or "test")
     values = matched.values.astype(float)
     if comparison.kind == "rank":
         values = _rank(values.dropna(), metric)
@@ -181,7 +178,7 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     # Rounded as in ``paired``: the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
-    found = _Changes(change, why_no_verdict=_check(sweep).why_no_verdict)
+    found = _Changes(change, why_no_verdict=regime_of(sweep).why_no_verdict)
     if not len(change):
         return replace(found, why=f"no seed has a number{' of both' if len(weights) > 1 else ''}")
     is_of_samples = metric in METRICS
@@ -256,7 +253,7 @@ def _sample_error(
     return math.hypot(*each)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=32)  # a table has ten claims of the same metric, each of several rungs
 def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
     """Return the rows of a metric, and its values on each draw."""
     return tidy(sweep, [metric], split), read_draws(sweep.out, metric, split)

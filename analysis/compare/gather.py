@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from analysis.compare.regime import name_of, regime_of
-from analysis.load import Sweep, load
+from analysis.load import Sweep, cached_per_sweep, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
 from analysis.tidy import (
@@ -191,6 +191,7 @@ class Matched(Flagged):
     flags: Mapping[str, list[str]] = field(default_factory=dict)
 
 
+@cached_per_sweep
 def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     """Match the trials of a sweep by their seeds.
 

@@ -9,6 +9,9 @@ from scipy import stats
 
 ALPHA = 0.05
 
+MOST_EXACT = 1000
+"""Values up to which the exact distribution of the signed ranks is computed, in n^3 steps."""
+
 Floats = NDArray[np.float64]
 
 
@@ -46,23 +49,33 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 def hodges_lehmann(differences: Floats) -> float:
     """Compute the median of the means of all pairs, each with itself too; NaN without values."""
-    return float(np.median(_pair_means(differences))) if len(differences) else np.nan
+    n = len(differences)
+    if n == 0:
+        return np.nan
+    last = n * (n + 1) // 2 - 1
+    return float(np.mean(_pair_means(differences, last // 2, (last + 1) // 2)))
 
 
 def signed_rank_interval(differences: Floats) -> tuple[float, float]:
     """Compute the interval that belongs to Wilcoxon's signed rank test, at ``1 - ALPHA`` or more.
 
-    Its ends are pair means, by the exact distribution of the signed ranks (Hollander, Wolfe and
-    Chicken, Nonparametric Statistical Methods, 3.4). NaN with fewer than six values (then none is
-    so narrow) or tied sizes.
+    Its ends are pair means, by the distribution of the signed ranks (Hollander, Wolfe and Chicken,
+    Nonparametric Statistical Methods, 3.4): exact for up to ``MOST_EXACT`` values, else its normal
+    approximation. NaN with fewer than six values (then none is so narrow) or tied sizes.
     """
-    # Twice, since the test is two-sided.
-    below = 2 * np.cumsum(_rank_sums(len(differences)))
-    rejected = int((below < ALPHA).sum())  # rank sums at each end
+    n = len(differences)
+    count = n * (n + 1) // 2
+    if n > MOST_EXACT:
+        sd = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+        rejected = math.floor(count / 2 - stats.norm.ppf(1 - ALPHA / 2) * sd)
+    else:
+        # Twice, since the test is two-sided.
+        below = 2 * np.cumsum(_rank_sums(n))
+        rejected = int((below < ALPHA).sum())  # rank sums at each end
     if rejected == 0 or not is_exact(differences):
         return np.nan, np.nan
-    means = _pair_means(differences)
-    return float(means[rejected - 1]), float(means[-rejected])
+    low, high = _pair_means(differences, rejected - 1, count - rejected)
+    return low, high
 
 
 def is_exact(differences: Floats) -> bool:
@@ -71,10 +84,27 @@ def is_exact(differences: Floats) -> bool:
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
-def _pair_means(values: Floats) -> Floats:
-    """Return the sorted means of all pairs, each value with itself too."""
-    left, right = np.triu_indices(len(values))
-    return np.sort((values[left] + values[right]) / 2)
+def _pair_means(values: Floats, *places: int) -> list[float]:
+    """Return the means of pairs, each with itself too, at some places in their order."""
+    if len(values) <= MOST_EXACT:
+        left, right = np.triu_indices(len(values))
+        means = np.sort((values[left] + values[right]) / 2)
+        return [float(means[place]) for place in places]
+    # So many pairs are not stored: those below a number are counted, and it is found by bisection.
+    values = np.sort(values)
+    own = np.arange(len(values))
+
+    def reached(number: float) -> int:
+        ends = np.searchsorted(values, 2 * number - values, side="right")
+        return int(np.maximum(ends - own, 0).sum())
+
+    found = []
+    for place in places:
+        low, high = np.nextafter(values[0], -np.inf), values[-1]
+        while low < (middle := (low + high) / 2) < high:
+            low, high = (low, middle) if reached(middle) > place else (middle, high)
+        found.append(float(high))
+    return found
 
 
 @lru_cache(maxsize=4)  # methods of a comparison mostly have equally many pairs

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.compare.intervals import over_both
-from analysis.load import Sweep, once_per_sweep
+from analysis.load import Sweep, cached_per_sweep
 from tune_calib.spec.metrics import BASE, METRICS, column, format_value
 from tune_calib.text import format_count
 
@@ -85,7 +85,7 @@ class Regime:
         return f"{checked}: {_NO_CARRY}" if self.why_no_verdict else checked
 
 
-@once_per_sweep
+@cached_per_sweep
 def regime_of(sweep: Sweep) -> Regime:
     """Check the networks of plain cross entropy of a run if it has some, else its first ones."""
     methods = sweep.trials.reindex(columns=["network_method"])["network_method"]

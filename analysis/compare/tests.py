@@ -11,6 +11,7 @@ from statsmodels.stats.multitest import multipletests
 from analysis.compare.gather import Matched
 from analysis.compare.intervals import (
     ALPHA,
+    MOST_EXACT,
     Floats,
     hodges_lehmann,
     is_exact,
@@ -66,7 +67,8 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
         low, high = t_interval(difference)
     elif not statement:
         # Without the zeros SciPy permutes the signed ranks where few of them tie.
-        method = "exact" if is_exact(difference) else "auto"
+        is_small = len(difference) <= MOST_EXACT
+        method = "exact" if is_small and is_exact(difference) else "auto"
         p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
         low, high = signed_rank_interval(difference)
     if len(difference):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import Sweep, once_per_sweep
+from analysis.load import Sweep, cached_per_sweep
 from analysis.settings import settings
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
@@ -88,7 +88,7 @@ def weak_heads(sweep: Sweep) -> list[str]:
     return lines
 
 
-@once_per_sweep
+@cached_per_sweep
 def _by_rung(sweep: Sweep, slot: str) -> dict[int, Recipe]:
     """Return the recipe of each rung that has a slot."""
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]

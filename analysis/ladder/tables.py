@@ -19,7 +19,7 @@ from analysis.ladder.means import (
     usual_metrics,
 )
 from analysis.ladder.shift_tables import OOD_SHOWN
-from analysis.load import Sweep, once_per_sweep
+from analysis.load import Sweep, cached_per_sweep
 from analysis.published import published_titles
 from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
@@ -47,7 +47,7 @@ _FIRST = ("ece", "accuracy", "nll")  # metrics that matter most on a narrow scre
 _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
 
-@once_per_sweep
+@cached_per_sweep
 def ladder(sweep: Sweep) -> Table:
     """Build the main table: mean and spread of every rung next to the paper's numbers."""
     manifest, titles = sweep.manifest, published_titles()
@@ -277,7 +277,7 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
     return [table] if records else []
 
 
-@once_per_sweep
+@cached_per_sweep
 def rung_settings(sweep: Sweep) -> list[Table]:
     """Build a table of every setting of the rungs; none if no trial recorded its settings."""
     rows: list[Any] = by_rung(sweep.trials, sweep.labels).to_dict("records")

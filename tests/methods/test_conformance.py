@@ -55,7 +55,7 @@ def bench(trained) -> Bench:
     return bench
 
 
-# These train most; the methods with most of a state of their own pass them in the fast suite too.
+# The checks that take longest: the fast suite runs them for methods with a state of their own.
 LONG = {"resumable", "repeats", "learns", "ends"}
 STATEFUL = {"ce", "crl", "adafocal", "mixup", "fedlas_ls", "tst", "mac_cal", "temperature"}
 

@@ -169,7 +169,7 @@ def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[s
             schema = file.schema_arrow
             _check_mark(path, table, schema, has_checksum)
             _check_types(table, schema.remove_metadata())
-            # Threads of pyarrow, besides ours, gain nothing, and some end the program by an abort.
+            # Beside our own threads, those of pyarrow gain nothing.
             names = list(filter(wanted.fullmatch, schema.names))
             content = file.read(columns=names, use_threads=False)
             content.validate(full=True)

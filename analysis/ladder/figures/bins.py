@@ -107,7 +107,7 @@ def _describe_bins(bins: pd.DataFrame) -> list[str]:
     ]
 
 
-def draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
+def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw accuracy against confidence, and the range of a calibrated network by chance."""
     shown = bins[bins["count"] > 0]
     width = shown["upper"] - shown["lower"]
@@ -129,7 +129,7 @@ def draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
     axis.tick_params(labelbottom=False)
 
 
-def draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
+def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
     shown = bins[bins["count"] > 0]
     # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
@@ -147,7 +147,7 @@ def draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     axis.minorticks_off()
 
 
-def build_legend() -> list[Line2D | Patch]:
+def _build_legend() -> list[Line2D | Patch]:
     """Return handles of their own, since a diagram may lack a kind of bar."""
     return [
         Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
@@ -179,12 +179,12 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
         upper = figure.add_subplot(grid[2 * row, column])
         lower = figure.add_subplot(grid[2 * row + 1, column], sharex=upper)
         _write_texts(upper, sweep, rung, columns)
-        draw_diagram(upper, bins)
-        draw_shares(lower, bins, floor)
+        _draw_diagram(upper, bins)
+        _draw_shares(lower, bins, floor)
         _label_outer(upper, column, "accuracy")
         _label_outer(lower, column, "samples\n(%, log)")
         lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
-    style.legend_below(figure, build_legend(), 4)
+    style.legend_below(figure, _build_legend(), 4)
     return figure
 
 
