@@ -7,6 +7,9 @@ READY := $(VENV)/.ready
 
 .PHONY: demo test test-slow test-faults test-services test-browser lint docs bench bench-analysis bench-growth clean
 
+# Tests start many processes: without the bytecode of the first, each compiles the program anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 # What a run needs; the rest only what develops the program.

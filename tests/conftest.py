@@ -21,6 +21,7 @@ from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import Store
 
 drawing.without_figures()
+support.remember_result_files()
 
 # What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
 os.fsync = lambda descriptor: None

@@ -1,7 +1,7 @@
 """Reports of tests draw no figures unless a test asks: one takes most of a second."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
@@ -19,9 +19,13 @@ def without_figures() -> None:
 
 
 @contextlib.contextmanager
-def figures(*formats: str) -> Iterator[None]:
-    """Let reports draw their figures in some formats."""
+def figures(*formats: str, names: Collection[str] = ()) -> Iterator[None]:
+    """Let reports draw their figures, or those of some names, in some formats."""
+
+    def choose(registry):
+        return [figure for figure in in_order(registry) if not names or figure.name in names]
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(style, "FORMATS", formats)
-        patched.setattr(page, "in_order", in_order)
+        patched.setattr(page, "in_order", choose)
         yield

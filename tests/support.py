@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import functools
+import hashlib
 import inspect
 import io
 import json
@@ -20,6 +21,7 @@ import torch
 
 from tune_calib.cli import main
 from tune_calib.paths import parse_path
+from tune_calib.results import tables
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS
@@ -183,6 +185,19 @@ def here(*arguments) -> subprocess.CompletedProcess:
         main(words)
     code = ended.value.code or 0
     return subprocess.CompletedProcess(words, code, said.getvalue(), told.getvalue())
+
+
+def remember_result_files() -> None:
+    """Parse result files of equal bytes once: tests read copies of few invented ones many times."""
+    parse, parsed = tables._parse_file, {}
+
+    def remembered(data, path, table, wanted):
+        key = hashlib.sha256(data).digest(), table, wanted.pattern
+        if key not in parsed:  # what is refused names its path, and is not kept
+            parsed[key] = parse(data, path, table, wanted)
+        return parsed[key]
+
+    tables._parse_file = remembered
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:

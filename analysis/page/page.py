@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
@@ -72,23 +73,29 @@ class Page:
 
     def render(self) -> str:
         """Return the page as HTML."""
-        environment = Environment(
-            loader=PackageLoader("analysis.page"),
-            autoescape=True,
-            undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
-            trim_blocks=True,
-            lstrip_blocks=True,
-            keep_trailing_newline=True,
-            finalize=_written,
-        )
-        environment.filters["marked"] = marked
-        environment.filters["href"] = lambda path: quote(path, errors="surrogateescape").lstrip("/")
-        script = environment.get_template("report.js").render()
+        templates = _load_templates()
+        script = templates.get_template("report.js").render()
         # Only this script runs: not one that some text of the results could smuggle in.
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         shown = [part for part in self.sections if part.texts or part.tables or part.figures]
         parts = {**vars(self), "sections": shown, "script": Markup(script), "digest": digest}
-        return environment.get_template("report.html").render(parts)
+        return templates.get_template("report.html").render(parts)
+
+
+@cache
+def _load_templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("analysis.page"),
+        autoescape=True,
+        undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_written,
+    )
+    templates.filters["marked"] = marked
+    templates.filters["href"] = lambda path: quote(path, errors="surrogateescape").lstrip("/")
+    return templates
 
 
 def _written(value: Any) -> Any:

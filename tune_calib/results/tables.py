@@ -162,6 +162,10 @@ def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[s
         data = copy.read_bytes()
     except OSError as error:  # the file may be whole, and must not be deleted
         raise UserError(describe_os_error(error) or f"cannot read {path}: {error}") from None
+    return _parse_file(data, path, table, wanted)
+
+
+def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
     try:
         has_checksum = _has_checksum(data)
         # For a small file twice as fast as pq.read_table.

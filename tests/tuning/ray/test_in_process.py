@@ -22,9 +22,9 @@ from tune_calib.tuning.ray.training import Worker
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
 PROGRAM = """
 import sys
-from analysis.ladder import files
+from analysis.page import page
 from tune_calib.cli import main
-files.in_order = lambda registry: []
+page.in_order = lambda registry: []
 try:
     main(sys.argv[1:])
 finally:
