@@ -111,10 +111,9 @@ def sample(cases: Iterable, few: int) -> list:
     return [pytest.param(*row, marks=mark) for row, mark in zip(rows, marks, strict=True)]
 
 
-QUICK = [
-    "--epochs", "2", "--head-epochs", "2",
-    "--set", "network.augment=none", "--set", "head.augment=none",
-]  # fmt: skip
+SETTINGS = {"network.augment": "none", "head.augment": "none", "data.train_fraction": 0.25}
+QUICK = ["--epochs", "2", "--head-epochs", "2"]
+QUICK += [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
 # How long a trial took, on what, and in whose company, is not its result.
 CIRCUMSTANCES = ["wall_s", "own_s", "bank_s", "peak_memory_bytes", "actor_resets", "population"]
 

@@ -190,7 +190,8 @@ READING = ["compare", "ce", "retrain", *QUICK]
 def read_only(tmp_path):
     """A store with all that ``READING`` needs, which cannot be written: for root by a mount."""
     root = tmp_path / "store"
-    given = {"data": {"dataset": "digits"}, "network": {"epochs": 2, "augment": "none"}}
+    given = {"data": {"dataset": "digits", "train_fraction": 0.25}}
+    given["network"] = {"epochs": 2, "augment": "none"}
     given["head"] = {"epochs": 2, "augment": "none"}
     spec = expand(build_comparison(["ce", "retrain"]), ResolvedRequest(given).with_recipe())[1].spec
     splits = load_development(spec.data, None), load_test(spec.data, None)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tune_calib
-from tests.support import QUICK, drive, here, job_in, keep_ray, on_ray, rows, run_of
+from tests.support import QUICK, SETTINGS, drive, here, job_in, keep_ray, on_ray, rows, run_of
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.ray.plan import make_plan
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 TABLES = ("trials", "curves", "bins", "intervals")
 COMMANDS = {
     "comparison": ["compare", "ce", "ls", "mac_cal", "temperature", *QUICK],
-    "search of heads": ["search", "mac_cal", "--trials", 12, *QUICK],
+    "search of heads": ["search", "mac_cal", "--trials", 6, *QUICK],
     "search of networks": ["search", "ls", "--trials", 2, "--at-once", 1, *QUICK],
     "closer look": ["compare", "ce", "--bootstrap", 100, *QUICK[:2]],
 }
@@ -67,8 +67,8 @@ def test_a_ladder_of_reused_actors_is_that_of_one_process_and_of_fresh_ones(tmp_
 def test_command_line_experiment_file_and_python_give_the_same_rows_on_ray_and_without(tmp_path):
     keep_ray()
     quick = {"epochs": 2, "augment": "none"}
-    content = {"set": {"network": quick, "head": quick}, "entries": {"a": {"ladder": "mac_cal"}}}
-    settings = {"network.augment": "none", "head.augment": "none"}
+    given = {"data": {"train_fraction": 0.25}, "network": quick, "head": quick}
+    content = {"set": given, "entries": {"a": {"ladder": "mac_cal"}}}
     found = []
     # As a user names it: Ray by default, and ``none`` for no Ray.
     for name, address in (("ray", {}), ("none", {"address": "none"})):
@@ -77,7 +77,7 @@ def test_command_line_experiment_file_and_python_give_the_same_rows_on_ray_and_w
             words = [word for key, value in address.items() for word in (f"--{key}", value)]
             done = here("ablate", "mac_cal", *QUICK, *words, "--out", out / "command")
             assert done.returncode == 0, done.stderr
-            asked = {"epochs": 2, "head_epochs": 2, "set": settings, **address}
+            asked = {"epochs": 2, "head_epochs": 2, "set": SETTINGS, **address}
             called = tune_calib.ablate("mac_cal", **asked, out=out / "called")
             file = tmp_path / f"{name}.yaml"
             file.write_text(json.dumps({**content, **address, "out": str(out / "file")}))

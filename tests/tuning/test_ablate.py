@@ -11,6 +11,7 @@ from tests import drawing
 from tests.support import (
     CIRCUMSTANCES,
     QUICK,
+    SETTINGS,
     command_line,
     drive,
     each,
@@ -66,15 +67,15 @@ def test_the_same_command_again_does_nothing(whole):
 @pytest.mark.slow
 def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     out, _ = whole
-    quick = {"network.augment": "none", "head.augment": "none"}
-    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": quick}
+    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
     called = tune_calib.ablate("mac_cal", **asked, out=tmp_path / "called")
     assert rows(called.out) == rows(out)
     written = (out / "tables/ladder.md").read_text()
     assert written.startswith(called.table().rstrip())
     assert all(remark in written for remark in called.remarks)
     settings = {"epochs": 2, "augment": "none"}
-    entry = {"ladder": "mac_cal", "controls": True, "set": {"network": settings, "head": settings}}
+    given = {"data": {"train_fraction": 0.25}, "network": settings, "head": settings}
+    entry = {"ladder": "mac_cal", "controls": True, "set": given}
     where = {"out": str(tmp_path / "listed"), "store": str(out / "store")}
     (tmp_path / "sweep.yaml").write_text(json.dumps({**where, "seeds": 2, "entries": {"a": entry}}))
     ran = tune_calib.run(tmp_path / "sweep.yaml")
@@ -84,8 +85,7 @@ def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
 
 def test_python_finds_done_what_the_command_line_did(whole):
     out, _ = whole
-    quick = {"network.augment": "none", "head.augment": "none"}
-    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": quick}
+    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     command = json.loads((out / "sweep.json").read_text())["command"]
     tune_calib.ablate("mac_cal", **asked, out=out)
