@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.load import Sweep
+from analysis.load import Sweep, cached_per_sweep
 from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
 from tune_calib.results.folders import LOST
@@ -152,6 +152,7 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     return frame
 
 
+@cached_per_sweep
 def planned_trials(sweep: Sweep) -> pd.DataFrame:
     """Return one row per planned trial, with its result where there is one."""
     ours = ["rung", "network_seed", "head_seed"]

@@ -22,11 +22,14 @@ from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.progress import screen
 from tune_calib.tuning.progress.screen import current_tracker, is_dead, read_progress, show_driver
 
+FILE_EVERY_S = 0.2
 DRIVER = f"""
 import sys, time
 from pathlib import Path
 from tune_calib.progress import report_progress
+from tune_calib.tuning.progress import screen as module
 from tune_calib.tuning.progress.screen import show_driver, screen
+module.FILE_EVERY_S = {FILE_EVERY_S}
 with screen("ablate mac_cal") as shown, show_driver(Path(sys.argv[1])):
     report_progress("reading Digits")
     with shown.phase("networks", 5, "trials", {{"networks": 5}}):
@@ -169,7 +172,7 @@ def test_a_killed_driver_leaves_its_last_word_and_no_obstacle(tmp_path):
         stderr=subprocess.DEVNULL, text=True,
     )  # fmt: skip
     assert driver.stdout.readline() == "begun\n"
-    time.sleep(2 * screen.FILE_EVERY_S)
+    time.sleep(2 * FILE_EVERY_S)
     ended = here("status", tmp_path)
     assert re.search(
         rf"at work \(process {driver.pid} on .*running {re.escape(NAMES[0])}", ended.stdout
