@@ -1,6 +1,5 @@
 """What no machine, cluster or plan can give is refused at once, in one line."""
 
-import contextlib
 import logging
 import os
 import signal
@@ -15,7 +14,6 @@ import pytest
 import ray
 import yaml
 from ray._raylet import AuthenticationTokenLoader
-from ray.cluster_utils import Cluster
 from typer.testing import CliRunner
 
 from tests.support import each, small_spec
@@ -25,7 +23,6 @@ from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 from tune_calib.tuning.ray import session
 from tune_calib.tuning.ray.executor import Resources, refuse_here
-from tune_calib.tuning.ray.ray_executor import slots
 from tune_calib.tuning.ray.session import ray_session
 
 QUICK_S = 30.0
@@ -155,26 +152,6 @@ def test_a_cluster_that_does_not_answer_is_told_within_seconds(own_ray):
         ):
             pass
     assert time.monotonic() - started < QUICK_S
-
-
-@pytest.mark.ray
-def test_what_no_node_has_is_refused_and_what_one_has_is_taken(own_ray):
-    """Two nodes of two cores have no room for a trial of four."""
-    cluster = Cluster()
-    cluster.add_node(num_cpus=2, num_gpus=1)
-    cluster.add_node(num_cpus=2)
-    try:
-        for wrong in (Resources(4), Resources(1, 1 / 7), Resources(3, 1.0)):
-            fits = wrong.cpus <= 2
-            with contextlib.ExitStack() as stack:
-                if not fits:
-                    told = "the largest node of the Ray cluster has 2 CPU cores and 1 GPUs"
-                    stack.enter_context(pytest.raises(UserError, match=told))
-                stack.enter_context(ray_session(cluster.address, needs=[Resources(1), wrong]))
-                assert fits
-                assert slots(wrong) == 4
-    finally:
-        cluster.shutdown()
 
 
 def test_a_machine_knows_what_it_has():

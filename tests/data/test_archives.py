@@ -23,7 +23,7 @@ def test_every_data_set_has_an_archive():
     assert {name for name, _ in LAYOUTS} | set(GENERAL) | {"digits"} == set(DATASETS)
 
 
-@each("layout", LAYOUTS, few=4)
+@each("layout", LAYOUTS, few=2)
 def test_each_layout_is_found_below_a_folder_of_its_name(layout, archives, tmp_path):
     (tmp_path / layout[0]).symlink_to(archives(layout))
     info = DATASETS[layout[0]]
@@ -34,7 +34,7 @@ def test_each_layout_is_found_below_a_folder_of_its_name(layout, archives, tmp_p
     ]
 
 
-@each("layout", LAYOUTS, few=6)
+@each("layout", LAYOUTS, few=3)
 def test_each_layout_is_read_and_split(layout, archives):
     root = archives(layout)
     slot = slot_of(layout[0])
@@ -53,7 +53,7 @@ def test_each_layout_is_read_and_split(layout, archives):
     assert normalise(test.images[:2], info).shape == (2, info.channels, info.size, info.size)
 
 
-@each("layout", LAYOUTS, few=4)
+@each("layout", LAYOUTS, few=2)
 def test_a_cached_archive_is_the_decoded_one_resident_or_not(
     layout, archives, tmp_path, monkeypatch
 ):

@@ -38,7 +38,7 @@ def written(out, gap, seeds=8, **options):
 
 @each("only_heads", [False, True])
 @each("seeds", [1, 3])
-@each("name", GAPS)
+@each("name", GAPS, few=2)
 def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     regime = regime_of(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
     assert regime.networks == seeds

@@ -148,7 +148,7 @@ FAILURES = {
 }
 
 
-@each("case", FAILURES)
+@each("case", FAILURES, few=2)
 def test_a_figure_that_fails_is_told_in_one_line_and_the_others_are_drawn(case, room, tmp_path):
     figure, line = FAILURES[case]
     if room == "ladder":
