@@ -22,6 +22,7 @@ from tune_calib.engine.store import Store
 
 drawing.without_figures()
 support.remember_result_files()
+support.remember_commands()
 
 # What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
 os.fsync = lambda descriptor: None
@@ -49,9 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that run Ray come first: what is left at the end is short, for whichever worker."""
+    """Files that run Ray come first, and last of them what needs a Ray of its own."""
     files = {item.path for item in items if item.get_closest_marker("ray")}
-    items.sort(key=lambda item: item.path not in files)
+    items.sort(key=lambda item: (item.path not in files, "own_ray" in item.fixturenames))
 
 
 def pytest_collection_finish() -> None:

@@ -18,6 +18,7 @@ from unittest import mock
 
 import pytest
 import torch
+import typer.main
 
 from tune_calib.cli import main
 from tune_calib.paths import parse_path
@@ -197,6 +198,11 @@ def remember_result_files() -> None:
         return parsed[key]
 
     tables._parse_file = remembered
+
+
+def remember_commands() -> None:
+    """Build the options of all commands once, and not for each command that a test carries out."""
+    typer.main.get_command = cache(typer.main.get_command)
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:

@@ -1,19 +1,14 @@
 """What no machine, cluster or plan can give is refused at once, in one line."""
 
-import logging
 import os
 import signal
 import socket
 import time
-from ipaddress import ip_address
 from types import SimpleNamespace
 
-import grpc
-import psutil
 import pytest
 import ray
 import yaml
-from ray._raylet import AuthenticationTokenLoader
 from typer.testing import CliRunner
 
 from tests.support import each, small_spec
@@ -172,49 +167,6 @@ def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch, own_ray)
         ray_session(None),
     ):
         pass
-
-
-@pytest.mark.ray
-def test_a_local_ray_is_used_again_and_left_on_the_loopback_alone(own_ray):
-    with ray_session(None):
-        check_use_of_a_running_ray()
-        check_loopback_and_token()
-    assert not ray.is_initialized()
-
-
-def check_use_of_a_running_ray():
-    """As in a notebook, whose Ray may be one of a cluster."""
-    first = ray.get_runtime_context().get_node_id()
-    with ray_session(None):
-        assert ray.get_runtime_context().get_node_id() == first
-    assert ray.is_initialized()
-    with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
-        pass
-    with (
-        pytest.raises(UserError, match=r"A=1 in every trial comes too late for it: call `ray"),
-        ray_session(None, everywhere={"A": "1"}),
-    ):
-        pass
-
-
-def check_loopback_and_token():
-    own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
-    listening = {
-        ip_address(each.laddr.ip)
-        for each in psutil.net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN and each.pid in own
-    }
-    assert listening
-    for address in listening:
-        assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
-    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
-        call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
-        with pytest.raises(grpc.RpcError) as refused:
-            call(b"", timeout=60)
-        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-        token = AuthenticationTokenLoader.instance().get_raw_token()
-        assert call(b"", timeout=60, metadata=[("authorization", f"Bearer {token}")])
-    assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
 
 
 def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):

@@ -21,17 +21,14 @@ COMMANDS = {
     "search of networks": ["search", "ls", "--trials", 2, "--at-once", 1, *QUICK],
     "closer look": ["compare", "ce", "--bootstrap", 100, *QUICK[:2]],
 }
-SLOW = ("comparison", "search of networks", "closer look")
 
 
 def tables(out):
     return {table: rows(out, table=table) for table in TABLES}
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in COMMANDS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMMANDS)
 def test_both_executors_give_the_same_rows(name, tmp_path):
     found = []
     for uses_ray in (True, False):

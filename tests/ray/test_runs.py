@@ -1,12 +1,18 @@
 """What only Ray can break: kills of its processes, divergence in an actor, reuse, a cluster."""
 
+import logging
 import os
 import signal
 import subprocess
 import time
+from ipaddress import ip_address
 
+import grpc
+import psutil
 import pytest
+import ray
 from ray import tune
+from ray._raylet import AuthenticationTokenLoader
 
 from tests.support import (
     QUICK,
@@ -26,35 +32,43 @@ from tune_calib.tuning.ray.trainables import trainable
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
-LADDER = ["ablate", "mac_cal", *QUICK]
+COMMANDS = {
+    "search": ["search", "mac_cal", "--trials", 6, *QUICK],
+    "ladder": ["ablate", "mac_cal", *QUICK],
+}
 
 
-def test_killed_half_way_and_run_again_gives_the_same_table(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "total"), [("search", 7), pytest.param("ladder", 6, marks=pytest.mark.slow)]
+)
+def test_a_run_killed_half_way_goes_on_and_is_that_of_one_process(name, total, tmp_path):
     out, whole = tmp_path / "killed", tmp_path / "whole"
-    words = command_line(*LADDER, "--out", out)
+    words = command_line(*COMMANDS[name], "--out", out)
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     while not list(out.glob("trials/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert 0 < len(rows(out)) < 6
-    # Whoever goes on: the trials that Ray did stay.
+    assert 0 < len(rows(out)) < total
     left = {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
-    with on_ray(False):
-        again = here(*LADDER, "--out", out)
-        assert again.returncode == 0, again.stderr
-        assert here(*LADDER, "--out", whole).returncode == 0
+    for uses_ray, folder in ((True, out), (False, whole)):
+        with on_ray(uses_ray):
+            done = here(*COMMANDS[name], "--out", folder)
+        assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in left} == left
-    assert rows(out) == rows(whole)
-    for name in ("tables/ladder.md", "tables/ladder.csv"):
-        assert (out / name).read_text() == (whole / name).read_text()
+    for table in ("trials", "curves", "bins", "intervals"):
+        assert rows(out, table=table) == rows(whole, table=table)
+    for path in whole.glob("tables/*.csv"):
+        assert (out / path.relative_to(whole)).read_text() == path.read_text()
 
 
-def test_a_diverging_network_takes_its_heads_with_it(tmp_path):
+@pytest.mark.parametrize("uses_ray", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_diverging_network_takes_its_heads_with_it(uses_ray, tmp_path):
     out = tmp_path / "diverged"
     setting = ["--set", "network.lr=1e30", "--set", "network.clip_grad_norm=null"]
-    done = here("ablate", "mac_cal", *QUICK, *setting, "--out", out)
+    with on_ray(uses_ray):
+        done = here("ablate", "mac_cal", *QUICK, *setting, "--out", out)
     assert done.returncode == 0, done.stderr
     assert {row["status"] for row in rows(out)} == {"diverged"}
     assert len(rows(out)) == 6
@@ -69,7 +83,9 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
     tuner = tune.Tuner(
         trainable("mac_cal"),
         param_space=space,
-        tune_config=tune.TuneConfig(metric="select/ece", mode="min"),
+        tune_config=tune.TuneConfig(
+            metric="select/ece", mode="min", max_concurrent_trials=1, reuse_actors=True
+        ),
         run_config=tune.RunConfig(storage_path=str(tmp_path / "ray"), verbose=0),
     )
     keep_ray()
@@ -80,8 +96,44 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
     assert len(rows(tmp_path / "out")) == 2
 
 
+def test_a_running_ray_is_used_again_and_left():
+    """As in a notebook, whose Ray may be one of a cluster."""
+    keep_ray()
+    first = ray.get_runtime_context().get_node_id()
+    with ray_session(None):
+        assert ray.get_runtime_context().get_node_id() == first
+    assert ray.is_initialized()
+    with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
+        pass
+    with (
+        pytest.raises(UserError, match=r"A=1 in every trial comes too late for it: call `ray"),
+        ray_session(None, everywhere={"A": "1"}),
+    ):
+        pass
+
+
+def test_a_local_ray_listens_on_the_loopback_alone_and_asks_for_its_token():
+    keep_ray()
+    own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+    listening = {
+        ip_address(each.laddr.ip)
+        for each in psutil.net_connections("tcp")
+        if each.status == psutil.CONN_LISTEN and each.pid in own
+    }
+    assert listening
+    for address in listening:
+        assert (getattr(address, "ipv4_mapped", None) or address).is_loopback
+    with grpc.insecure_channel(ray.get_runtime_context().gcs_address) as channel:
+        call = channel.unary_unary("/ray.rpc.NodeInfoGcsService/GetClusterId")
+        with pytest.raises(grpc.RpcError) as refused:
+            call(b"", timeout=60)
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        token = AuthenticationTokenLoader.instance().get_raw_token()
+        assert call(b"", timeout=60, metadata=[("authorization", f"Bearer {token}")])
+    assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
+
+
 def test_a_cluster_is_reached_by_its_address_and_refuses_what_no_node_has(own_ray, tmp_path):
-    import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
