@@ -213,6 +213,7 @@ def test_the_package_imports_nothing_heavy_and_its_library_neither_ray_nor_optun
         "import sys, tune_calib; from tune_calib import errors, plugins;"
         "assert not {'torch', 'sklearn', 'ray', 'pandas'} & sys.modules.keys();"
         "tune_calib.TemperatureScaling; tune_calib.RetrainedHead;"
+        "from tune_calib.spec.backbones import BACKBONES; BACKBONES['resnet8'];"
         "tune_calib.calibration_report([[2., 0.], [1., 3.]], [0, 1], resamples=5).figure();"
         "assert not {'ray', 'optuna', 'timm'} & sys.modules.keys()"
     )

@@ -25,6 +25,7 @@ from tests.support import (
     small_spec,
 )
 from tune_calib.errors import UserError
+from tune_calib.results.tables import read_table
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.ray.ray_executor import slots
 from tune_calib.tuning.ray.session import ray_session
@@ -33,7 +34,7 @@ from tune_calib.tuning.ray.trainables import trainable
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 COMMANDS = {
-    "search": ["search", "mac_cal", "--trials", 6, *QUICK],
+    "search": ["search", "mac_cal", "--trials", 6, "--population", 2, *QUICK],
     "ladder": ["ablate", "mac_cal", *QUICK],
 }
 
@@ -59,6 +60,7 @@ def test_a_run_killed_half_way_goes_on_and_is_that_of_one_process(name, total, t
     assert {path: path.stat().st_mtime_ns for path in left} == left
     for table in ("trials", "curves", "bins", "intervals"):
         assert rows(out, table=table) == rows(whole, table=table)
+    assert max(read_table(out, "trials")["actor_resets"].to_pylist()) > 0
     for path in whole.glob("tables/*.csv"):
         assert (out / path.relative_to(whole)).read_text() == path.read_text()
 
@@ -152,11 +154,14 @@ def test_a_cluster_is_reached_by_its_address_and_refuses_what_no_node_has(own_ra
         with ray_session(cluster.address, needs=[Resources(1), share]):
             assert slots(share) == 4
         out = tmp_path / "out"
-        words = ["compare", "ce", *QUICK[:2], "--address", cluster.address, "--out", out]
-        done = here(*words)
+        words = ["compare", "ce", "retrain", *QUICK]
+        done = here(*words, "--address", cluster.address, "--out", out)
         assert done.returncode == 0, done.stderr
         assert f"runs on the Ray cluster at {cluster.address}" in " ".join(done.stderr.split())
-        assert [row["status"] for row in rows(out)] == ["done"]
+        with on_ray(False):
+            assert here(*words, "--out", tmp_path / "alone").returncode == 0
+        assert rows(out) == rows(tmp_path / "alone")
+        assert len(rows(out)) == 2
         assert not ray.is_initialized()
     finally:
         ray.shutdown()

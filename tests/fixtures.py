@@ -1,0 +1,156 @@
+"""Fixtures shared by the suite: one small real network on digits, and its feature bank."""
+
+import contextlib
+import gc
+import importlib
+import os
+import tempfile
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+import torch
+from threadpoolctl import threadpool_limits
+
+from tests import drawing, support
+from tests.support import CPU, small_spec
+from tune_calib.cli import main
+from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.store import Store
+
+drawing.without_figures()
+support.remember_result_files()
+support.remember_commands()
+
+# What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
+os.fsync = lambda descriptor: None
+
+# As every head trial runs: the exact tests of the populations rest on it.
+torch.set_num_threads(1)
+# Threads of BLAS spin while they wait: on two busy cores a small fit takes forty times as long.
+threadpool_limits(1, user_api="blas")
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that tests start
+
+# What a pipe is told is not cut: readline hands a width down, from when it is first imported.
+with contextlib.suppress(ImportError):
+    importlib.import_module("readline")
+os.environ.pop("COLUMNS", None)
+os.unsetenv("COLUMNS")
+
+# What commands keep in the user's cache is of this run of the tests.
+CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
+os.environ["TUNE_CALIB_CACHE"] = CACHE.name
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let ``each`` run all of its cases unless the slow tests are left out."""
+    support.EVERY_CASE = "not slow" not in config.option.markexpr
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that run Ray come first, and last of them what needs a Ray of its own."""
+    files = {item.path for item in items if item.get_closest_marker("ray")}
+    items.sort(key=lambda item: (item.path not in files, "own_ray" in item.fixturenames))
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of further collections of garbage, of which there are many."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let what is imported go at the end, where some libraries complain of what is left."""
+    gc.unfreeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def executors():
+    """Runs of the tests are carried out in their own process, but for those marked ``ray``."""
+    with support.choosing_executors():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def executor(request):
+    with support.on_ray(request.node.get_closest_marker("ray") is not None):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture
+def with_figures():
+    """Reports with their figures, in one format."""
+    with drawing.figures("svg"):
+        yield
+
+
+@pytest.fixture
+def every_format():
+    """Reports with their figures as they are written for a user."""
+    with drawing.figures(*drawing.FORMATS):
+        yield
+
+
+@pytest.fixture
+def own_ray(monkeypatch):
+    """For a test whose runs start a Ray of their own each."""
+    import ray
+
+    ray.shutdown()
+    support.keep_ray.cache_clear()
+    monkeypatch.setattr(support, "keep_ray", lambda: None)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    """A store that holds the network of ``small_spec``."""
+    spec = small_spec()
+    store = Store(tmp_path_factory.mktemp("store"))
+    run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
+    while run.step() is not None:
+        pass
+    run.close()
+    return store
+
+
+@pytest.fixture(scope="session")
+def bank(trained: Store) -> FeatureBank:
+    """The clean feature bank of ``small_spec``."""
+    spec = small_spec(method="retrain")
+
+    def splits():
+        return load_development(spec.data, None), load_test(spec.data, None)
+
+    return ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
+
+
+@pytest.fixture(scope="session")
+def cifar_root() -> Path:
+    """The real CIFAR-10 beside the checkout, where there is one."""
+    root = Path(__file__).parents[2] / "shared" / "data"
+    if not root.exists():
+        pytest.skip("no ../shared/data")
+    return root
+
+
+@pytest.fixture
+def refusal(capsys):
+    """What the command line says to a user's mistake: one line, and exit code 2."""
+
+    def said(*arguments: object) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        told = capsys.readouterr().err
+        assert ended.value.code == 2
+        assert len(told.strip().splitlines()) == 1, told
+        return told
+
+    return said
