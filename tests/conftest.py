@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.register_assert_rewrite("tests.fixtures", "tests.support")
+pytest.register_assert_rewrite("tests.support")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -104,8 +104,10 @@ def own_ray(monkeypatch):
     """For a test whose runs start a Ray of their own each."""
     import ray
 
-    ray.shutdown()
-    support.keep_ray.cache_clear()
+    if support.keep_ray.cache_info().currsize:
+        support.keep_ray().close()
+        support.keep_ray.cache_clear()
+    assert not ray.is_initialized()  # a session stops the Ray that it started
     monkeypatch.setattr(support, "keep_ray", lambda: None)
 
 

@@ -160,13 +160,14 @@ def choosing_executors():
 
 
 @cache
-def keep_ray() -> None:
+def keep_ray() -> contextlib.ExitStack:
     """Start a Ray for all the runs of this process: each start takes some seconds."""
     from tune_calib.tuning.ray.session import ray_session
 
-    session = ray_session(None)
-    session.__enter__()
-    atexit.register(session.__exit__, None, None, None)
+    session = contextlib.ExitStack()
+    session.enter_context(ray_session(None))
+    atexit.register(session.close)
+    return session
 
 
 def here(*arguments) -> subprocess.CompletedProcess:

@@ -34,7 +34,7 @@ finally:
 
 def test_a_run_without_ray_does_not_import_it(tmp_path):
     out = tmp_path / "out"
-    command = ["compare", "ce", *QUICK[:2], *QUICK[-2:], "--address", "none", "--out", out]
+    command = ["compare", "ce", "--epochs", 1, "--address", "none", "--out", out]
     words = [str(word) for word in command]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, check=True
