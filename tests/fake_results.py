@@ -199,6 +199,10 @@ def add_regime(
 
 def set_cells(path: Path, cells: Mapping[str, object]) -> None:
     """Give every row of a file of trials the same cells."""
+    before = path.read_bytes(), path.stem, repr(cells)
+    if before in _after:
+        path.write_bytes(_after[before])
+        return
     with pq.ParquetFile(path) as file:
         table = file.read()
     for name, cell in cells.items():
@@ -208,6 +212,11 @@ def set_cells(path: Path, cells: Mapping[str, object]) -> None:
         else:
             table = table.set_column(place, table.schema.field(place), pa.array(column))
     write_file(path.parents[1], path.stem, "trials", table)
+    _after[before] = path.read_bytes()
+
+
+_after: dict[tuple[bytes, str, str], bytes] = {}
+"""Files that were given cells: many tests do so with the same few."""
 
 
 def value(rung: int, seed: int) -> float:

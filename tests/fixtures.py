@@ -23,6 +23,7 @@ from tune_calib.engine.store import Store
 drawing.without_figures()
 support.remember_result_files()
 support.remember_commands()
+support.remember_packages()
 
 # What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
 os.fsync = lambda descriptor: None
@@ -55,10 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.path not in files, "own_ray" in item.fixturenames))
 
 
-def pytest_collection_finish() -> None:
-    """Keep what is imported out of further collections of garbage, of which there are many."""
-    gc.collect()
-    gc.freeze()
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Keep what a file has imported out of further collections of garbage: there are many."""
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_unconfigure() -> None:

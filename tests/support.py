@@ -25,6 +25,7 @@ from tune_calib.paths import parse_path
 from tune_calib.results import tables
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
+from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
@@ -204,6 +205,13 @@ def remember_result_files() -> None:
 def remember_commands() -> None:
     """Build the options of all commands once, and not for each command that a test carries out."""
     typer.main.get_command = cache(typer.main.get_command)
+
+
+def remember_packages() -> None:
+    """Look for plug-ins of installed packages once: it reads what says of each what it offers."""
+    found = cache(lambda group, path: plugins_of_packages(group=group))
+    plugins_of_packages = plugins.entry_points
+    plugins.entry_points = lambda group: found(group, tuple(sys.path))
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:

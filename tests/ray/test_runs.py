@@ -34,13 +34,13 @@ from tune_calib.tuning.ray.trainables import trainable
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 COMMANDS = {
-    "search": ["search", "mac_cal", "--trials", 6, "--population", 2, *QUICK],
+    "search": ["search", "mac_cal", "--trials", 4, "--population", 2, *QUICK],
     "ladder": ["ablate", "mac_cal", *QUICK],
 }
 
 
 @pytest.mark.parametrize(
-    ("name", "total"), [("search", 7), pytest.param("ladder", 6, marks=pytest.mark.slow)]
+    ("name", "total"), [("search", 5), pytest.param("ladder", 6, marks=pytest.mark.slow)]
 )
 def test_a_run_killed_half_way_goes_on_and_is_that_of_one_process(name, total, tmp_path):
     out, whole = tmp_path / "killed", tmp_path / "whole"
@@ -154,14 +154,14 @@ def test_a_cluster_is_reached_by_its_address_and_refuses_what_no_node_has(own_ra
         with ray_session(cluster.address, needs=[Resources(1), share]):
             assert slots(share) == 4
         out = tmp_path / "out"
-        words = ["compare", "ce", "retrain", *QUICK]
+        words = ["compare", "ce", "--set", "data.train_fraction=0.25", "--epochs", "2"]
         done = here(*words, "--address", cluster.address, "--out", out)
         assert done.returncode == 0, done.stderr
         assert f"runs on the Ray cluster at {cluster.address}" in " ".join(done.stderr.split())
         with on_ray(False):
             assert here(*words, "--out", tmp_path / "alone").returncode == 0
         assert rows(out) == rows(tmp_path / "alone")
-        assert len(rows(out)) == 2
+        assert len(rows(out)) == 1
         assert not ray.is_initialized()
     finally:
         ray.shutdown()

@@ -66,7 +66,7 @@ def test_files_say_the_same_as_verdicts(tmp_path):
     assert "Vanilla" in (tmp_path / "table.tex").read_text()
 
 
-FAST = ("maccal/table5",)
+FAST = ("fedlas/fig1c",)
 OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
 
 
