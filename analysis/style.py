@@ -50,9 +50,15 @@ def theme() -> None:
     mpl.rcdefaults()
     sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
     # Without a salt the names inside an SVG are drawn by chance: its bytes would differ each time.
-    # Fonts of type 42, since many conferences refuse matplotlib's default, type 3.
+    # Fonts of type 42, since many conferences refuse matplotlib's default, type 3. Without hinting
+    # a text is as wide in a file as in the layout, which is computed at another resolution.
     mpl.rcParams.update(
-        {"svg.hashsalt": "tune-calib", "pdf.fonttype": 42, "figure.constrained_layout.use": True}
+        {
+            "svg.hashsalt": "tune-calib",
+            "pdf.fonttype": 42,
+            "text.hinting": "none",
+            "figure.constrained_layout.use": True,
+        }
     )
 
 

@@ -20,6 +20,7 @@ from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
 from tune_calib.text import nearest
 
+AT_CHANCE = "at chance"
 _MOST_SHOWN = 6  # settings that figures show
 
 Point = dict[str, Any]
@@ -112,12 +113,12 @@ class SearchResults:
         """Return the chosen settings, else the most important ones with two values tried."""
         if self.only_settings:
             return list(self.only_settings)
-        rows = self.table().dropna(subset="mean")
+        rows = self.figure_table().dropna(subset="mean")
         return [name for name in self.settings if rows[name].nunique() > 1][:_MOST_SHOWN]
 
     def focus(self, settings: Sequence[str] = (), metric: str | None = None) -> "SearchResults":
         """Return the search with the settings (``head.gamma`` or ``gamma``) and metric to show."""
-        rows = self.table(metric).dropna(subset="mean")
+        rows = self.figure_table(metric).dropna(subset="mean")
         names = tuple(dict.fromkeys(map(self._find_setting, settings)))
         for name in names:
             if rows[name].nunique() < 2:
@@ -161,13 +162,15 @@ class SearchResults:
         return ", ".join(f"{count} {status}" for status, count in counts.items())
 
     def note(self) -> str:
-        """Return the number of suggestions as a sentence."""
-        return f"{self.ended()} suggestions."
+        """Return the number of suggestions, and of those at chance, as a sentence."""
+        at_chance = int(self.figure_table()["status"].eq(AT_CHANCE).sum())
+        left_out = f"; {at_chance} at chance have no value here" if at_chance else ""
+        return f"{self.ended()} suggestions{left_out}."
 
     def long_note(self) -> str:
         """Return seeds and number of the suggestions, and the guard, as a sentence."""
         guard = f"guard: at most {100 * self.guard:g} % of accuracy lost"
-        return f"Each suggestion: {self.seeds()}; {self.ended()} suggestions; {guard}."
+        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {guard}."
 
     def seeds(self) -> str:
         """Describe the seeds of a suggestion, e.g. ``mean over 3 seeds``."""
@@ -218,6 +221,17 @@ class SearchResults:
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
         return frame.astype({**numeric, "is_within": bool})
+
+    def figure_table(self, metric: str | None = None) -> pd.DataFrame:
+        """Return ``table`` for a figure: a suggestion at chance has that status, and no mean.
+
+        The ECE of a network that guesses is near 0, which would stretch a scale beyond use.
+        """
+        table = self.table(metric)
+        at_chance = table["flags"].map(lambda flags: is_chance([flags]))
+        return table.assign(
+            status=table["status"].mask(at_chance, AT_CHANCE), mean=table["mean"].mask(at_chance)
+        )
 
     def within_guard(self) -> pd.DataFrame:
         """Return ``table`` without the values of suggestions that lose more than the guard."""

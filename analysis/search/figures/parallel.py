@@ -43,7 +43,7 @@ def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
 def draw_parallel(search: SearchResults) -> Drawing | None:
     """Draw every suggestion that is done as a line over the settings, its colour the metric."""
     metric = search.metrics[0]
-    rows = search.table().dropna(subset="mean")
+    rows = search.figure_table().dropna(subset="mean")
     is_less_better = METRICS[metric].is_less_better
     # The best are drawn last, on top.
     rows = rows.sort_values("mean", ascending=not is_less_better, kind="stable")

@@ -9,14 +9,14 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, Figure
-from analysis.search.load import SearchResults
+from analysis.search.load import AT_CHANCE, SearchResults
 from analysis.search.sensitivity import is_wide
 from analysis.svg import label_points
 from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS
 
 _SHOWN_BEYOND = 0.05  # accuracy beyond the guard that is shown
-_FAILED = {"diverged": "x", "crashed": "+", "stopped": "v"}
+_VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+", "stopped": "v"}
 _WITHIN, _DEFAULT = style.color(0), style.color(2)
 # Label, mark, its size, colour and face.
 _GROUPS = (
@@ -59,7 +59,7 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
 def draw_history(search: SearchResults) -> Drawing | None:
     """Draw the metric by number of the suggestion, and the best so far; what failed at the top."""
     metric = search.metrics[0]
-    table = search.table(metric)
+    table = search.figure_table(metric)
     if table["mean"].isna().all():
         return None
     scale = METRICS[metric].scale
@@ -72,9 +72,9 @@ def draw_history(search: SearchResults) -> Drawing | None:
     axis.step(table["number"], best, where="post", color=style.CHOSEN, linewidth=1.2,
               label="best so far within the guard")  # fmt: skip
     draw_suggestions(axis, search, table, table["number"], scale * table["mean"])
-    if table["status"].isin(list(_FAILED)).any():
+    if table["status"].isin(list(_VALUELESS)).any():
         axis.margins(y=0.12)  # above the suggestions with a value
-    for status, mark in _FAILED.items():
+    for status, mark in _VALUELESS.items():
         rows = table[table["status"] == status]
         if len(rows):
             axis.plot(
@@ -97,8 +97,8 @@ def draw_front(search: SearchResults) -> Drawing | None:
     """Draw two metrics of every suggestion, and the front of those within the guard."""
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
-    table = search.table(up)
-    table = table.assign(**{up: table["mean"], along: search.table(along)["mean"]})
+    table = search.figure_table(up)
+    table = table.assign(**{up: table["mean"], along: search.figure_table(along)["mean"]})
     if table["mean"].isna().all():
         return None
     scales = METRICS[along].scale, METRICS[up].scale

@@ -28,7 +28,7 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
     names = search.shown_settings()
     if not names:
         return None
-    table = search.table()
+    table = search.figure_table()
     across = min(3, len(names))
     down = -(-len(names) // across)
     size = (max(style.COLUMN_IN, style.TEXT_IN * across / 3), 2.1 * down + 0.5)
@@ -136,7 +136,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     """Draw a heat map of the metric over two settings, the most important ones unless chosen."""
     if len(search.only_settings) not in (0, 2):
         raise UserError(f"heat_map shows two settings, not {len(search.only_settings)}")
-    table, metric = search.table(), METRICS[search.metrics[0]]
+    table, metric = search.figure_table(), METRICS[search.metrics[0]]
     done = table.dropna(subset="mean")
     for across, down in combinations(search.shown_settings(), 2):
         if (done.dropna(subset=[across, down])[[across, down]].nunique() > 1).all():
@@ -226,8 +226,8 @@ SEARCH_FIGURES.register(
         name="heat_map",
         title="The metric over two settings",
         reading=(
-            "Mean and number (n) of the suggestions in a cell; darkest: the worst mean; empty: not "
-            "tried; framed: the method's defaults."
+            "Mean and number (n) of the suggestions in a cell; darkest: the worst mean; empty: no "
+            "value; framed: the method's defaults."
         ),
         draw=draw_pair,
         caption=SearchResults.note,

@@ -1,9 +1,11 @@
 """The report of a search, on results that are invented and on the example that ships."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -14,7 +16,7 @@ from analysis.report import write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.figures.parallel import coordinates
 from analysis.search.figures.points import best_so_far, draw_front, draw_history, front
-from analysis.search.figures.settings import draw_shares
+from analysis.search.figures.settings import draw_importance, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
 from tests.support import Reader, each
@@ -126,6 +128,36 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     assert "the method's defaults" in labels
     told = SEARCH_FIGURES["history"].full_caption(search)
     assert "2 done, 1 diverged, 1 stopped, 2 missing suggestions; guard: at most" in told
+    plt.close("all")
+
+
+def test_a_long_name_fits_a_file_of_any_resolution(tmp_path):
+    names = {"head.weight_decay": 0.6, "head.lr": 0.4}
+    fake_results.write_search(tmp_path, POINTS, ECES, importance=names)
+    style.apply()
+    figure = draw_importance(load_search(tmp_path))
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    for dpi in (72, 200):
+        figure.set_dpi(dpi)
+        assert figure.get_tightbbox().x0 >= 0
+    plt.close("all")
+
+
+def test_a_suggestion_at_chance_has_no_value_in_a_figure(tmp_path):
+    fake_results.write_search(tmp_path, POINTS, ECES)
+    whole = load_search(tmp_path)
+    is_first = whole.trials["spec_hash"].isin(whole.outcome.suggestions[1].specs)
+    flags = pd.Series("chance", index=whole.trials.index).where(is_first)
+    search = replace(whole, trials=whole.trials.assign(flags=flags))
+    assert list(search.table()["mean"]) == list(whole.table()["mean"])
+    shown = search.figure_table()
+    assert list(shown["mean"].isna()) == [number == 1 for number in shown["number"]]
+    style.apply()
+    labels = {text.get_text() for text in draw_history(search).legends[0].get_texts()}
+    assert "at chance (1; no value)" in labels
+    for name in ("history", "sensitivity", "heat_map", "front", "parallel"):
+        assert "1 at chance have no value here" in SEARCH_FIGURES[name].full_caption(search)
     plt.close("all")
 
 
