@@ -161,6 +161,7 @@ def test_an_option_of_one_value_is_given_once(command, option, refusal):
         (["compare", "ls", "--all", "posthoc"], "give exactly one of METHODS and --all"),
         (["compare", "--all", "posthok"], "did you mean 'posthoc'"),
         (["compare", "beta"], "takes 2 classes, and 'digits' has 10"),
+        (["compare", "ce", "--dataset-title", "Mine"], "--dataset-title is for your own images"),
     ],
 )
 def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path, monkeypatch):

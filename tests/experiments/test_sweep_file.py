@@ -14,7 +14,7 @@ from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.entries import build_jobs, plan_jobs
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.experiments.forecast.rates import bytes_of_head
@@ -184,6 +184,14 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
     }
 
 
+def test_a_title_is_that_of_ones_own_data_alone(read):
+    text = (
+        "title: Birds\nrecipe: acls\ndatasets: [cifar10, imagefolder]\nentries: {a: {all: posthoc}}"
+    )
+    titles = {job.name: job.job.location.dataset_title for job in build_jobs(read(text))}
+    assert titles == {"a-cifar10": None, "a-imagefolder": "Birds"}
+
+
 @each(
     ("text", "told"),
     [
@@ -222,6 +230,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
             "line 4: entries.a.shift: svhn is not embedded",
         ),
         ("bootstrap: 7\nentries: {a: {methods: [ls]}}", "line 1: bootstrap: "),
+        ("title: Mine\nentries: {a: {methods: [ls]}}", "line 1: title: is for your own images"),
         ("entries: {a/b: {methods: [ls]}}", "letters, digits"),
         ("entries: {a: {methods: [ls], seeds: three}}", "entries.a.seeds: must be a whole number"),
         ("entries: {a: {methods: [ls], seeds: 0}}", "must be at least 1, got 0"),

@@ -20,7 +20,7 @@ from tune_calib.spec.request import (
     SeedsRequest,
     build_request,
 )
-from tune_calib.spec.resolve import resolve
+from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.extra import ExtraEvaluations
@@ -116,6 +116,8 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
     for dataset, backbone in file.combinations(entry):
         tail = "-".join([dataset, *([backbone] if backbone else [])])
         values = {**_list_values(file, entry), "dataset": dataset, "backbone": backbone}
+        if not takes_title(dataset):  # another data set of the file may
+            values.pop("dataset_title", None)
         if ladder is not None:
             with file.source.at(position):
                 values["out"] = str(file.out / f"{name}-{tail}")
@@ -220,7 +222,7 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
 
 
 def _refuse_unused(file: ReadFile) -> None:
-    """Refuse a setting of the file that no entry knows, or of an entry that no method knows."""
+    """Refuse what no entry or no method uses: a setting, or the title of data of one's own."""
     every: list[Rung] = []
     for name, entry in file.content.entries.items():
         if not entry.methods:
@@ -232,3 +234,8 @@ def _refuse_unused(file: ReadFile) -> None:
             refuse_unused(rungs, entry.set.by_slot())
     with file.source.at(()):
         refuse_unused(every, file.content.set.by_slot())
+    entries = file.content.entries.values()
+    datasets = [name for entry in entries for name, _ in file.combinations(entry)]
+    if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
+        told = "is for your own images or an import, and no entry has such data; leave it out"
+        raise file.source.error(("title",), told)

@@ -4,6 +4,7 @@ from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
+from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import (
     LADDERS,
     Ladder,
@@ -64,7 +65,17 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     if isinstance(named := network.get("backbone"), str):
         network["backbone"] = plugins.backbone(named)
     refuse_unknown_names(given)
+    if request.dataset_title is not None and not takes_title(dataset):
+        raise UserError(
+            f"is for your own images or an import, and {dataset} has a title; leave it out",
+            setting="dataset_title",
+        )
     return given
+
+
+def takes_title(dataset: str) -> bool:
+    """Return whether a data set is a user's own, whose title no record knows."""
+    return dataset == IMPORTED or DATASETS[dataset].general is not None
 
 
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
