@@ -75,10 +75,10 @@ def view(averages: Averages) -> View:
         record = METRICS[str(metric)]
         cells = [number_cell(record, value) for value in values]
         columns[record.head] = ranked(cells, record.direction, may_win)
-    kind = "printed in" if averages.is_published else "each the mean over the trials of run"
+    kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     lines = [
         f"Mean over {format_count(len(averages.columns), 'column')} "
-        f"({', '.join(averages.columns)}), {kind} {averages.source}. {BEST}",
+        f"({', '.join(averages.columns)}), {kind}. {BEST}",
         *(f"{note}." for note in averages.notes),
     ]
     table = Table(

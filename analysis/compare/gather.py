@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.compare.regime import name_of, regime_of
+from analysis.compare.regime import regime_of
 from analysis.load import Sweep, cached_per_sweep, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
@@ -49,8 +49,13 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name folders of runs, or a table by `published`, not both")
     sweeps = [load(folder, metric) for folder in folders]
-    checked = [(name_of(sweep), regime_of(sweep).sentence) for sweep in sweeps]
-    notes = [f"{name}: {sentence[0].lower()}{sentence[1:]}" for name, sentence in checked]
+    names = [folder.name for folder in folders]
+    if len(set(names)) < len(names):
+        names = list(map(str, folders))
+    checked: dict[str, list[str]] = {}  # runs on the same networks have one sentence
+    for name, sweep in zip(names, sweeps, strict=True):
+        checked.setdefault(regime_of(sweep).sentence, []).append(name)
+    notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checked.items()]
     notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
     # Runs recorded before there were titles have those of the papers.
     titles = published_titles()

@@ -114,9 +114,9 @@ def view(table: RankTable) -> View:
     columns["Wins"] = [cell(wins) for wins in summary["wins"]]
     counts = sorted({n for n in table.n.to_numpy().flat if n})
     n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
-    kind = "printed in" if table.is_published else f"mean over trials ({n} a cell) of run"
+    kind = f"printed in {table.source}" if table.is_published else f"mean over trials ({n} a cell)"
     lines = [
-        f"{METRICS[table.metric].head}, {kind} {table.source}; ranks of the values as printed.",
+        f"{METRICS[table.metric].head}, {kind}; ranks of the values as printed.",
         f"Mean rank over {format_count(table.counted.shape[1], 'column')}, ties share the "
         f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}",
         *(f"{note}." for note in table.notes),

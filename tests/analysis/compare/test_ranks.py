@@ -12,6 +12,7 @@ from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
+from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 # Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
@@ -196,8 +197,10 @@ def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
     table, notes, *_ = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
     assert len(table) == 24
     assert notes[-1] == "INCOMPLETE: + two: 3 of 3 diverged (network seed/head seed 0/0, 1/1, 2/2)"
-    assert notes[:-1] == ["digits small_cnn: the regime of the base network was not recorded"] * 2
-    assert run(tmp_path / "one").startswith("method")
+    assert notes[:-1] == ["one, two: the regime of the base network was not recorded"]
+    text = run(tmp_path / "one")
+    assert text.startswith("method")
+    assert read_sweep_manifest(tmp_path / "one").sweep not in text
 
 
 def test_ood_metrics_are_ranked_over_the_shifted_sets():
