@@ -38,6 +38,9 @@ def test_a_sweep_gives_its_rows_and_the_table_of_its_report(folder):
     assert isinstance(sweep.rows, pd.DataFrame)
     assert len(sweep.rows) == 12
     assert sweep.rows["test/ece"].dropna().between(0, 1).all()
+    rows = sweep.rows.join(sweep.settings)
+    (gamma,) = rows.loc[rows["rung"] == 1, "head.gamma"].unique()
+    assert gamma == pytest.approx(0.1)
     assert sweep.table() == f"{markdown(ladder(load(folder / 'sweep')))}\n"
     assert "9 done" in repr(sweep)
     assert "3 crashed" in repr(sweep)

@@ -127,8 +127,7 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     assert "temperature" in capsys.readouterr().out
     drawing, figures = blocks(page("analysis"), "python")
     drawing = drawing.replace("runs/mixup/alpha-digits", "analysis/example/search")
-    drawing = drawing.replace('rows["network"]', 'rows["head"].dropna()')
-    drawing = drawing.replace('["alpha"]', '["gamma"]').replace("test/ece", "select/ece")
+    drawing = drawing.replace("network.alpha", "head.gamma").replace("test/ece", "select/ece")
     mpl.use("Agg")
     exec(drawing, {})
     assert plt.gca().get_lines() or plt.gca().collections

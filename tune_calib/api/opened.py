@@ -20,6 +20,7 @@ from analysis.page.figures import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
+from analysis.settings import settings as read_settings
 from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from tune_calib.errors import UserError
@@ -56,6 +57,11 @@ class OpenSweep:
         Metrics are fractions, e.g. ``rows["test/ece"]``.
         """
         return load(self.out).trials
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """Return the settings of ``rows``, with a column for each ``slot.key``."""
+        return read_settings(self.rows).infer_objects()
 
     @property
     def remarks(self) -> list[str]:
@@ -150,6 +156,11 @@ class OpenSearch:
     def rows(self) -> pd.DataFrame:
         """Return one row per trial; metrics are fractions on ``select``."""
         return self._results().trials
+
+    @property
+    def settings(self) -> pd.DataFrame:
+        """Return the settings of ``rows``, with a column for each ``slot.key``."""
+        return read_settings(self.rows).infer_objects()
 
     @property
     def suggestions(self) -> pd.DataFrame:
