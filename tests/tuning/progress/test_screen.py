@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+from rich.file_proxy import FileProxy
 
 from tests import fake_results
 from tests.support import here
@@ -23,6 +24,7 @@ from tune_calib.tuning.progress import screen
 from tune_calib.tuning.progress.screen import current_tracker, is_dead, read_progress, show_driver
 
 FILE_EVERY_S = 0.2
+LONG = "a [bold] line of more columns than the terminal has, such as a path " + 100 * "x"
 DRIVER = f"""
 import sys, time
 from pathlib import Path
@@ -71,17 +73,19 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
     with terminal(monkeypatch) as sent:
         with screen.screen("ablate mac_cal") as own:
             report_progress("reading CIFAR-10")
-            assert "ablate mac_cal" in sent()
+            text = sent()
+            assert "ablate mac_cal" in text
             sys.stdout.write("a line ")
             assert "a line" not in sent()  # the view would eat a part of a line
             sys.stdout.write("that stays\n")
+            print(LONG)
             hear = lambda names: dict.fromkeys(names, ProgressEvent("epoch", 7, 60))  # noqa: E731
             with own.phase("networks", 5, "trials", {"networks": 5}, hear):
                 own.tracker.start("a", NAMES[0], "networks", 1)
                 time.sleep(1)
             sys.stderr.write("and no end of line")
-        text = sent()
-        assert not isinstance(sys.stdout, screen._LinesAbove)
+        text += sent()
+        assert not isinstance(sys.stdout, FileProxy)
         sys.stdout.write("after it\n")
         sys.stdout.flush()
         assert sent() == "after it\r\n"
@@ -89,7 +93,8 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
     unstyled = re.sub(r"\x1b\[[\d;]*m", "", text)
     assert re.search(re.escape(NAMES[0]) + " +epoch 7/60", unstyled)
     assert "networks: 0 of 5 trials ended in 0:01\r\n" in text
-    assert text.endswith("and no end of line")
+    assert "and no end of line\r\n" in text
+    assert f"{LONG}\r\n" in text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is there again
 
 

@@ -10,10 +10,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
@@ -70,12 +69,13 @@ def open_display() -> LineDisplay:
     """Open a live view if stderr is a terminal, and a display of lines otherwise."""
     if not sys.stderr.isatty():
         return LineDisplay()
-    console = Console(file=sys.stderr)
+    # Rich would break long lines, and read markup in the beginning of one.
+    console = Console(file=sys.stderr, soft_wrap=True, markup=False, highlight=False, emoji=False)
     return LineDisplay() if console.is_dumb_terminal else _LiveDisplay(console)
 
 
 class _LiveDisplay(LineDisplay):
-    """Draws a live view below whatever is printed meanwhile."""
+    """Draws a live view; rich prints the lines of other code above it."""
 
     every_s = DRAW_EVERY_S
 
@@ -83,73 +83,37 @@ class _LiveDisplay(LineDisplay):
         self._lock = threading.RLock()
         self._console = console
         self._live: Live | None = None
-        self._streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
-        for name, stream in self._streams.items():
-            if stream.isatty():
-                setattr(sys, name, _LinesAbove(stream, self))
 
     def draw(self, record: Progress, at_once: bool) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
             if self._live is None:
-                # The redirection of rich breaks long lines, and sends stdout to stderr.
                 self._live = Live(
-                    console=self._console, transient=True, auto_refresh=False,
-                    redirect_stdout=False, redirect_stderr=False,
-                )  # fmt: skip
+                    console=self._console,
+                    transient=True,
+                    auto_refresh=False,
+                    redirect_stdout=sys.stdout.isatty(),
+                )
                 self._live.start()
                 # A signal that kills at once must not leave a terminal without a cursor.
                 self._console.show_cursor(True)
             self._live.update(View(record), refresh=True)
 
-    def print(self, line: str) -> None:
-        self.print_above(self._streams["stderr"], f"{printable(line)}\n")
-
-    def print_above(self, stream: Any, text: str) -> None:
-        """Print text that stays; the next drawing is below it."""
-        with self.hidden():
-            stream.write(text)
-            stream.flush()
-
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:
         with self._lock:
             if self._live is not None:
-                self._live.stop()
+                with contextlib.suppress(OSError, ValueError):  # as above
+                    # Else rich would lose a line that has not ended.
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                    self._live.update("")  # drawn a last time
+                    self._live.stop()
                 self._live = None  # rich cannot start it again elsewhere
             yield
 
     def close(self) -> None:
-        self.print_above(self._streams["stderr"], "")
-        for name, stream in self._streams.items():
-            above = getattr(sys, name)
-            if isinstance(above, _LinesAbove):
-                stream.write(above.begun)
-                stream.flush()
-                setattr(sys, name, stream)
-
-
-class _LinesAbove:
-    """A stream of the terminal whose whole lines are printed above the live view."""
-
-    def __init__(self, stream: Any, display: _LiveDisplay) -> None:
-        self._stream = stream
-        self._display = display
-        self.begun = ""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        whole, newline, self.begun = (self.begun + text).rpartition("\n")
-        if newline:
-            self._display.print_above(self._stream, whole + newline)
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        self.write("".join(lines))
-
-    def flush(self) -> None:
-        """Do nothing: the view would overwrite a line that has not ended."""
+        with self.hidden():
+            pass
 
 
 class Screen:
@@ -169,27 +133,6 @@ class Screen:
     def draw(self, at_once: bool = False) -> None:
         """Show the progress of this moment."""
         self.display.draw(self.tracker.record(), at_once)
-
-    @contextlib.contextmanager
-    def written_to(self, folder: AnyPath) -> Iterator[None]:
-        """Write the record for watchers of a folder while the block runs."""
-        every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
-
-        def write() -> None:
-            # A folder that was moved is not created again; the driver notices.
-            if isinstance(folder, Path) and not folder.is_dir():
-                return
-            # No result is lost with it; on a full disk the trials themselves fail.
-            with contextlib.suppress(UserError):
-                self.tracker.record(every_s).write(folder)
-
-        try:
-            with _repeated(write, every_s):
-                write()
-                yield
-        finally:
-            with contextlib.suppress(OSError, UserError):
-                (folder / PROGRESS).unlink()
 
     @contextlib.contextmanager
     def phase(
@@ -244,8 +187,24 @@ def screen(title: str = "") -> Iterator[Screen]:
 @contextlib.contextmanager
 def show_driver(folder: AnyPath) -> Iterator[Screen]:
     """Show the driver of a folder, which this process has locked, here and to watchers."""
-    with screen() as own, own.written_to(folder):
-        yield own
+    every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
+
+    def write() -> None:
+        # A folder that was moved is not created again; the driver notices.
+        if isinstance(folder, Path) and not folder.is_dir():
+            return
+        # No result is lost with it; on a full disk the trials themselves fail.
+        with contextlib.suppress(UserError):
+            own.tracker.record(every_s).write(folder)
+
+    with screen() as own:
+        try:
+            with _repeated(write, every_s):
+                write()
+                yield own
+        finally:
+            with contextlib.suppress(OSError, UserError):
+                (folder / PROGRESS).unlink()
 
 
 def current_tracker() -> Tracker | None:
