@@ -78,7 +78,7 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
             sys.stdout.write("a line ")
             assert "a line" not in sent()  # the view would eat a part of a line
             sys.stdout.write("that stays\n")
-            print(LONG)
+            sys.stdout.write(f"{LONG}\n")
             hear = lambda names: dict.fromkeys(names, ProgressEvent("epoch", 7, 60))  # noqa: E731
             with own.phase("networks", 5, "trials", {"networks": 5}, hear):
                 own.tracker.start("a", NAMES[0], "networks", 1)
