@@ -21,7 +21,6 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.engine.bank import FeatureSplit
-from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.engine.machine import on_threads
 from tune_calib.engine.network import build, predict
 from tune_calib.engine.population import (
@@ -34,7 +33,6 @@ from tune_calib.engine.population import (
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
-from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.models.network import Network
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
@@ -43,7 +41,6 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 
 T = TypeVar("T")
@@ -55,6 +52,10 @@ table 4), which reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
 
 HEAD_STEP_S = 1e-3
 """Seconds of a step of a head batch on a GPU, whose products are too small to count."""
+
+METRICS_S, CLASS_S, DRAW_S, FIT_S = 1e-5, 3e-7, 3e-6, 4e-6
+"""Seconds of all metrics a sample, and more a class; of a draw of the bootstrap a sample; of a
+post-hoc fit a sample and class, in the median of the methods. On an idle core."""
 
 HEAD_COLUMNS = ("data", "backbone", "head", "status", "wall_s", "population", "gpu", "device")
 STATED = "stated rate, not measured"
@@ -226,12 +227,9 @@ class Rates:
 
     def evaluation_s(self, spec: TrialSpec, samples: int, draws: int = 0) -> float:
         """Return the seconds of the post-hoc fit of a trial, its metrics and its bootstrap."""
-        classes, slot = spec.data.info.classes, spec.posthoc
-        calib, key = self.sizes(spec.data).calib, (classes, slot and canonical_json(slot))
-        with on_threads(HEAD_THREADS):  # as trials are evaluated
-            fit_s, metrics_s = self._once(key, lambda: evaluation_s(slot, classes))
-            per_draw_s = self._once(classes, lambda: draw_s(classes)) if draws else 0.0
-        return fit_s * calib + (metrics_s + per_draw_s * draws) * samples
+        classes = spec.data.info.classes
+        fit_s = FIT_S * classes * self.sizes(spec.data).calib if spec.posthoc else 0.0
+        return fit_s + (METRICS_S + CLASS_S * classes + DRAW_S * draws) * samples
 
 
 def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
@@ -247,9 +245,8 @@ def _shape_of(slot: HeadSlot) -> Hashable:
 FIRST_BATCH, STEP_S = 4, 0.4
 """Images of the first timed step, and seconds of a step beyond which no larger batch is tried."""
 
-HEAD_SAMPLES, EVALUATED, DRAWS = 2048, 2500, 20
-"""Features of the timed epoch of heads, samples of the timed evaluation, and draws of its
-bootstrap; more of them take longer in proportion."""
+HEAD_SAMPLES = 2048
+"""Features of the timed epoch of heads; more of them take longer in proportion."""
 
 META = torch.device("meta")
 
@@ -372,30 +369,6 @@ def heads_epoch_s(
         trainer = PopulationTrainer(part, bank, 0, device)
         next(trainer)
         return _seconds(lambda: next(trainer)) * sizes.train / samples * len(long) / len(part)
-
-
-def evaluation_s(slot: PostHocSlot | None, classes: int) -> tuple[float, float]:
-    """Return the seconds of the fit of a post-hoc method and of all metrics, per sample."""
-    logits = dict.fromkeys(("select", "calib", "test"), _logits(classes))
-    fit_s = _seconds(lambda: fit_transform(slot, _logits(classes))) if slot else 0.0
-    metrics_s = _seconds(lambda: evaluate_one(logits, None)) / len(logits)
-    return fit_s / EVALUATED, metrics_s / EVALUATED
-
-
-def draw_s(classes: int) -> float:
-    """Return the seconds of the bootstrap of a trial, per sample and draw."""
-    split = _logits(classes)
-    known = split.logits.double(), split.labels
-    return _seconds(lambda: bootstrap(*known, DRAWS, calib=known)) / EVALUATED / DRAWS
-
-
-def _logits(classes: int) -> SplitLogits:
-    """Draw the logits of an over-confident classifier."""
-    chance = _chance()
-    labels = torch.randint(classes, (EVALUATED,), generator=chance)
-    logits = torch.randn(1, EVALUATED, classes, generator=chance)
-    logits[0, torch.arange(EVALUATED), labels] += 3
-    return SplitLogits(2 * logits, labels)
 
 
 def _chance() -> torch.Generator:
