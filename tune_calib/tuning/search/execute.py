@@ -82,14 +82,15 @@ class StudySource:
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, or ``OVER``."""
         while not self.queue:
-            if self.suggested == self.planned or not self.state.study.has(self.suggested):
+            numbers = range(self.suggested, self.planned)[:1]
+            batch = self.state.study.suggestions(numbers)
+            if not batch:
                 return OVER
-            self._queue_suggestion()
+            self._queue_suggestion(batch[0])
         self.running[trial_id] = self.queue.popleft()
         return configuration(self.provenance, self.running[trial_id].config())
 
-    def _queue_suggestion(self) -> None:
-        suggestion = self.state.study.suggestion(self.suggested)
+    def _queue_suggestion(self, suggestion: Suggestion) -> None:
         self.suggested += 1
         if suggestion.is_finished:
             self.state.settle(suggestion)

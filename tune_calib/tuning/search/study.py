@@ -208,11 +208,6 @@ class SearchStudy:
             self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
         return list(range(len(trials), len(trials) + len(again)))
 
-    def has(self, number: int) -> bool:
-        """Return whether a number has a suggestion, or a point left for it."""
-        trials = self._trials()
-        return number < len(trials) or not self._is_exhausted(trials)
-
     def planned(self, length: int) -> int:
         """Count the suggestions of a search of a length, with retries, without missing points."""
         trials = self._trials()
