@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.shifts import read_shifts
+from analysis.text import format_counts, format_ended
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
@@ -116,12 +117,6 @@ class Sweep:
             f"NOT THERE: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
         )
 
-    @property
-    def missing(self) -> int:
-        """Count the planned trials without a row."""
-        planned = {entry.spec_hash for entry in self.manifest.planned}
-        return len(planned - set(self.trials["spec_hash"]))
-
     @cached_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Return the rows of one rung; only finished ones have metrics."""
@@ -154,7 +149,7 @@ class Sweep:
 
     def statuses(self, index: int) -> str:
         """Describe how the trials of a rung ended, e.g. ``3 done, 1 diverged, 1 missing``."""
-        return ", ".join(f"{count} {status}" for status, count in self.counts(index).items())
+        return format_counts(self.counts(index))
 
     def failures(self, index: int) -> str:
         """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has some."""
@@ -170,9 +165,7 @@ class Sweep:
 
     def ended(self, index: int) -> str:
         """Return ``n = 5`` if every trial of a rung is done, else every status."""
-        if self.is_done(index):
-            return f"n = {self.counts(index)['done']}"
-        return self.statuses(index)
+        return format_ended(self.counts(index))
 
     @cached_per_sweep
     def counts(self, index: int | None = None) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """The published numbers, from package data, in the tidy shape of our own results."""
 
 import csv
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -72,6 +73,12 @@ def published_titles() -> dict[str, str]:
     """Return the printed names of data sets and backbones, by our names."""
     with (_FOLDER / "titles.csv").open(encoding="utf-8") as file:
         return {row["name"]: row["title"] for row in csv.DictReader(file)}
+
+
+def titled(names: Iterable[str]) -> str:
+    """Return the printed names of a data set and a backbone as one text."""
+    titles = published_titles()
+    return " ".join(titles.get(name, name) for name in names)
 
 
 def compare_with(sweep: "Sweep", table: str) -> "Sweep":

@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
-from analysis.text import Cell, cell
+from analysis.text import Cell, cell, format_counts
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
@@ -123,7 +123,7 @@ def sweep_status(out: AnyPath) -> str:
         }
         for rung in manifest.rungs
     ]
-    ends = ", ".join(f"{total[name]} {name}" for name in names)
+    ends = format_counts({name: total[name] for name in names})
     caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
     table = Table("status", caption, records, is_main=True)
     lost = [LOST] if manifest.is_lost else []

@@ -144,19 +144,18 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
     return True
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a figure as PNG (200 dpi), SVG with tooltips on its points, and PDF, and close it."""
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{name}.{kind}" for kind in FORMATS]
     # The layout is computed once for all formats, which takes as long as drawing one.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    for path, kind in zip(paths, FORMATS, strict=True):
+    for kind in FORMATS:
+        path = folder / f"{name}.{kind}"
         path.unlink(missing_ok=True)  # it may be a link to a file elsewhere
         figure.savefig(path, dpi=200, metadata=_METADATA[kind])
         if kind == "svg":
             path.write_bytes(write_tooltips(path.read_bytes(), figure))
     plt.close(figure)
-    return paths

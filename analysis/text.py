@@ -101,27 +101,17 @@ def span_cell(metric: str | Printed, low: float, high: float, signed: bool = Fal
     return Cell(text, rounded(record, low))
 
 
-def decimal_cell(value: float, digits: int) -> Cell:
-    """Return the cell of a number with so many decimals; ``-`` for NaN."""
+def format_cell(value: float, form: str) -> Cell:
+    """Return the cell of a number in a format such as ``.2f``; ``-`` for NaN."""
     if math.isnan(value):
         return NOTHING
-    return Cell(f"{value:.{digits}f}", round(float(value), digits))
-
-
-def significant_cell(value: float, digits: int) -> Cell:
-    """Return the cell of a number with so many significant digits; ``-`` for NaN."""
-    if math.isnan(value):
-        return NOTHING
-    text = f"{value:.{digits}g}"
+    text = f"{value:{form}}".rstrip(".")
     return Cell(text, float(text))
 
 
 def measured_cell(value: float) -> Cell:
     """Return the cell of seconds or mebibytes with three digits; ``-`` for NaN."""
-    if math.isnan(value):
-        return NOTHING
-    text = f"{value:.0f}" if value >= 100 else f"{value:#.3g}".rstrip(".")
-    return Cell(text, float(text))
+    return format_cell(value, ".0f" if value >= 100 else "#.3g")
 
 
 def ranked(
@@ -147,6 +137,16 @@ def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
 def capital(text: str) -> str:
     """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Format numbers of trials by status, e.g. ``3 done, 1 diverged, 1 missing``."""
+    return ", ".join(f"{count} {status}" for status, count in counts.items())
+
+
+def format_ended(counts: Mapping[str, int]) -> str:
+    """Return ``n = 5`` if everything is done, else every status."""
+    return f"n = {counts['done']}" if set(counts) == {"done"} else format_counts(counts)
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:

@@ -22,7 +22,6 @@ from analysis.reproduction.overview import (
     LOCK,
     PAGE,
     TABLES_PAGE,
-    Stored,
     describe_tables,
     overview,
     read_all,
@@ -46,13 +45,13 @@ def ship(out: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for own in read_all(parse_path(str(out))):
-        for _, sweep in own.made.sweeps:
+        for _, sweep in own.sweeps:
             _ship_sweep(own, sweep, _command(own))
-            for name in own.made.table.figures[:1] if not has_frozen_networks(sweep) else ():
+            for name in own.table.figures[:1] if not has_frozen_networks(sweep) else ():
                 picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
                 if picture.is_file():
-                    shutil.copy(picture, IMAGES / _picture(own.made, sweep, name))
-        table = own.made.table
+                    shutil.copy(picture, IMAGES / _picture(own, sweep, name))
+        table = own.table
         lock = json.loads((out / table.folder / LOCK).read_text())
         _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": _command(own)})
 
@@ -69,22 +68,22 @@ def write_pages() -> None:
         (PAGES / name).write_text(text, encoding="utf-8")
 
 
-def _command(own: Stored) -> str:
+def _command(own: Made) -> str:
     """Return the last of the commands that made the results, which covers all of them."""
     return own.command.split(" && ")[-1]
 
 
-def _ship_sweep(own: Stored, sweep: Sweep, command: str) -> None:
+def _ship_sweep(own: Made, sweep: Sweep, command: str) -> None:
     source = Path(str(sweep.out))
-    target = SHIPPED / own.made.table.folder / source.name
+    target = SHIPPED / own.table.folder / source.name
     manifest = json.loads((source / "sweep.json").read_text())
     _write_json(target / "sweep.json", {**manifest, "command": command})
-    claims = own.made.table.claims
+    claims = own.table.claims
     claimed = {parted(one.metric)[0] for claim in claims for one in claim.comparisons}
-    shown = claimed | {parted(metric)[0] for metric in own.made.table.metrics}
+    shown = claimed | {parted(metric)[0] for metric in own.table.metrics}
     further: dict[TableName, bool] = {
         "samples": any(name.rpartition("_")[0] in OF_SAMPLES for name in shown),
-        "curves": "sparsity" in own.made.table.figures,
+        "curves": "sparsity" in own.table.figures,
     }
     for table in (*_TABLES, *(name for name, is_used in further.items() if is_used)):
         content = read_table(source, table)

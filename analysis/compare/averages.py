@@ -38,15 +38,14 @@ class Averages(Flagged):
 
 def average(collected: Mapping[str, Collected]) -> Averages:
     """Average each metric of ``gather.collect`` over the columns that count for all of them."""
-    scores = {metric: gather(each.frame, metric) for metric, each in collected.items()}
-    every = list(scores.values())
+    every = [gather(each.frame, metric) for metric, each in collected.items()]
     complete: list[list[Any]] = [
         [key for key in each.values.columns if key not in each.uncounted] for each in every
     ]
     columns = [key for key in complete[0] if all(key in own for own in complete)]
     if not columns:
         raise UserError("no column has a number of every method and metric: name fewer metrics")
-    means = {m: each.values[columns].mean(axis="columns") for m, each in scores.items()}
+    means = {each.metric: each.values[columns].mean(axis="columns") for each in every}
     methods = list(dict.fromkeys(method for each in every for method in each.values.index))
     flags = {m: cells for each in every for m, cells in each.flags.items()}
     notes = [note for own in collected.values() for note in own.notes]

@@ -11,7 +11,7 @@ a difference from a multiple, a slope over a setting, or a difference of ranks.
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal
@@ -72,36 +72,16 @@ class _Changes:
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
-_Measure = Callable[[Comparison, str], _Changes]
+def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
+    """Judge a claim by its mean over groups of sweeps, those of a group on the same samples.
 
-
-def judge(sweeps: Sequence[Sweep], claim: Claim) -> Verdict:
-    """Judge a claim by sweeps on the same samples: over seeds, or over several networks."""
-    return _judge(claim, lambda comparison, than: _measure(sweeps, comparison, than))
-
-
-def judge_mean(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
-    """Judge a claim by the mean over several data sets and networks, each a group of sweeps."""
-
-    def measure(comparison: Comparison, than: str) -> _Changes:
-        parts = [_measure(sweeps, comparison, than) for sweeps in groups]
-        datasets = [sweeps[0].manifest.dataset for sweeps in groups]
-        return _refused(parts) or _average(parts, datasets)
-
-    return _judge(claim, measure)
-
-
-def _judge(claim: Claim, measure: _Measure) -> Verdict:
-    """Judge a claim by each of its comparisons.
-
-    It is held where each is, at 95 % each, which needs no correction for their number where all
-    must hold. It is not held where one is not, at 95 % of all: chance has several occasions there,
-    and Bonferroni's level is for each of them.
+    A claim is held where each of its comparisons is, at 95 % each, which needs no correction for
+    their number where all must hold. It is not held where one is not, at 95 % of all: chance has
+    several occasions there, and Bonferroni's level is for each of them.
     """
     pairs = [(one, than) for one in claim.comparisons for than in one.others]
-    none = Verdict(claim, "not decided", claim, "")
     each = [
-        _decide(replace(none, comparison=one, than=than), measure(one, than), len(pairs))
+        _decide(Verdict(claim, "not decided", one, than), _average(groups, one, than), len(pairs))
         for one, than in pairs
     ]
     for outcome in ("not held", "not decided", "no verdict"):
@@ -152,11 +132,17 @@ def _refused(parts: Sequence[_Changes]) -> _Changes | None:
     return next((part for part in parts if part.why_no_verdict or part.why), None)
 
 
-def _average(parts: Sequence[_Changes], datasets: Sequence[str]) -> _Changes:
+def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: str) -> _Changes:
     """Average sums seed by seed; errors add up within a data set, and are independent otherwise."""
+    parts = [_measure(sweeps, comparison, than) for sweeps in groups]
+    if len(parts) == 1:
+        return parts[0]
+    if refused := _refused(parts):
+        return refused
     pairs = min(len(part.values) for part in parts)
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
-    errors = pd.Series([part.error for part in parts]).groupby(list(datasets)).sum(min_count=1)
+    datasets = [sweeps[0].manifest.dataset for sweeps in groups]
+    errors = pd.Series([part.error for part in parts]).groupby(datasets).sum(min_count=1)
     error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
     return _Changes(values, error, all(part.is_one for part in parts))
 

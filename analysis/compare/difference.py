@@ -26,12 +26,9 @@ USUAL = ("accuracy", "ece", "nll")
 class Difference:
     """The change from a first run to a second one."""
 
-    titles: tuple[str, str]  # of both, with their settings in words
-    metrics: tuple[str, ...]
-    unit: str  # of a block, in words
     table: pd.DataFrame  # rows of ``_row``, for each rung of both and metric; fractions
     changed: pd.DataFrame  # settings that differ; rungs in brackets where not all have a value
-    notes: tuple[str, ...]  # missing trials and rungs
+    notes: list[str]  # sentences on the runs, the pairs and the intervals, and what is missing
 
 
 def difference(
@@ -43,11 +40,10 @@ def difference(
     if not shared:
         rungs = [f"{s.out} has {', '.join(s.labels.values())}" for s in (first, second)]
         raise UserError(f"no rung has the same name in both: {'; '.join(rungs)}")
-    names = tuple(dict.fromkeys(metrics or USUAL))
     rows: list[dict[str, object]] = []
     remarks: list[str] = []
     unit = ""
-    for metric in names:
+    for metric in dict.fromkeys(metrics or USUAL):
         check_metric(metric)
         of_split = split or default_split(first, metric)
         pair = over_seeds(first, metric, of_split), over_seeds(second, metric, of_split)
@@ -66,12 +62,21 @@ def difference(
             f"{', '.join(map(str, first.manifest.network_seeds))} and "
             f"{', '.join(map(str, second.manifest.network_seeds))}; nothing can be matched"
         )
-    notes = (*_describe_overlap(first, second, shared), *dict.fromkeys(remarks))
     a, b = (_settings(sweep, shared) for sweep in (first, second))
     differ = [(n, a.get(n, "-"), b.get(n, "-")) for n in {**a, **b} if a.get(n) != b.get(n)]
     changed = pd.DataFrame(differ, columns=["setting", "first", "second"], dtype=object)
     one, other = (f"{s.out} ({s.manifest.title}; {s.manifest.setting})" for s in (first, second))
-    return Difference((one, other), names, unit, table, changed, notes)
+    lines = [
+        f"A: {one}",
+        f"B: {other}",
+        f"A pair is a {unit}; means are over the pairs",
+        f"Intervals: Student's over pairs, from {MIN_PAIRS} on, without a correction for their "
+        "number",
+        *([] if differ else ["The rungs of both have the same settings"]),
+        *_describe_overlap(first, second, shared),
+        *dict.fromkeys(remarks),
+    ]
+    return Difference(table, changed, full_stops(lines))
 
 
 def _refuse(first: Sweep, second: Sweep) -> None:
@@ -143,30 +148,15 @@ def view(found: Difference) -> View:
         {"setting": Cell(setting), "A": Cell(first), "B": Cell(second)}
         for setting, first, second in found.changed.itertuples(index=False)
     ]
-    notes, label = _sentences(found), label_of("diff", *found.metrics)
+    label = label_of("diff", *found.table["metric"].unique())
     tables = [
-        Table("differences", "\n".join(notes), records, label=label, is_main=True),
+        Table("differences", "\n".join(found.notes), records, label=label, is_main=True),
         Table("settings", "Settings that differ.", changed, label=f"{label}-settings"),
     ]
     content = {
         # By way of pandas' JSON, which has null for NaN.
         "differences": json.loads(found.table.to_json(orient="records")),
         "settings": json.loads(found.changed.to_json(orient="records")),
-        "notes": notes,
+        "notes": found.notes,
     }
-    return View([table for table in tables if table.records], content, found.table, notes)
-
-
-def _sentences(found: Difference) -> list[str]:
-    """Describe the runs, the pairs and the intervals, and name missing trials."""
-    same = [] if len(found.changed) else ["The rungs of both have the same settings."]
-    lines = [
-        f"A: {found.titles[0]}",
-        f"B: {found.titles[1]}",
-        f"A pair is a {found.unit}; means are over the pairs",
-        f"Intervals: Student's over pairs, from {MIN_PAIRS} on, without a correction for their "
-        "number",
-        *same,
-        *found.notes,
-    ]
-    return full_stops(lines)
+    return View([table for table in tables if table.records], content, found.table, found.notes)

@@ -107,10 +107,9 @@ class Scores(Flagged):
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
     """Compute the scores of a metric, in the columns in which all methods with numbers have one."""
     rows = frame[frame["metric"] == metric]
-    values, n = _average_seeds(rows, metric)
-    at_chance = _find_chance(rows, values)
-    absent = values.index[values.isna().all(axis="columns")]
-    values, n, at_chance = (part.drop(index=absent) for part in (values, n, at_chance))
+    parts = _average_seeds(rows, metric)
+    absent = parts[0].index[parts[0].isna().all(axis="columns")]
+    values, n, at_chance = (part.drop(index=absent) for part in parts)
     keys: list[Any] = values.columns.to_list()
     without = {key: values.index[values[key].isna()] for key in keys}
     uncounted = tuple(key for key, methods in without.items() if len(methods))
@@ -147,8 +146,8 @@ def without_nan(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype(object).where(frame.notna(), None)
 
 
-def _average_seeds(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return mean and count over seeds, methods down and columns across."""
+def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
+    """Return mean, count and whether one is at chance over seeds, columns across."""
     has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
@@ -156,7 +155,8 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.Da
         raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
     # A spec that two sweeps share is one trial; a printed number is known by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
-    rows = rows.assign(trial=trial).reset_index(drop=True)
+    is_chance = rows["flags"].astype(str).str.contains(CHANCE)
+    rows = rows.assign(trial=trial, is_chance=is_chance).reset_index(drop=True)
     # It may have crashed in one of them: its number in the other counts.
     numbers_first = rows["value"].isna().sort_values(kind="stable").index
     rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
@@ -169,19 +169,10 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> tuple[pd.DataFrame, pd.Da
             "seeds, other settings; rank these folders apart"
         )
     # Grouping drops rows without a key: trials that are missing may not know their backbone.
-    groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)["value"]
-    cells = groups.agg(["mean", "count"])
-    wide = {part: cells[part].unstack(KEY, sort=False) for part in cells}
-    return wide["mean"], wide["count"].fillna(0).astype(int)
-
-
-def _find_chance(rows: pd.DataFrame, values: pd.DataFrame) -> pd.DataFrame:
-    """Return which values include a trial flagged as at chance."""
-    flagged = rows[rows["flags"].astype(str).str.contains(CHANCE)]
-    is_chance = pd.DataFrame(False, index=values.index, columns=values.columns)
-    for method, *key in flagged.fillna({"backbone": "unknown"})[["method", *KEY]].to_numpy():
-        is_chance.loc[method, tuple(key)] = True
-    return is_chance
+    groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)
+    cells = groups.agg(mean=("value", "mean"), n=("value", "count"), chance=("is_chance", "any"))
+    mean, n, chance = (cells[part].unstack(KEY, sort=False) for part in cells)
+    return mean, n.fillna(0).astype(int), chance.eq(True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,20 +206,15 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     # A pivot sorts the methods by name, and lacks those without any row.
     values = values.reindex(columns=labels)
     checked = (f"{regime_of(sweep).sentence}.", *incomplete(sweep, metric))
-    flags = flags_of_methods(rows)
-    if is_by_network:
-        unit = "network seed" if is_paired else "network seed, head seeds averaged"
-        return Matched(metric, unit, values, (), checked, flags)
-    own = rows[rows["head_seed"].isna()].dropna(subset="value").groupby("method")["value"].mean()
-    notes = [f"{method} has one trial, which stands in every block" for method in own.index]
-    return Matched(
-        metric,
-        "head seed on one network, which tells nothing of other networks",
-        values.assign(**{str(method): value for method, value in own.items()}),
-        fixed=tuple(map(str, own.index)),
-        notes=(*notes, *checked),
-        flags=flags,
-    )
+    unit = "network seed" if is_paired else "network seed, head seeds averaged"
+    own: dict[Any, float] = {}
+    if not is_by_network:
+        unit = "head seed on one network, which tells nothing of other networks"
+        alone = rows[rows["head_seed"].isna()].dropna(subset="value")
+        own = alone.groupby("method")["value"].mean().to_dict()
+    notes = [f"{method} has one trial, which stands in every block" for method in own]
+    values, notes = values.assign(**own), [*notes, *checked]
+    return Matched(metric, unit, values, tuple(own), tuple(notes), flags_of_methods(rows))
 
 
 def over_columns(table: Scores) -> Matched:

@@ -45,7 +45,8 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
-def _intervals(bins: pd.DataFrame) -> dict[str, float]:
+def _intervals(bins: pd.DataFrame) -> tuple[float, ...]:
+    """Return the numbers of ``_COLUMNS``."""
     # An empty bin has no accuracy, and 0 times NaN would make every sum NaN.
     filled = bins[bins["count"] > 0]
     counts = filled["count"].to_numpy(dtype=np.float64)
@@ -53,16 +54,8 @@ def _intervals(bins: pd.DataFrame) -> dict[str, float]:
     # A bin keeps its share of right samples; rounding gives their whole number back.
     total, right = int(counts.sum()), round((counts * accuracy).sum())
     wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
-    ece, *ends = ece_interval(counts, accuracy, confidence)
-    return {
-        "samples": total,
-        "accuracy": right / total,
-        "accuracy_low": float(wilson.low),
-        "accuracy_high": float(wilson.high),
-        "ece": ece,
-        "ece_low": ends[0],
-        "ece_high": ends[1],
-    }
+    of_ece = ece_interval(counts, accuracy, confidence)
+    return total, right / total, float(wilson.low), float(wilson.high), *of_ece
 
 
 def ece_interval(

@@ -23,10 +23,9 @@ from analysis.text import (
     Cell,
     Record,
     cell,
-    decimal_cell,
+    format_cell,
     full_stops,
     number_cell,
-    significant_cell,
     span_cell,
 )
 from tune_calib.errors import UserError
@@ -112,7 +111,7 @@ def view(verdict: Verdict) -> View:
 def for_page(verdicts: Sequence[Verdict]) -> list[Table]:
     """Return the tables of several verdicts, each table once."""
     tables = [table for verdict in verdicts for table in view(verdict).tables]
-    return list({table.key: table for table in tables if table.records}.values())
+    return list({table.key: table for table in tables}.values())
 
 
 def _spread(verdict: Verdict) -> Table:
@@ -154,7 +153,7 @@ def _ranks(verdict: Verdict, result: Friedman) -> Table:
     """Return the mean rank of each method, best first, and which methods differ from it."""
     records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
-        cells = {"method": Cell(str(method)), "mean rank": decimal_cell(rank, 2)}
+        cells = {"method": Cell(str(method)), "mean rank": format_cell(rank, ".2f")}
         if result.nemenyi is not None:
             p: Any = result.nemenyi.loc[str(method)]
             others = [str(other) for other in p.index[p < ALPHA]]
@@ -178,7 +177,7 @@ def _rows(frame: pd.DataFrame) -> Any:
 def _p(p: float) -> Cell:
     if p < _LEAST_P:
         return Cell(f"< {_LEAST_P}", _LEAST_P)
-    return significant_cell(p, 2)
+    return format_cell(p, ".2g")
 
 
 def _sentences(verdict: Verdict) -> list[str]:

@@ -21,8 +21,9 @@ from analysis.page.figures import Gallery
 from analysis.page.page import Link, Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
+from analysis.text import format_counts
 from analysis.tidy import complaints
-from tune_calib.console import Prose, Text
+from tune_calib.console import Part, Prose, Text
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
@@ -36,7 +37,7 @@ def write_files(
 ) -> tuple[Text, list[str]]:
     """Write the files of a report, made with command-line words; return the text and the paths."""
     if sweep.trials.empty:
-        planned = format_count(sweep.missing, "trial")
+        planned = format_count(len(sweep.manifest.planned), "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
     if test is not None and test not in PAIRED_TESTS:
         raise UserError(f"unknown `test` {test!r}{nearest(test, list(PAIRED_TESTS))}")
@@ -50,7 +51,8 @@ def write_files(
         results,
         lambda gallery, files: page(results, gallery, files, options),
     )
-    trained = [part for own in recipes.recipes(sweep) for part in (own.caption, own.bare)]
+    own = recipes.recipes(sweep)
+    trained: list[Part] = [own.caption, own.bare] if own.records else []
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
     troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
@@ -95,21 +97,21 @@ def _texts(results: LadderResults) -> dict[str, str]:
     """Return the tables by the names of their files."""
     sweep = results.sweep
     files = in_files(tables.ladder(sweep), ladder_table(sweep))
-    for own in recipes.recipes(sweep):
+    if (own := recipes.recipes(sweep)).records:
         files["ladder.md"] += f"\n{own.caption}\n\n{body(own)}\n"
         printed = pd.DataFrame([{h: c.text for h, c in row.items()} for row in own.records])
         files |= {n: t for n, t in in_files(own, printed).items() if n != "recipes.md"}
     if weak := recipes.weak_heads(sweep):
         files["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in weak)
-    values = [markdown(table) for table in tables.rung_settings(sweep)]
-    files["settings.md"] = "\n\n".join([f"{sweep.manifest.setting}.", *values]) + "\n"
+    values = tables.rung_settings(sweep)
+    parts = [f"{sweep.manifest.setting}.", *([markdown(values)] if values.records else [])]
+    files["settings.md"] = "\n\n".join(parts) + "\n"
     if len(results.intervals):
         files["intervals.csv"] = results.intervals.to_csv(index=False)
     for shift in shift_tables.shift_tables(sweep):
         files |= in_files(shift_tables.table(sweep, shift), shift_tables.means(sweep, shift))
     last = last_epochs(sweep, results.statistics)
-    for own in samples(sweep, last):
-        files |= in_files(own, last)
+    files |= in_files(samples(sweep, last), last)
     if results.verdicts:
         views = [significance.view(verdict) for verdict in results.verdicts]
         files["significance.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
@@ -125,26 +127,26 @@ def page(
     manifest, counts = sweep.manifest, sweep.counts()
     state = f"Complete: all {len(manifest.planned)} planned trials are done."
     if set(counts) != {"done"}:
-        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
+        ended = format_counts(counts)
         state = f"Not every trial has numbers: of {len(manifest.planned)} planned, {ended}."
     # The header shows the setting and the network check.
     main = tables.ladder(sweep).without_blank()
     main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
+    main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
     shifts = [shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)]
     single = samples(sweep, last_epochs(sweep, results.statistics))
-    single_trials = [tables.trials(sweep), *tables.intervals(results.intervals)]
-    main_tables = [main, *tables.drawn_intervals(sweep), *recipes.recipes(sweep)]
+    single_trials = [tables.trials(sweep), tables.intervals(results.intervals)]
     sections = [
         Section("results", "Results", tables=main_tables),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=significance.for_page(results.verdicts)),
-        Section("single-samples", "Single samples", tables=single),
-        Section("plan", "Plan and status", tables=[tables.plan(sweep), *tables.unfinished(sweep)]),
+        Section("single-samples", "Single samples", tables=[single]),
+        Section("plan", "Plan and status", tables=[tables.plan(sweep), tables.unfinished(sweep)]),
         Section("trials", "Trials", tables=single_trials),
-        Section("settings", "Settings", tables=tables.rung_settings(sweep)),
-        Section("environment", "Environment", tables=environment(sweep.trials)),
+        Section("settings", "Settings", tables=[tables.rung_settings(sweep)]),
+        Section("environment", "Environment", tables=[environment(sweep.trials)]),
     ]
     lead, regime = describe_best(sweep), regime_of(sweep)
     return Page(

@@ -89,11 +89,6 @@ def _pivot(name: str, metric: str, methods: tuple[str, ...]) -> pd.DataFrame:
     return table.pivot(index="method", columns=["dataset", "backbone"], values="value")
 
 
-def has_spread(sweep: Sweep) -> bool:
-    """Return whether a rung has two finished trials: planned seeds alone give no spread."""
-    return max(sweep.numbers(sweep.done["spec_hash"]), default=0) > 1
-
-
 def spread_over(sweep: Sweep) -> str:
     """Describe the seeds that the spread is over."""
     networks, heads = len(sweep.manifest.network_seeds), len(sweep.manifest.head_seeds)

@@ -10,15 +10,13 @@ from analysis.load import Sweep, cached_per_sweep
 from analysis.settings import settings
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, cell
+from analysis.text import NOTHING, Cell, Record, cell
 from tune_calib.spec.metrics import BASE, column, format_value
 from tune_calib.spec.names import HEAD_BELOW
 from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count
-
-Recipe = dict[str, Cell]
 
 _SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
 # Not part of a recipe: the rung's label and the table of settings have them.
@@ -36,8 +34,8 @@ _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": 
 NOTE = "Training recipes that differ between rungs:"
 
 
-def recipes(sweep: Sweep) -> list[Table]:
-    """Build a table of the recipes that differ between rungs; none if all were trained alike."""
+def recipes(sweep: Sweep) -> Table:
+    """Build a table of the recipes that differ between rungs."""
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
     fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
     shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
@@ -56,14 +54,14 @@ def recipes(sweep: Sweep) -> list[Table]:
             own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
             rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
     label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
-    return [Table("recipes", NOTE, rows, first=["rungs"], label=label)] if rows else []
+    return Table("recipes", NOTE, rows, first=["rungs"], label=label)
 
 
-def _varies(key: str, recipes: Iterable[Recipe]) -> bool:
+def _varies(key: str, recipes: Iterable[Record]) -> bool:
     return len({recipe.get(key) for recipe in recipes}) > 1
 
 
-def _distinct(rungs: dict[int, Recipe]) -> list[Recipe]:
+def _distinct(rungs: dict[int, Record]) -> list[Record]:
     return list({tuple(recipe.items()): recipe for recipe in rungs.values()}.values())
 
 
@@ -89,7 +87,7 @@ def weak_heads(sweep: Sweep) -> list[str]:
 
 
 @cached_per_sweep
-def _by_rung(sweep: Sweep, slot: str) -> dict[int, Recipe]:
+def _by_rung(sweep: Sweep, slot: str) -> dict[int, Record]:
     """Return the recipe of each rung that has a slot."""
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
     # Trials of a rung differ only by their seeds, so the first has the recipe of all.

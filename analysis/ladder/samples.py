@@ -4,7 +4,6 @@ A gate of +1 treats large indicators as over-confident (they are smoothed more),
 under-confident (FeDLaS, ECCV 2026, Fig. 3).
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -18,7 +17,7 @@ from analysis.ladder.means import trials_of_each
 from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, decimal_cell
+from analysis.text import Cell, Record, format_cell
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_files
 
@@ -103,10 +102,8 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=LAST_EPOCH)
 
 
-def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
-    """Build the table of ``last_epochs``, shares in percent; none without records."""
-    if last.empty:
-        return []
+def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
+    """Build the table of ``last_epochs``, shares in percent."""
     heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
     records: list[Record] = [
         {"rung": Cell(str(label)), "split": Cell(str(split))}
@@ -121,11 +118,10 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> list[Table]:
         "select: after the epoch. A dash: nothing varies, or confidence was not recorded."
     )
     label = label_of("samples", sweep.manifest.dataset)
-    return [Table("samples", caption, records, ("split",), label=label)]
+    return Table("samples", caption, records, ("split",), label=label)
 
 
 def _cell(row: "pd.Series[Any]") -> Cell:
-    scale, digits = (100, 1) if row["quantity"] in SHARES else (1, 2)
-    shown = decimal_cell(scale * row["mean"], digits)
-    spread = "" if math.isnan(row["sd"]) else f" ± {scale * row['sd']:.{digits}f}"
-    return replace(shown, text=f"{shown.text}{spread}")
+    scale, form = (100, ".1f") if row["quantity"] in SHARES else (1, ".2f")
+    shown, spread = (format_cell(scale * row[name], form) for name in ("mean", "sd"))
+    return shown if spread.is_blank else replace(shown, text=f"{shown.text} ± {spread.text}")

@@ -20,7 +20,7 @@ from analysis.ladder.means import (
 )
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep, cached_per_sweep
-from analysis.published import published_titles
+from analysis.published import titled
 from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
@@ -30,6 +30,7 @@ from analysis.text import (
     Cell,
     Record,
     cell,
+    format_counts,
     measured_cell,
     number_cell,
     ranked,
@@ -50,9 +51,9 @@ _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the net
 @cached_per_sweep
 def ladder(sweep: Sweep) -> Table:
     """Build the main table: mean and spread of every rung next to the paper's numbers."""
-    manifest, titles = sweep.manifest, published_titles()
+    manifest = sweep.manifest
     keys: list[Any] = published_columns(sweep).columns.to_list()
-    papers = {_PAPER + " ".join(titles.get(name, name) for name in key): key for key in keys}
+    papers = {_PAPER + titled(key): key for key in keys}
     records = _records(sweep, papers)
     if manifest.ladder.startswith("compare "):
         records = _best_first(sweep, records)
@@ -99,10 +100,10 @@ def notes(sweep: Sweep) -> list[str]:
     manifest, counts = sweep.manifest, sweep.counts()
     found = []
     if set(counts) != {"done"}:
-        ended = ", ".join(f"{n} {status}" for status, n in counts.items() if status != "missing")
+        ended = format_counts({status: n for status, n in counts.items() if status != "missing"})
         found.append(f"Trials of all rungs: {ended}; only those that are done count")
-    if sweep.missing:
-        found.append(f"INCOMPLETE: {sweep.missing} of {len(manifest.planned)} trials missing")
+    if missing := counts.get("missing"):
+        found.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
     found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
     found.append("Δ: change of the mean ECE from the previous rung and from the base, in points")
     if sweep.shows_intervals:
@@ -191,8 +192,8 @@ def _seeds(row: "pd.Series[Any]", label: str = "method") -> Record:
     return {"rung": Cell(row[label]), **cells}
 
 
-def unfinished(sweep: Sweep) -> list[Table]:
-    """Build a table of the planned trials without numbers and why; none if all are done."""
+def unfinished(sweep: Sweep) -> Table:
+    """Build a table of the planned trials without numbers and why."""
     rows = planned_trials(sweep)
     bad = rows[rows["status"] != "done"]
     records = [
@@ -205,8 +206,7 @@ def unfinished(sweep: Sweep) -> list[Table]:
         for _, row in bad.head(MAX_ROWS).iterrows()
     ]
     note = "Planned trials without numbers; no mean includes them."
-    table = Table("unfinished", note, records, chosen_by=("rung", "status"), total=len(bad))
-    return [table] if records else []
+    return Table("unfinished", note, records, chosen_by=("rung", "status"), total=len(bad))
 
 
 def trials(sweep: Sweep) -> Table:
@@ -243,22 +243,19 @@ def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
     return sorted(chosen, key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
 
 
-def drawn_intervals(sweep: Sweep) -> list[Table]:
-    """Build a table of the rungs that have bootstrap intervals; none if no rung has."""
-    if sweep.intervals.empty:
-        return []
-    table, labels = ladder_table(sweep, table_metrics(sweep)), list(map(sweep.label, sweep.rungs))
-    columns = {"rung": [Cell(label) for label in labels]}
-    for metric in dict.fromkeys(table["metric"]):
-        own: Any = table[table["metric"] == metric].itertuples()
-        cells = [interval_cell(sweep, row.rung, metric, row.mean) for row in own]
-        columns[METRICS[metric].head] = cells
+def drawn_intervals(sweep: Sweep) -> Table:
+    """Build a table of the rungs that have bootstrap intervals."""
+    columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
+    for metric, rows in ladder_table(sweep).groupby("metric", sort=False):
+        own: Any = rows.itertuples()
+        cells = [interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
+        columns[METRICS[str(metric)].head] = cells
     records = [r for r in records_of(columns) if any("[" in c.text for c in list(r.values())[1:])]
-    return [Table("drawn-intervals", f"{interval_note(sweep)}.", records)] if records else []
+    return Table("drawn-intervals", f"{interval_note(sweep)}.", records)
 
 
-def intervals(rows: pd.DataFrame) -> list[Table]:
-    """Build the table of ``resampling.over_samples``; none without bins."""
+def intervals(rows: pd.DataFrame) -> Table:
+    """Build the table of ``resampling.over_samples``."""
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = _seeds(row, "rung")
@@ -273,14 +270,13 @@ def intervals(rows: pd.DataFrame) -> list[Table]:
         "interval for accuracy, and for ECE the inversion of a test that subtracts what chance "
         f"adds (a calibrated network has an ECE above 0), widened to the ECE shown. {AT_VALUE}."
     )
-    table = Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))
-    return [table] if records else []
+    return Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))
 
 
 @cached_per_sweep
-def rung_settings(sweep: Sweep) -> list[Table]:
-    """Build a table of every setting of the rungs; none if no trial recorded its settings."""
+def rung_settings(sweep: Sweep) -> Table:
+    """Build a table of every setting of the rungs."""
     rows: list[Any] = by_rung(sweep.trials, sweep.labels).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
     records = [{head: cell(value) for head, value in row.items()} for row in rows]
-    return [Table("values", note, records)] if records else []
+    return Table("values", note, records)

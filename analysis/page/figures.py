@@ -50,11 +50,10 @@ class Picture:
 
 @dataclass
 class Gallery:
-    """The figures of a report, a remark on each that is absent, and the files written."""
+    """The figures of a report, and a remark on each that is absent."""
 
     pictures: list[Picture] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
 
 
 def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
@@ -75,7 +74,6 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
                 drawn[number] = _draw(figure, results, folder)
             if drawn[number]:
                 gallery.pictures.append(picture_of(figure, results, folder, "figures", figure.name))
-                gallery.paths += [folder / f"{figure.name}.{kind}" for kind in style.FORMATS]
             elif why := figure.why_absent(results):
                 gallery.remarks.append(f"{figure.name}: not drawn, {why}")
         except (DamagedFileError, OSError):
@@ -150,14 +148,21 @@ def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key
 
 def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
     """Draw a figure of a report, leaving the style and backend of a notebook as they are."""
-    with mpl.rc_context(), plt.ioff():
-        style.theme()
-        drawing = figure.draw(results)
+    drawing = draw_apart(lambda: figure.draw(results))
     if drawing is None:
         why = figure.why_absent(results) or "these results have nothing to draw"
         raise UserError(f"{figure.name}: not drawn, {why}")
-    # Else pyplot keeps it for ever, and a notebook shows it twice.
-    plt.close(drawing)
+    return drawing
+
+
+def draw_apart(draw: Callable[[], Drawing | None]) -> Drawing | None:
+    """Draw in the style of reports, of which a notebook's own figures keep nothing."""
+    with mpl.rc_context(), plt.ioff():
+        style.theme()
+        drawing = draw()
+    if drawing is not None:
+        # Else pyplot keeps it for ever, and a notebook shows it twice.
+        plt.close(drawing)
     return drawing
 
 

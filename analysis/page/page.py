@@ -16,6 +16,7 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from analysis import style
 from analysis.figure import Figure
 from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
@@ -64,7 +65,7 @@ class Page:
     regime: str
     state: str
     troubles: Sequence[str]
-    sections: Sequence[Section]  # those with nothing in them are left out
+    sections: Sequence[Section]  # those with nothing in them, and empty tables, are left out
     steps: Sequence[Step]
     files: Sequence[str]  # paths relative to the page
     links: Sequence[Link] = ()
@@ -77,7 +78,11 @@ class Page:
         script = templates.get_template("report.js").render()
         # Only this script runs: not one that some text of the results could smuggle in.
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        shown = [part for part in self.sections if part.texts or part.tables or part.figures]
+        shown = [
+            part
+            for part in self.sections
+            if part.texts or part.figures or any(table.records for table in part.tables)
+        ]
         parts = {**vars(self), "sections": shown, "script": Markup(script), "digest": digest}
         return templates.get_template("report.html").render(parts)
 
@@ -118,7 +123,7 @@ def write_folder(
     # After the tables: a figure that fails hard must not cost them.
     gallery = draw_all(in_order(figures), results, folder / "figures")
     files = [f"tables/{name}" for name in texts]
-    files += [path.relative_to(folder).as_posix() for path in gallery.paths]
+    files += [f"{own.files}.{kind}" for own in gallery.pictures for kind in style.FORMATS]
     # Last, since it embeds the figures and links to every other file.
     atomic_write(folder / PAGE, make_page(gallery, files).encode())
     return [*files, PAGE], gallery
@@ -137,7 +142,7 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
 _RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_revision")
 
 
-def environment(rows: pd.DataFrame) -> list[Table]:
+def environment(rows: pd.DataFrame) -> Table:
     """Return a table of versions, devices and revisions as far as the trials recorded them."""
     found: Counter[tuple[str, Any]] = Counter()
     for name in _RECORDED:
@@ -153,7 +158,7 @@ def environment(rows: pd.DataFrame) -> list[Table]:
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
-    return [Table("versions", note, records)] if records else []
+    return Table("versions", note, records)
 
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:

@@ -4,11 +4,12 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import get_args
 
 import pandas as pd
 
-from analysis.compare.claims import Outcome, judge, judge_mean
+from analysis.compare.claims import Outcome, judge
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
@@ -32,7 +33,7 @@ from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
 from analysis.tidy import complaints, parted
-from tune_calib.console import Text
+from tune_calib.console import Part, Text
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.reproduction import Claim, Reproduction
 
@@ -55,8 +56,9 @@ class Made:
 
     table: Reproduction
     sweeps: Sequence[tuple[str, Sweep]]
+    command: str  # that makes them again
 
-    @property
+    @cached_property
     def judged(self) -> list[Judged]:
         """Return the verdict on each claim for each base network that has its run.
 
@@ -72,10 +74,10 @@ class Made:
                 is_mean = claim.over == "mean" and len(groups) > 1
                 if is_mean:
                     where = f"mean of {len(groups)} data sets and networks"
-                    found.append(Judged(run, where, judge_mean(groups, claim), False, printed))
+                    found.append(Judged(run, where, judge(groups, claim), False, printed))
                 for sweeps in groups:
                     folder = " ".join(sweep.out.name for sweep in sweeps)
-                    verdict = judge(sweeps, claim)
+                    verdict = judge([sweeps], claim)
                     found.append(Judged(folder, _where(sweeps), verdict, is_mean, printed))
         return found
 
@@ -101,38 +103,34 @@ def _where(sweeps: Sequence[Sweep]) -> str:
     return f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
 
 
-def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str]) -> Made:
+def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str) -> Made:
     """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
     compared = (one for claim in table.claims for one in claim.comparisons)
     named = [*table.metrics, *(one.metric for one in compared)]
     loaded = [(run, with_quantities(load(out / folder), named)) for folder, run in runs.items()]
-    return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)])
+    return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)], command)
 
 
 def write_reproduction(
     table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str
 ) -> Text:
     """Write tables, verdicts and page of a reproduced table, and return what to print."""
-    made = read_made(table, out, runs)
+    made = read_made(table, out, runs, command)
     frames = {s.out.name: compare_with_print(table, run, s) for run, s in made.sweeps}
     tables = [_table(table, s, frames[s.out.name]) for _, s in made.sweeps]
-    verdicts = made.judged
     frame = pd.concat(frames.values()) if frames else pd.DataFrame(columns=COLUMNS)
     contents = {
         "table.md": "\n\n\n".join(map(markdown, tables)) + "\n\n",
         "table.tex": f"{latex(*tables)}\n",
         "table.csv": frame.to_csv(index=False),
     }
-    printed = []
-    if verdicts:
-        claims = claims_table(table.folder, verdicts)
-        contents |= in_files(claims, claim_numbers(verdicts))
-        printed = [claims.bare]
-    files = [*contents, "lock.json"]
-    contents[PAGE] = _page(made, tables, verdicts, files, command)
+    claims = claims_table(table.folder, made.judged)
+    contents |= in_files(claims, claim_numbers(made.judged))
+    contents[PAGE] = _page(made, tables, [*contents, "lock.json"])
     for name, text in contents.items():
         atomic_write(out / name, text.encode())
     regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
+    printed: list[Part] = [claims.bare] if claims.records else []
     return Text([f"{table.name}: {table.title}", *printed, *regimes, f"page: {out / PAGE}"])
 
 
@@ -149,31 +147,25 @@ def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     return printed_table(f"table-{sweep.out.name}", caption, frame, label)
 
 
-def _page(
-    made: Made,
-    tables: Sequence[Table],
-    verdicts: Sequence[Judged],
-    files: Sequence[str],
-    command: str,
-) -> str:
+def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
-    claims = [replace(claims_table("", verdicts), key="claim-rows")] if verdicts else []
+    claims = replace(claims_table("", made.judged), key="claim-rows")
     troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
     trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
     return Page(
         title=f"{made.table.name}: {made.table.title}",
-        lead=describe_verdicts(verdicts, sweeps),
+        lead=describe_verdicts(made.judged, sweeps),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
         regime="; ".join(f"{name_of(s)}: {regime_of(s).sentence}" for s in sweeps),
         state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
         troubles=troubles,
         sections=[
-            Section("claims", "Claims", tables=claims),
+            Section("claims", "Claims", tables=[claims]),
             Section("figures", "Figures", figures=_pictures(made)),
             Section("table", "Table", tables=tables),
-            Section("environment", "Environment", tables=environment(trials)),
+            Section("environment", "Environment", tables=[environment(trials)]),
         ],
-        steps=[Step("Repeat all of it; finished trials are skipped.", command)],
+        steps=[Step("Repeat all of it; finished trials are skipped.", made.command)],
         files=files,
         links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
     ).render()

@@ -6,14 +6,13 @@ Everything on it is computed from results that ``tune-calib reproduce`` left.
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 from analysis.compare.claims import Outcome
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
-from analysis.published import published_titles
+from analysis.published import titled
 from analysis.reproduction.files import Made, has_frozen_networks, read_made
 from analysis.reproduction.tables import (
     RULE,
@@ -58,16 +57,7 @@ Pictured = Callable[[Made, Sweep, str], str | None]
 """Where the picture of a name lies that is drawn of results; None if it is not drawn."""
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A table that was made, with its scale and the command that makes it again."""
-
-    made: Made
-    scale: str
-    command: str
-
-
-def read_all(out: AnyPath) -> list[Stored]:
+def read_all(out: AnyPath) -> list[Made]:
     """Read every reproduced table of a folder, in the order of their names."""
     found = []
     for name in sorted(REPRODUCTIONS):
@@ -77,11 +67,11 @@ def read_all(out: AnyPath) -> list[Stored]:
             continue
         try:
             content = json.loads(lock.read_text())
-            runs, *told = dict(content["runs"]), str(content["scale"]), str(content["command"])
+            runs, command = dict(content["runs"]), str(content["command"])
         except (ValueError, KeyError) as error:
             raise DamagedFileError(f"{lock} tells no runs; make {name} again") from error
-        made = read_made(table, out / table.folder, runs)
-        found += [Stored(made, *told)] if made.sweeps else []
+        made = read_made(table, out / table.folder, runs, command)
+        found += [made] if made.sweeps else []
     return found
 
 
@@ -98,19 +88,18 @@ def write_overview(out: AnyPath) -> AnyPath:
     return out / PAGE
 
 
-def overview(tables: Sequence[Stored]) -> str:
+def overview(tables: Sequence[Made]) -> str:
     """Return the page of claims as Markdown: base networks, then a section per paper."""
-    papers: dict[str, list[Stored]] = {}
+    papers: dict[str, list[Made]] = {}
     for own in tables:
-        papers.setdefault(own.made.table.name.partition("/")[0], []).append(own)
+        papers.setdefault(own.table.name.partition("/")[0], []).append(own)
     absent = [REPRODUCTIONS[name] for name in sorted(REPRODUCTIONS)
-              if name not in {own.made.table.name for own in tables}]  # fmt: skip
+              if name not in {own.table.name for own in tables}]  # fmt: skip
     rows = [[table.name, table.title, ", ".join(table.scales)] for table in absent]
-    judgements = {name: [one for own in of_paper for one in own.made.judged]
-                  for name, of_paper in papers.items()}  # fmt: skip
     counts = []
-    for name, found in judgements.items():
-        counted = Counter[str](one.verdict.outcome for one in found if not one.is_part)
+    for name, of_paper in papers.items():
+        judged = (one for own in of_paper for one in own.judged if not one.is_part)
+        counted = Counter[str](one.verdict.outcome for one in judged)
         counts.append([PAPERS.get(name, name), *(str(counted[each]) for each in _OUTCOMES)])
     parts = [
         "# What the papers claim, and what held",
@@ -121,35 +110,35 @@ def overview(tables: Sequence[Stored]) -> str:
         body(table_of(["paper", *_OUTCOMES], counts)),
         "## Base networks",
         body(table_of(_NETWORK_HEADS, _networks(tables))),
-        *(part for name, own in papers.items() for part in _paper(name, own, judgements[name])),
+        *(part for name, own in papers.items() for part in _paper(name, own)),
         *(["## Not run", body(table_of(["table", "title", "scales"], rows))] if absent else []),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _networks(tables: Sequence[Stored]) -> list[list[str]]:
+def _networks(tables: Sequence[Made]) -> list[list[str]]:
     """Return a row per base network: accuracy on test and train, and over-confidence."""
     rows: dict[str, list[str]] = {}
     for own in tables:
-        for _, sweep in own.made.sweeps:
+        for _, sweep in own.sweeps:
             check = regime_of(sweep)
             base = sweep.of_rung(sweep.rungs[0].index)["test/accuracy"].mean()
             shown = [METRICS["accuracy"].format(value) for value in (base, check.train)]
             gap = METRICS["confidence_gap"].format(check.gap, signed=True)
             rows.setdefault(
-                name_of(sweep), [_titled(name_of(sweep)), *shown, gap, str(check.networks)]
+                name_of(sweep), [titled(name_of(sweep).split()), *shown, gap, str(check.networks)]
             )
     return list(rows.values())
 
 
-def _paper(name: str, tables: Sequence[Stored], verdicts: Sequence[Judged]) -> list[str]:
+def _paper(name: str, tables: Sequence[Made]) -> list[str]:
     """Return the section of a paper: a paragraph of what held, then a row per claim."""
-    where = list(dict.fromkeys(one.where for one in verdicts))
+    where = list(dict.fromkeys(one.where for own in tables for one in own.judged))
     rows, summary = [], dict[str, list[str]]()
     for own in tables:
-        table = own.made.table
+        table = own.table
         for claim in table.claims:
-            of_claim = [one for one in verdicts if one.verdict.claim is claim]
+            of_claim = [one for one in own.judged if one.verdict.claim is claim]
             if not of_claim:
                 continue
             found = {one.where: _verdict_text(one) for one in of_claim}
@@ -162,17 +151,17 @@ def _paper(name: str, tables: Sequence[Stored], verdicts: Sequence[Judged]) -> l
             summary.setdefault(key, []).append(title_of(claim))
     sentences = [f"{words}: {'; '.join(summary[key])}." for key, words in _SUMMARY.items()
             if key in summary]  # fmt: skip
-    heads = ["claim", "table", *map(_titled, where), "paper"]
+    heads = ["claim", "table", *(titled(each.split()) for each in where), "paper"]
     return [f"## {PAPERS.get(name, name)}", "\n\n".join(sentences), body(table_of(heads, rows))]
 
 
-def describe_tables(tables: Sequence[Stored], pictured: Pictured) -> str:
+def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
     """Return the page of tables as Markdown; ``pictured`` finds the pictures."""
     parts = [
         "# The papers' tables, reproduced",
         f"Our results next to the published ones; the verdicts stand on the page of "
         f"[claims]({PAGE}).",
-        *(part for own in tables for part in _section(own, own.made.judged, pictured)),
+        *(part for own in tables for part in _section(own, pictured)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -192,20 +181,15 @@ def _verdict_text(one: Judged) -> str:
     return f"{words}{name} {row['difference'].text} ({row['95 %'].text}{more})"
 
 
-def _titled(where: str) -> str:
-    titles = published_titles()
-    return " ".join(titles.get(part, part) for part in where.split())
-
-
-def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> list[str]:
+def _section(own: Made, pictured: Pictured) -> list[str]:
     """Return the section of a table: command, network check, numbers, verdicts, pictures."""
-    table = own.made.table
+    table = own.table
     parts = [
         f"## {table.name}",
         f"{table.title}. {table.note}".rstrip(),
         f"```\n{own.command}\n```",
     ]
-    for run, sweep in own.made.sweeps:
+    for run, sweep in own.sweeps:
         frame = compare_with_print(table, run, sweep)
         # Two rows of one method may differ in how its heads were trained.
         told = [
@@ -213,11 +197,12 @@ def _section(own: Stored, verdicts: Sequence[Judged], pictured: Pictured) -> lis
         ]
         told += [of] if (of := paper_of(frame)) else []
         parts += [
-            f"**{_titled(name_of(sweep))}**. {'. '.join([regime_of(sweep).sentence, *told])}.",
+            f"**{titled(name_of(sweep).split())}**. "
+            f"{'. '.join([regime_of(sweep).sentence, *told])}.",
             body(printed_table("", "", frame)),
-            *_pictures(own.made, sweep, pictured),
+            *_pictures(own, sweep, pictured),
         ]
-    return [*parts, "Verdicts:", body(claims_table("", verdicts))] if verdicts else parts
+    return [*parts, "Verdicts:", body(claims_table("", own.judged))] if own.judged else parts
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
@@ -225,7 +210,7 @@ def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
     names = made.table.figures[:1] if not has_frozen_networks(sweep) else ()
     found = [(name, pictured(made, sweep, name)) for name in names]
     return [
-        f"![{LADDER_FIGURES[name].title}, {_titled(name_of(sweep))}]({path})"
+        f"![{LADDER_FIGURES[name].title}, {titled(name_of(sweep).split())}]({path})"
         for name, path in found
         if path is not None
     ]

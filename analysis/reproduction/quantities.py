@@ -40,12 +40,7 @@ class Quantity:
 
 def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
     """Read a recorded quantity at an epoch: ``first``, ``last``, or ``change`` between them."""
-
-    def of(results: LadderResults) -> "pd.Series[float]":
-        rows = results.sweep.recorded(name).astype({"spec_hash": str}).sort_values("epoch")
-        return _end(rows, "value", end)
-
-    return of
+    return lambda results: _end(results.sweep.recorded(name), "value", end)
 
 
 def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
@@ -53,15 +48,14 @@ def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.S
 
     def of(results: LadderResults) -> "pd.Series[float]":
         rows = results.statistics
-        rows = rows[rows["split"] == split].astype({"spec_hash": str}).sort_values("epoch")
-        return _end(rows.dropna(subset=name), name, end)
+        return _end(rows[rows["split"] == split].dropna(subset=name), name, end)
 
     return of
 
 
 def _end(rows: pd.DataFrame, name: str, end: str) -> "pd.Series[float]":
-    """Return a column of rows in the order of epochs, at an end of each trial's."""
-    of_trials = rows.groupby("spec_hash")[name]
+    """Return a column of rows at an end of each trial's epochs."""
+    of_trials = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
     first, last = of_trials.first(), of_trials.last()
     found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
     return found

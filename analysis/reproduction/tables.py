@@ -9,7 +9,7 @@ import pandas as pd
 from analysis.compare.claims import Verdict, gain_of
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
-from analysis.published import printed_name, published, published_titles
+from analysis.published import printed_name, published, titled
 from analysis.reproduction.quantities import QUANTITIES, RANK, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
@@ -154,7 +154,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
             cells[title] = number_cell(record, row["mean"], row["sd"])
             if row["paper_dataset"]:
                 column = (str(row["paper_dataset"]), str(row["paper_backbone"]))
-                where = f" ({_titled(column)})" if several else ""
+                where = f" ({titled(dict.fromkeys(column))})" if several else ""
                 cells[f"{title}, paper{where}"] = number_cell(record, row["paper"])
                 change = number_cell(record, row["difference"], signed=True)
                 cells[f"{title}, Δ{where}"] = change
@@ -165,17 +165,12 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
 def paper_of(frame: pd.DataFrame) -> str:
     """Name the source of the printed numbers; empty where there are several."""
     keys = _printed_columns(frame)
-    return f"Paper: {_titled(keys[0])}" if len(keys) == 1 else ""
+    return f"Paper: {titled(dict.fromkeys(keys[0]))}" if len(keys) == 1 else ""
 
 
 def _printed_columns(frame: pd.DataFrame) -> list[Key]:
     keys = zip(frame["paper_dataset"], frame["paper_backbone"], strict=True)
     return [key for key in dict.fromkeys(keys) if key[0]]
-
-
-def _titled(key: Key) -> str:
-    titles = published_titles()
-    return " ".join(titles.get(part, part) for part in dict.fromkeys(key))
 
 
 @dataclass(frozen=True)
@@ -208,7 +203,7 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
                 "seeds": cell(verdict.pairs),
                 "seeds to decide": cell(verdict.seeds),
                 "paper": Cell(one.printed),
-                "why": Cell("; ".join(_reasons(verdict))),
+                "why": Cell(_reasons(verdict)),
             }
         )
     first = ["verdict", "results", "difference", "seeds to decide"]
@@ -235,10 +230,10 @@ def _describe_comparison(verdict: Verdict) -> str:
     return f"{rank}{metric.title}: {comparison.rung} - {factor}{other}{less}"
 
 
-def _reasons(verdict: Verdict) -> list[str]:
+def _reasons(verdict: Verdict) -> str:
     """Explain an interval over less than usual, and why there is no decision."""
-    alone = [SEEDS_ALONE] if verdict.comparison.metric in QUANTITIES and verdict.pairs else []
-    return [*alone, *([verdict.why] if verdict.why else [])]
+    is_alone = verdict.comparison.metric in QUANTITIES and verdict.pairs
+    return "; ".join(filter(None, [SEEDS_ALONE if is_alone else "", verdict.why]))
 
 
 def claim_numbers(judged: Sequence[Judged]) -> pd.DataFrame:
@@ -259,7 +254,7 @@ def claim_numbers(judged: Sequence[Judged]) -> pd.DataFrame:
             "high": one.verdict.high,
             "seeds": one.verdict.pairs,
             "seeds_to_decide": one.verdict.seeds,
-            "why": "; ".join(_reasons(one.verdict)),
+            "why": _reasons(one.verdict),
             "is_ours": one.verdict.claim.is_ours,
             "is_part": one.is_part,
             "paper": one.printed,

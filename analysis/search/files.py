@@ -1,6 +1,6 @@
 """Write the files of a search's report: tables, figures and the page."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from analysis.page.page import (
 )
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
-from analysis.tables.latex import latex
-from analysis.tables.render import markdown
+from analysis.tables.render import in_files
+from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import AnyPath
@@ -73,14 +73,11 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     if search.outcome.command:
         text = "Train the choice again, with every setting that the search had fixed."
         made.append(Step(text, search.outcome.command))
-    # Under keys that no figure of the page has.
-    results, importance, share, suggestions = (
-        [replace(table, key=f"{table.key}-rows")]
-        for table in (
-            tables.best(search), tables.importance(search), tables.share(search),
-            tables.suggestions(search),
-        )
-    )  # fmt: skip
+
+    def rows(build: Callable[[SearchResults], Table]) -> list[Table]:
+        table = build(search)
+        return [replace(table, key=f"{table.key}-rows")]  # a key that no figure of the page has
+
     return Page(
         title=f"Search of {search.method}",
         lead=describe_choice(search),
@@ -89,13 +86,13 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         state=_state(search),
         troubles=_troubles(search),
         sections=[
-            Section("results", "Results", tables=results),
+            Section("results", "Results", tables=rows(tables.best)),
             *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section("settings", "Settings", tables=importance),
-            Section("robustness", "Distance from the best suggestion", tables=share),
-            Section("suggestions", "Suggestions", tables=suggestions),
-            Section("environment", "Environment", tables=environment(search.trials)),
+            Section("settings", "Settings", tables=rows(tables.importance)),
+            Section("robustness", "Distance from the best suggestion", tables=rows(tables.share)),
+            Section("suggestions", "Suggestions", tables=rows(tables.suggestions)),
+            Section("environment", "Environment", tables=[environment(search.trials)]),
         ],
         steps=made,
         files=files,
@@ -106,8 +103,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
 def _table_texts(search: SearchResults) -> dict[str, str]:
     contents = {"suggestions.csv": search.table().to_csv(index=False)}
     for table in (tables.best(search), tables.importance(search), tables.share(search)):
-        contents[f"{table.key}.md"] = f"{markdown(table)}\n"
-        contents[f"{table.key}.tex"] = f"{latex(table)}\n"
+        contents |= in_files(table)
     return contents
 
 

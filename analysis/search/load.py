@@ -3,13 +3,12 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from analysis.load import read_trials
-from analysis.text import Cell, cell, number_cell, significant_cell
+from analysis.text import Cell, cell, format_cell, format_ended, number_cell
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
@@ -156,10 +155,7 @@ class SearchResults:
 
     def ended(self) -> str:
         """Return ``n = 80`` if every planned suggestion is done, else the counts by status."""
-        counts = self.counts()
-        if set(counts) == {"done"}:
-            return f"n = {counts['done']}"
-        return ", ".join(f"{count} {status}" for status, count in counts.items())
+        return format_ended(self.counts())
 
     def note(self) -> str:
         """Return the number of suggestions, and of those at chance, as a sentence."""
@@ -182,10 +178,6 @@ class SearchResults:
             return f"mean over {networks} seeds"
         return f"mean over {networks} network x {heads} head seeds"
 
-    @cached_property
-    def _values(self) -> pd.DataFrame:
-        return self.trials.set_index("spec_hash")
-
     def table(self, metric: str | None = None) -> pd.DataFrame:
         """Return one row per suggestion that ended, in the order in which they were made.
 
@@ -198,9 +190,9 @@ class SearchResults:
         check_metric(metric, of_search=True)
         name = column("select", metric)
         is_known = metric in (*self.metrics, "accuracy")  # also if no suggestion is done
-        if name not in self._values and not is_known:
+        if name not in self.trials and not is_known:
             raise UserError(f"no {METRICS[metric].title} on select in these results")
-        trials = self._values.reindex(columns=[name, "flags"])
+        trials = self.trials.reindex(columns=["spec_hash", name, "flags"]).set_index("spec_hash")
         rows = []
         for entry in self.outcome.suggestions:
             own = trials.reindex(entry.specs)
@@ -255,7 +247,7 @@ class SearchResults:
 
 def setting_cell(value: Any) -> Cell:
     """Return the cell of a setting's value; ``-`` where it does not matter."""
-    return significant_cell(value, 3) if isinstance(value, float) else cell(value)
+    return format_cell(value, ".3g") if isinstance(value, float) else cell(value)
 
 
 def _plain(point: Point) -> Point:

@@ -17,7 +17,7 @@ from analysis.text import (
     Cell,
     Record,
     capital,
-    decimal_cell,
+    format_cell,
     number_cell,
     unit_cell,
 )
@@ -103,7 +103,7 @@ def importance(search: SearchResults) -> Table:
         for metric in search.metrics:
             share = found.shares.get(metric, {}).get(name)
             head = f"importance for {METRICS[metric].title} (%)"
-            row[head] = NOTHING if share is None else decimal_cell(100 * share, 1)
+            row[head] = NOTHING if share is None else format_cell(100 * share, ".1f")
         row["searched in"] = _range(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
         cells = list(map(setting_cell, search.others_of(name)))
@@ -140,9 +140,9 @@ def share(search: SearchResults) -> Table:
     records = [
         {
             head: number_cell(metric, row["margin"]),
-            "suggestions": decimal_cell(row["within"], 0),
-            "of": decimal_cell(row["of"], 0),
-            "share (%)": decimal_cell(100 * row["share"], 0),
+            "suggestions": format_cell(row["within"], ".0f"),
+            "of": format_cell(row["of"], ".0f"),
+            "share (%)": format_cell(100 * row["share"], ".0f"),
         }
         for _, row in share_within(search.within_guard(), metric).iterrows()
     ]

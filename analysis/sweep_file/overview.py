@@ -1,6 +1,6 @@
 """The page over all entries of an experiment file: their progress and results."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, cell, number_cell
+from analysis.text import Cell, Record, format_counts, number_cell
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write
@@ -37,21 +37,19 @@ class _Entries:
     troubles: list[str] = field(default_factory=list)
     flags: list[str] = field(default_factory=list)  # of all trials
     commands: list[str] = field(default_factory=list)
-    pages: dict[str, str] = field(default_factory=dict)  # of the entries that have one, by name
     is_complete: bool = True
 
     def add(
         self, name: str, what: str, setting: str, planned: str, counts: dict[str, int], lead: str
     ) -> None:
         """Add the row of an entry and its sentence."""
-        ended = ", ".join(f"{count} {status}" for status, count in counts.items())
         self.rows.append(
             {
                 "entry": Cell(name),
                 "what": Cell(what),
                 "setting": Cell(setting),
                 "planned": Cell(planned, float(planned.split()[0])),
-                "ended": cell(ended or "none"),
+                "ended": Cell(format_counts(counts) or "none"),
             }
         )
         self.leads += [f"{name}: {lead[0].lower()}{lead[1:]}"] if lead else []
@@ -112,8 +110,6 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
     """Write the page over the entries of an experiment file, and return its path."""
     found = _Entries()
     for entry in entries:
-        if (entry / PAGE).exists():
-            found.pages[entry.name] = f"{entry.name}/{PAGE}"
         try:
             if is_search(entry):
                 found.add_search(load_search(entry))
@@ -122,11 +118,12 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
         except UserError as error:
             found.is_complete = False
             found.troubles.append(f"{entry.name}: {error}")
-    atomic_write(out / PAGE, _page(out, found).encode())
+    pages = {own.name: f"{own.name}/{PAGE}" for own in entries if (own / PAGE).exists()}
+    atomic_write(out / PAGE, _page(out, found, pages).encode())
     return out / PAGE
 
 
-def _page(out: AnyPath, found: _Entries) -> str:
+def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
     state = "Complete: every entry" if found.is_complete else "Not every entry"
     more = len(found.leads) - _MOST_LEADS
     leads = [*found.leads[:_MOST_LEADS], *([f"And {more} more below."] if more > 0 else [])]
@@ -146,8 +143,8 @@ def _page(out: AnyPath, found: _Entries) -> str:
         names = [record["entry"].text for record in records] if key != "entries" else []
         # The rows at which another entry begins.
         starts = {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
-        table = Table(rows, caption, records, chosen_by, starts, found.pages)
-        sections.append(Section(key, title, tables=[table] if records else []))
+        table = Table(rows, caption, records, chosen_by, starts, pages)
+        sections.append(Section(key, title, tables=[table]))
     return Page(
         title=f"Experiment: {out.name}",
         lead=" ".join(leads),
@@ -161,7 +158,7 @@ def _page(out: AnyPath, found: _Entries) -> str:
                  "\n".join(dict.fromkeys(found.commands))),
             Step("Write this page and those of the entries again.", "tune-calib report DIR"),
         ],
-        files=list(found.pages.values()),
+        files=list(pages.values()),
     ).render()  # fmt: skip
 
 

@@ -5,6 +5,7 @@ the names of the rows. Heads and long texts are broken into lines, and a stateme
 numbers becomes a note below the table.
 """
 
+import math
 import re
 import unicodedata
 from collections.abc import Container, Iterator, Sequence
@@ -13,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from textwrap import wrap
 
-from analysis.tables.table import Table
+from analysis.tables.table import Table, that_fit
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
 _COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, a little narrower than on letter
@@ -71,8 +72,10 @@ def _rendered(table: Table) -> str:
     """Return a table as one float, or as several where it is too long for a page."""
     table = table.without_blank() if table.is_one_tabular else table
     every = [_Column.of(table, head) for head in table.heads]
-    columns = _that_fit(every, table) if table.is_one_tabular else every
-    shown = [h for h, own in zip(table.heads, every, strict=True) if own in columns]
+    room = _PAGE_PT if table.is_one_tabular else math.inf
+    chosen = that_fit(table, [column.width for column in every], room)
+    columns: Block = [every[index] for index in chosen]
+    shown = [table.heads[index] for index in chosen]
     left_out = ", ".join(head for head in table.heads if head not in shown)
     if left_out and len({column.group for column in columns} - {""}) == 1:
         columns = [replace(column, group="") for column in columns]  # the other group is left out
@@ -146,19 +149,6 @@ class _Column:
 
 
 Block = Sequence[_Column]  # adjacent columns
-
-
-def _that_fit(columns: Block, table: Table) -> Block:
-    """Return the columns that fit a page, those of ``first`` preferred."""
-    ranks = {head: rank for rank, head in enumerate([table.heads[0], *table.first])}
-    pairs = zip(table.heads, columns, strict=True)
-    room = _PAGE_PT
-    chosen: list[_Column] = []
-    for _, column in sorted(pairs, key=lambda pair: ranks.get(pair[0], len(ranks))):
-        if column.width <= room or not chosen:
-            chosen.append(column)
-            room -= column.width
-    return [column for column in columns if column in chosen]
 
 
 def _with_notes(columns: Block) -> tuple[Block, list[str]]:

@@ -47,13 +47,12 @@ def body(table: Table) -> str:
     return "\n".join([f"| {rows[0]} |", f"|{rule}|", *(f"| {row} |" for row in rows[1:])])
 
 
-def in_files(table: Table, frame: "pd.DataFrame") -> dict[str, str]:
-    """Return the table by names of its files, and the same as numbers."""
-    return {
-        f"{table.key}.md": f"{markdown(table)}\n",
-        f"{table.key}.tex": f"{latex(table)}\n",
-        f"{table.key}.csv": frame.to_csv(index=False),
-    }
+def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str]:
+    """Return the table by names of its files, and a frame with the same as numbers."""
+    if not table.records:
+        return {}
+    files = {f"{table.key}.md": f"{markdown(table)}\n", f"{table.key}.tex": f"{latex(table)}\n"}
+    return files if frame is None else files | {f"{table.key}.csv": frame.to_csv(index=False)}
 
 
 def html(table: Table) -> str:

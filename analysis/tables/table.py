@@ -92,16 +92,13 @@ class Table:
         """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(row[index].text for row in self.rows))
 
-    def is_number(self, index: int) -> bool:
-        """Return whether most cells of a column that have a value are numbers."""
-        return index > 0 and self._numbers[index]
-
     # A page asks for each of its cells.
     @cached_property
-    def _numbers(self) -> list[bool]:
+    def are_numbers(self) -> list[bool]:
+        """Return for each column whether most of its cells that have a value are numbers."""
         columns = zip(*(record.values() for record in self.records), strict=True)
         known = [[each.value is not None for each in own if not each.is_blank] for own in columns]
-        return [2 * sum(own) > len(own) for own in known] or [False] * len(self.heads)
+        return [index > 0 and 2 * sum(own) > len(own) for index, own in enumerate(known)]
 
     @property
     def bare(self) -> "Table":
@@ -125,14 +122,7 @@ class Table:
             return "\n".join(caption)
         # On a narrow screen each column costs another one.
         table = self.without_blank() if screen.width and not screen.columns else self
-        body = _layout(
-            table.heads,
-            [_aligned([record[head] for record in table.records]) for head in table.heads],
-            [table.is_number(index) for index in range(len(table.heads))],
-            self.first,
-            self.rules,
-            screen if self.is_main else screen.without_choice(),
-        )
+        body = _layout(table, screen if self.is_main else screen.without_choice())
         return "\n".join([body, *caption])
 
 
@@ -175,25 +165,21 @@ class _Column:
         return text.rjust(width) if self.is_number else text.ljust(width)
 
 
-def _layout(
-    heads: Sequence[str],
-    columns: Sequence[Sequence[str]],
-    are_numbers: Sequence[bool],
-    first: Sequence[str],
-    rules: Container[int],
-    screen: Screen,
-) -> str:
-    """Lay out a table for a screen: the first column, and those of ``first`` before the others."""
-    every = [_Column(*each) for each in zip(heads, columns, are_numbers, strict=True)]
-    chosen = _requested(heads, screen.columns)
+def _layout(table: Table, screen: Screen) -> str:
+    """Lay out the rows of a table for a screen, and name the columns that do not fit."""
+    every = [
+        _Column(head, _aligned([record[head] for record in table.records]), is_number)
+        for head, is_number in zip(table.heads, table.are_numbers, strict=True)
+    ]
+    chosen = _requested(table.heads, screen.columns)
     missing: list[str] = []
     if not screen.columns:
-        ranks = {head: rank for rank, head in enumerate(first)}
-        by_need = sorted(range(len(heads)), key=lambda i: (i > 0, ranks.get(heads[i], len(ranks))))
-        chosen = sorted(_that_fit(every, by_need, screen.width))
-        missing = [key for i, key in enumerate(column_keys(heads)) if i not in chosen]
+        chosen = list(range(len(every)))
+        if screen.width:
+            chosen = that_fit(table, [own.least + _GAP for own in every], screen.width + _GAP)
+        missing = [key for i, key in enumerate(column_keys(table.heads)) if i not in chosen]
     shown = [every[index] for index in chosen]
-    body = "\n".join(_rows(shown, _widths(shown, screen.width), rules))
+    body = "\n".join(_rows(shown, _widths(shown, screen.width), table.rules))
     note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
     return f"{body}\n{note.on(screen)}" if missing else body
 
@@ -222,18 +208,16 @@ def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys([0, *(keys.index(column_key(name)) for name in names)]))
 
 
-def _that_fit(columns: Sequence[_Column], by_need: Sequence[int], width: int | None) -> list[int]:
-    """Return the indices of the columns that fit, the most important one in any case."""
-    if width is None:
-        return list(by_need)
+def that_fit(table: Table, widths: Sequence[float], room: float) -> list[int]:
+    """Return the columns that fit: the first in any case, those of ``first`` before the others."""
+    ranks = {head: rank for rank, head in enumerate(table.first)}
+    order = [ranks.get(head, len(ranks)) for head in table.heads]
     shown: list[int] = []
-    room = width + _GAP
-    for index in by_need:
-        needed = columns[index].least + _GAP
-        if not shown or needed <= room:
+    for index in sorted(range(len(order)), key=lambda index: (index > 0, order[index])):
+        if not shown or widths[index] <= room:
             shown.append(index)
-            room -= needed
-    return shown
+            room -= widths[index]
+    return sorted(shown)
 
 
 def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:

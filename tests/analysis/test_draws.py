@@ -72,15 +72,15 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
 def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
-    found = judge([sweep], Claim("+ two", ("vanilla",), metric, text=""))
+    found = judge([[sweep]], Claim("+ two", ("vanilla",), metric, text=""))
     assert (found.outcome, found.why) == ("held", "")
-    assert judge([sweep], Claim("vanilla", ("+ two",), metric, text="")).outcome == "not held"
+    assert judge([[sweep]], Claim("vanilla", ("+ two",), metric, text="")).outcome == "not held"
 
 
 @each("split", ["ood/mean", "ood/svhn"])
 def test_without_draws_of_one_trial_there_is_no_verdict(split, tmp_path):
     sweep = looked_at(tmp_path, FOREIGN, lacking={("0-1", "ood/svhn")})
-    found = judge([sweep], Claim("+ two", ("vanilla",), f"{split}/auroc", text=""))
+    found = judge([[sweep]], Claim("+ two", ("vanilla",), f"{split}/auroc", text=""))
     assert (found.outcome, found.why) == (
         "not decided", "no intervals over the test samples of both",
     )  # fmt: skip
@@ -94,7 +94,7 @@ def test_of_several_numbers_of_draws_the_most_count(tmp_path):
 
 def test_a_set_that_nothing_was_looked_at_on_is_named(tmp_path):
     sweep = looked_at(tmp_path, FOREIGN)
-    found = judge([sweep], Claim("+ two", ("vanilla",), "ood/cifar100/auroc", text=""))
+    found = judge([[sweep]], Claim("+ two", ("vanilla",), "ood/cifar100/auroc", text=""))
     assert (found.outcome, found.why) == ("not decided", "no trial has ood/cifar100/auroc")
 
 

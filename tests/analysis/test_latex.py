@@ -63,7 +63,7 @@ def samples(folder, labels):
         for split in ("train", "select")
         for q in QUANTITIES
     )
-    return latex(*samples_of(load(folder), last))
+    return latex(samples_of(load(folder), last))
 
 
 def declared(test, methods, blocks=6):

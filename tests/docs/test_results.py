@@ -7,7 +7,8 @@ from functools import cache
 
 import pytest
 
-from analysis.reproduction.overview import PAGE, TABLES_PAGE, Stored, read_all
+from analysis.reproduction.files import Made
+from analysis.reproduction.overview import PAGE, TABLES_PAGE, read_all
 from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages
 from tests.support import each, here
 from tune_calib.paths import parse_path
@@ -16,14 +17,13 @@ from tune_calib.spec.reproduction import REPRODUCTIONS
 
 
 @cache
-def stored() -> list[Stored]:
+def stored() -> list[Made]:
     """What ships, which takes seconds to read."""
     return read_all(parse_path(str(SHIPPED)))
 
 
 def folders() -> list[str]:
-    tables = [own.made for own in stored()]
-    return [f"{made.table.folder}/{sweep.out.name}" for made in tables for _, sweep in made.sweeps]
+    return [f"{own.table.folder}/{sweep.out.name}" for own in stored() for _, sweep in own.sweeps]
 
 
 def parts(text: str) -> tuple[str, str]:
@@ -46,7 +46,7 @@ def test_the_pages_say_what_the_stored_results_say(monkeypatch):
 @pytest.mark.slow
 def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
     ran, rest = parts(read(PAGE))
-    there = {own.made.table.name for own in stored()}
+    there = {own.table.name for own in stored()}
     for name in there:
         assert all(claim.text in ran for claim in REPRODUCTIONS[name].claims)
         assert f"\n## {name}\n" in read(TABLES_PAGE)

@@ -23,6 +23,7 @@ from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.settings import settings as read_settings
 from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
+from analysis.text import format_counts
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import find_entries, is_search
@@ -121,8 +122,7 @@ class OpenSweep:
 
     def __repr__(self) -> str:
         """Return the folder and how its trials ended."""
-        ended = ", ".join(f"{n} {status}" for status, n in load(self.out).counts().items())
-        return f"<OpenSweep {self.out}: {ended}>"
+        return f"<OpenSweep {self.out}: {format_counts(load(self.out).counts())}>"
 
     def _repr_html_(self) -> str:
         """Return the table, and the reliability diagrams if there are bins, for notebooks."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
-from analysis import style
 from analysis.compare import averages as averages_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
@@ -18,6 +17,7 @@ from analysis.compare.difference import view as view_difference
 from analysis.compare.gather import collect, over_columns, over_seeds
 from analysis.ladder.figures.critical_difference import draw_critical_difference
 from analysis.load import load
+from analysis.page.figures import draw_apart
 from analysis.tables.render import View
 from analysis.tidy import check_metric, choose, default_split, parted
 from tune_calib.api.opened import with_plugins_of
@@ -77,15 +77,9 @@ class Statistics:
         Raises:
             UserError: There is nothing to draw.
         """
-        import matplotlib as mpl
-        from matplotlib import pyplot as plt
-
-        with mpl.rc_context(), plt.ioff():
-            style.theme()
-            drawn = self.draw()
+        drawn = draw_apart(self.draw)
         if drawn is None:
             raise UserError(self.no_figure)
-        plt.close(drawn)  # else pyplot keeps it, and a notebook shows it twice
         return drawn
 
     def __repr__(self) -> str:

@@ -23,14 +23,13 @@ from tune_calib.spec.metrics import METRICS
 RESAMPLES = 2000
 LEVEL = 0.95
 CHANCE = f"{100 * LEVEL:.0f} % of chance"
-_SEED = 0
 FEW = 12  # up to so many panels, four in a row; else six, so that they fit a page
 
 
-def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
+def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
     """Pool the bins of a rung's trials by their counts; an empty bin has no accuracy (NaN)."""
     hashes = set(sweep.of_rung(rung)["spec_hash"])
-    bins = sweep.bins[sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == split)]
+    bins = sweep.bins[sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == "test")]
     # In a plain mean over the trials, a bin of one sample would weigh as much as one of hundreds.
     weighted = bins.assign(
         confidence=bins["confidence"] * bins["count"], accuracy=bins["accuracy"] * bins["count"]
@@ -48,9 +47,10 @@ def pooled_bins(sweep: Sweep, rung: int, split: str = "test") -> pd.DataFrame:
 
 
 def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
-    """Return the rungs that have bins, with their pooled bins, and the columns of panels."""
+    """Return the rungs that have bins, with their full pooled bins, and the columns of panels."""
     pooled = [(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
-    found = [(rung, bins) for rung, bins in pooled if (bins["count"] > 0).any()]
+    full = [(rung, bins[bins["count"] > 0]) for rung, bins in pooled]
+    found = [(rung, bins) for rung, bins in full if len(bins)]
     return found, min(4, max(2, len(found))) if len(found) <= FEW else 6
 
 
@@ -75,7 +75,7 @@ def _label_outer(axis: Axes, column: int, label: str) -> None:
     axis.tick_params(labelsize=6.5, labelleft=column == 0)
 
 
-def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
+def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
     """Return the range of the accuracy of each full bin if calibrated, by consistency resampling.
 
     As many test samples as the split has are drawn with the shares of the bins, and each is right
@@ -84,7 +84,7 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
     0 wide in a bin of one sample.
     """
     shown = bins[bins["count"] > 0]
-    chance = np.random.default_rng(seed)
+    chance = np.random.default_rng(0)
     samples = round(shown["count"].sum() / shown["trials"].max())
     drawn = chance.multinomial(samples, shown["share"], size=RESAMPLES)
     drawn = np.maximum(drawn, 1)  # an empty bin would have no accuracy
@@ -96,33 +96,31 @@ def consistency_band(bins: pd.DataFrame, seed: int = _SEED) -> pd.DataFrame:
 
 
 def _describe_bins(bins: pd.DataFrame) -> list[str]:
-    """Describe each non-empty bin in some lines; fractions in percent."""
-    shown = bins[bins["count"] > 0]
+    """Describe each bin in some lines; fractions in percent."""
     return [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
         f"accuracy (%): {METRICS['accuracy'].format(row['accuracy'])}\n"
         f"mean confidence (%): {METRICS['accuracy'].format(row['confidence'])}\n"
         f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
-        for row in shown.to_dict("records")
+        for row in bins.to_dict("records")
     ]
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw accuracy against confidence, and the range of a calibrated network by chance."""
-    shown = bins[bins["count"] > 0]
-    width = shown["upper"] - shown["lower"]
+    width = bins["upper"] - bins["lower"]
     reached = axis.bar(
-        shown["lower"], shown["accuracy"], width, align="edge", color=style.color(9),
+        bins["lower"], bins["accuracy"], width, align="edge", color=style.color(9),
         edgecolor="white", linewidth=0.5,
     )  # fmt: skip
     gap = axis.bar(
-        shown["lower"], shown["confidence"] - shown["accuracy"], width, bottom=shown["accuracy"],
+        bins["lower"], bins["confidence"] - bins["accuracy"], width, bottom=bins["accuracy"],
         align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
     )  # fmt: skip
     for bars in (reached, gap):
         label_points(bars, _describe_bins(bins))
     band = consistency_band(bins)
-    middle = (shown["lower"] + shown["upper"]) / 2
+    middle = (bins["lower"] + bins["upper"]) / 2
     axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
     axis.plot([0, 1], [0, 1], color="0.1", linewidth=0.8, linestyle="--")
     axis.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
@@ -131,12 +129,11 @@ def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
 
 def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
-    shown = bins[bins["count"] > 0]
     # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
     axis.set_yscale("log")
-    width = shown["upper"] - shown["lower"]
+    width = bins["upper"] - bins["lower"]
     bars = axis.bar(
-        shown["lower"], 100 * shown["share"], width, align="edge", color="0.45",
+        bins["lower"], 100 * bins["share"], width, align="edge", color="0.45",
         edgecolor="white", linewidth=0.5,
     )  # fmt: skip
     label_points(bars, _describe_bins(bins))
@@ -147,30 +144,15 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     axis.minorticks_off()
 
 
-def _build_legend() -> list[Line2D | Patch]:
-    """Return handles of their own, since a diagram may lack a kind of bar."""
-    return [
-        Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
-        Patch(color=style.color(9), label="accuracy of the bin"),
-        Patch(
-            facecolor="none", edgecolor=style.color(3), hatch="////",
-            label="gap to its mean confidence",
-        ),
-        Line2D(
-            [], [], color="0.1", linestyle="none", marker="|", markersize=8, label=CHANCE
-        ),
-    ]  # fmt: skip
-
-
 def draw_reliability(results: LadderResults) -> Drawing | None:
     """Draw accuracy against confidence of each rung above, share of samples (log) below."""
     sweep = results.sweep
     shown, columns = _panels(sweep)
     if not shown:
         return None
-    shares = pd.concat([bins["share"] for _, bins in shown])
     # Low enough for the smallest share to have a bar.
-    floor = float(10 ** np.floor(np.log10(shares[shares > 0].min() / 2)))
+    least = min(bins["share"].min() for _, bins in shown)
+    floor = float(10 ** np.floor(np.log10(least / 2)))
     rows = -(-len(shown) // columns)
     figure = plt.figure(figsize=(style.TEXT_IN, 10.2 / columns * rows + 0.6))
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3, 1.1] * rows)
@@ -184,7 +166,17 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
         _label_outer(upper, column, "accuracy")
         _label_outer(lower, column, "samples\n(%, log)")
         lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
-    style.legend_below(figure, _build_legend(), 4)
+    # Handles of their own, since a diagram may lack a kind of bar.
+    handles = [
+        Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
+        Patch(color=style.color(9), label="accuracy of the bin"),
+        Patch(
+            facecolor="none", edgecolor=style.color(3), hatch="////",
+            label="gap to its mean confidence",
+        ),
+        Line2D([], [], color="0.1", linestyle="none", marker="|", markersize=8, label=CHANCE),
+    ]  # fmt: skip
+    style.legend_below(figure, handles, 4)
     return figure
 
 
@@ -240,16 +232,15 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
 
 def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw right samples below wrong ones; mean confidence and accuracy as lines."""
-    shown = bins[bins["count"] > 0]
-    width = shown["upper"] - shown["lower"]
-    right = 100 * shown["share"] * shown["accuracy"]
-    wrong = 100 * shown["share"] - right
+    width = bins["upper"] - bins["lower"]
+    right = 100 * bins["share"] * bins["accuracy"]
+    wrong = 100 * bins["share"] - right
     shape: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
-    below = axis.bar(shown["lower"], right, width, color=style.color(9), **shape)
-    above = axis.bar(shown["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
+    below = axis.bar(bins["lower"], right, width, color=style.color(9), **shape)
+    above = axis.bar(bins["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
     for bars in (below, above):
         label_points(bars, _describe_bins(bins))
-    means = (shown[["accuracy", "confidence"]].mul(shown["share"], axis="index")).sum()
+    means = (bins[["accuracy", "confidence"]].mul(bins["share"], axis="index")).sum()
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
     axis.set(xlim=(0, 1), xticks=np.linspace(0, 1, 3))

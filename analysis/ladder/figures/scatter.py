@@ -20,7 +20,7 @@ from analysis.ladder.results import LadderResults, angles
 from analysis.ladder.samples import correlations
 from analysis.load import Sweep
 from analysis.settings import settings
-from analysis.text import decimal_cell
+from analysis.text import format_cell
 from tune_calib.results.tables import read_files, read_table
 
 COLUMNS = 4
@@ -74,7 +74,7 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
             alpha=0.5, linewidths=0, rasterized=True,
         )  # fmt: skip
         found = correlations(rows["indicator"], rows["confidence"])
-        r, rho = (decimal_cell(found[name], 2).text for name in ("pearson", "spearman"))
+        r, rho = (format_cell(found[name], ".2f").text for name in ("pearson", "spearman"))
         label = style.panel_title(rung.label, COLUMNS)
         axis.set_title(f"{label}\nr = {r}, rho = {rho}, n = {len(rows)}", fontsize=6.5)
         axis.set_ylabel("softmax confidence" if index % COLUMNS == 0 else "", fontsize=7)

@@ -124,12 +124,31 @@ def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[in
 
 
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw a box over the kinds for each rung at every severity; clean images have one value."""
+    """Draw a box over the kinds for each rung at every severity; clean images have one value.
+
+    A box shows quartiles and range, and the mark of the rung at the median for print in grey.
+    """
     width = 0.82 / len(rungs)
     for order, rung in enumerate(rungs):
-        rows = table[table["rung"] == rung.index]
+        rows, color = table[table["rung"] == rung.index], style.color(rung.index)
         shift = (order - (len(rungs) - 1) / 2) * width
-        _draw_rung_boxes(axis, rows, metric, shift, 0.86 * width, rung)
+        of_severity: Any = rows.groupby("severity")[metric]
+        values = {severity: 100 * own.to_numpy() for severity, own in of_severity}
+        shifted = {severity: own for severity, own in values.items() if severity > 0}
+        thin = {"color": color, "linewidth": 0.7}
+        axis.boxplot(
+            list(shifted.values()), positions=[s + shift for s in shifted], widths=0.86 * width,
+            whis=(0, 100), manage_ticks=False, patch_artist=True,
+            boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
+            whiskerprops=thin, capprops=thin, medianprops=thin,
+        )  # fmt: skip
+        medians = {severity: float(np.median(own)) for severity, own in values.items()}
+        (line,) = axis.plot(
+            [s + shift for s in medians], list(medians.values()), color=color,
+            marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
+            markeredgewidth=0.4, linestyle="none", label=rung.label,
+        )  # fmt: skip
+        _label(line, rung, metric, ((s, median / 100) for s, median in medians.items()))
     severities = sorted(table["severity"].unique())
     axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
     for severity in severities[1:]:
@@ -137,30 +156,6 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
     axis.set_xticks(severities)
     if metric == "ece":
         axis.set_ylim(bottom=0)
-
-
-def _draw_rung_boxes(
-    axis: Axes, rows: pd.DataFrame, metric: str, shift: float, width: float, rung: RungRecord
-) -> None:
-    """Draw quartiles and range, and the mark of the rung at the median for print in grey."""
-    color = style.color(rung.index)
-    severities = sorted(rows["severity"].astype(int).unique())
-    values = {s: 100 * rows.loc[rows["severity"] == s, metric].to_numpy() for s in severities}
-    shifted = {severity: own for severity, own in values.items() if severity > 0}
-    thin = {"color": color, "linewidth": 0.7}
-    axis.boxplot(
-        list(shifted.values()), positions=[s + shift for s in shifted], widths=width,
-        whis=(0, 100), manage_ticks=False, patch_artist=True,
-        boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
-        whiskerprops=thin, capprops=thin, medianprops=thin,
-    )  # fmt: skip
-    medians = [np.median(own) for own in values.values()]
-    (line,) = axis.plot(
-        [s + shift for s in values], medians, color=color,
-        marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
-        markeredgewidth=0.4, linestyle="none", label=rung.label,
-    )  # fmt: skip
-    _label(line, rung, metric, ((s, float(m) / 100) for s, m in zip(values, medians, strict=True)))
 
 
 def _corruption_caption(results: LadderResults) -> str:

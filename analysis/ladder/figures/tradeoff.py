@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder.means import has_spread, mean_over
+from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
@@ -132,7 +132,7 @@ def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
 
 def _caption(results: LadderResults) -> str:
     marks = f"Large marks: {mean_over(results.sweep)}"
-    if has_spread(results.sweep):
+    if results.sweep.done["rung"].duplicated().any():
         marks += "; small marks: single trials"
     if _has_steps(results.sweep):
         return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."

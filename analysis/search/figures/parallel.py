@@ -34,8 +34,7 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
 
 def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
     if not is_numeric(values):
-        names = sorted(set(values.map(str)))
-        return values.map(str).map(names.index).astype(float)
+        return values.map(str).astype("category").cat.codes.astype(float)
     plain = values.astype(float)
     return pd.Series(np.log10(plain), index=values.index) if has_log else plain
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.compare.claims import judge, judge_mean
+from analysis.compare.claims import judge
 from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
@@ -111,7 +111,7 @@ CLAIMS = {
 @each("name", CLAIMS)
 def test_a_claim_is_judged_by_its_kind(name, usual):
     claim, outcome = CLAIMS[name]
-    found = judge([usual], claim)
+    found = judge([[usual]], claim)
     assert (found.outcome, found.pairs, found.why) == (outcome, 5, "")
     assert found.low <= found.difference <= found.high
 
@@ -119,14 +119,14 @@ def test_a_claim_is_judged_by_its_kind(name, usual):
 def test_out_of_the_regime_there_is_no_verdict(tmp_path):
     sweep = written(tmp_path, gap=-0.05)
     for name, (claim, _) in CLAIMS.items():
-        found = judge([sweep], claim)
+        found = judge([[sweep]], claim)
         assert found.outcome == "no verdict", name
         assert "over-confident" in found.why, name
 
 
 @each("seeds", [1, 2])
 def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
-    found = judge([written(tmp_path, seeds)], CLAIMS["order"][0])
+    found = judge([[written(tmp_path, seeds)]], CLAIMS["order"][0])
     assert (found.outcome, found.seeds) == ("not decided", 3)
     assert "of at least 3 seeds" in found.why
 
@@ -134,17 +134,17 @@ def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
 @pytest.mark.slow
 def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
     claim = claimed("+ two", ("+ one",))
-    few = judge([written(tmp_path / "few", 4, noise=0.02)], claim)
+    few = judge([[written(tmp_path / "few", 4, noise=0.02)]], claim)
     assert few.outcome == "not decided"
     assert few.low < 0 < few.high
     # The same spread of the differences, whose sign alternates, with as many seeds and a few more.
-    many = judge([written(tmp_path / "many", 2 * (few.seeds // 2 + 2), noise=0.02)], claim)
+    many = judge([[written(tmp_path / "many", 2 * (few.seeds // 2 + 2), noise=0.02)]], claim)
     assert many.outcome == "held"
 
 
 def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
     claim = claimed("+ two", ("+ one",), kind="close", least=0.03)
-    found = judge([written(tmp_path, 4, noise=0.02)], claim)
+    found = judge([[written(tmp_path, 4, noise=0.02)]], claim)
     assert (found.outcome, found.why) == ("not decided", "the interval holds both")
     assert found.low < -claim.least < found.high
 
@@ -156,7 +156,7 @@ def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
     own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
     sweep = replace(sweep, trials=sweep.trials.assign(**{"test/own": own}))
     claim = claimed("+ two", than, "own", kind="sign", is_rise=True)
-    found = judge([sweep], claim)
+    found = judge([[sweep]], claim)
     if seeds < 3:
         assert (found.outcome, found.why) == ("not decided", "2 of at least 3 seeds")
         return
@@ -167,20 +167,20 @@ def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
 
 
 def test_where_samples_are_too_few_no_seeds_help(tmp_path):
-    found = judge([written(tmp_path, own=0.3)], CLAIMS["order"][0])
+    found = judge([[written(tmp_path, own=0.3)]], CLAIMS["order"][0])
     assert (found.outcome, found.seeds) == ("not decided", None)
     assert "whatever the seeds" in found.why
 
 
 def test_draws_that_rungs_share_make_no_difference_uncertain(usual, tmp_path):
     claim = claimed("+ one", ("vanilla",))
-    assert judge([usual], claim).outcome == "held"
+    assert judge([[usual]], claim).outcome == "held"
     # Without the draws their own errors alone are known, which are those of all samples.
     table = written(tmp_path / "alone")
     path = tmp_path / "alone"
     rows = [{**row, "draws": None} for row in read_table(path, "intervals").to_pylist()]
     write_table(path, "intervals", "drawn", pa.Table.from_pylist(rows, table_schema()))
-    assert judge([load(path)], claim).outcome == "not decided"
+    assert judge([[load(path)]], claim).outcome == "not decided"
     assert table.labels
 
 
@@ -196,14 +196,14 @@ def test_without_intervals_over_the_samples_there_is_no_decision(but, tmp_path):
     fake_results.add_regime(tmp_path)
     if len(but) < 4:
         draw(tmp_path, but=but)
-    found = judge([load(tmp_path)], CLAIMS["order"][0])
+    found = judge([[load(tmp_path)]], CLAIMS["order"][0])
     assert (found.outcome, found.why) == (
         "not decided", "no intervals over the test samples of both",
     )  # fmt: skip
 
 
 def test_a_rung_that_was_not_run_is_named(usual):
-    found = judge([usual], claimed("+ three", ("vanilla",)))
+    found = judge([[usual]], claimed("+ three", ("vanilla",)))
     assert (found.outcome, found.why) == ("not decided", "not run: + three")
 
 
@@ -211,16 +211,16 @@ def test_diverged_trials_are_no_numbers(tmp_path):
     fake_results.write(tmp_path, seeds=5, bad="diverged")
     fake_results.add_regime(tmp_path)
     draw(tmp_path)
-    found = judge([load(tmp_path)], CLAIMS["order"][0])
+    found = judge([[load(tmp_path)]], CLAIMS["order"][0])
     assert (found.outcome, found.why) == ("not decided", "no seed has a number of both")
 
 
 @each(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
 def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcome):
     sweeps = [written(tmp_path / str(index)) for index in range(networks)]
-    found = judge(sweeps, CLAIMS["order"][0])
+    found = judge([sweeps], CLAIMS["order"][0])
     assert (found.outcome, found.pairs) == (outcome, networks)
-    alone = judge([sweeps[0]], CLAIMS["order"][0])
+    alone = judge([[sweeps[0]]], CLAIMS["order"][0])
     assert found.difference == pytest.approx(alone.difference)
     assert alone.pairs == 5
     if outcome == "held":
@@ -231,42 +231,42 @@ def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcom
 
 def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_path):
     sweeps = [written(tmp_path / str(index)) for index in range(3)]
-    other = judge([*sweeps, written(tmp_path / "other", gap=-0.05)], CLAIMS["order"][0])
+    other = judge([[*sweeps, written(tmp_path / "other", gap=-0.05)]], CLAIMS["order"][0])
     assert other.outcome == "no verdict"
-    lacks = judge([*sweeps, sweeps[0]], claimed("+ ten", ("vanilla",)))
+    lacks = judge([[*sweeps, sweeps[0]]], claimed("+ ten", ("vanilla",)))
     assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
 
 
 def test_that_one_of_many_is_wrong_is_said_where_chance_is_allowed_for(tmp_path):
     sweep = written(tmp_path, 3, noise=0.0025)
-    alone = judge([sweep], claimed("+ one", ("+ two",)))
+    alone = judge([[sweep]], claimed("+ one", ("+ two",)))
     assert alone.outcome == "not held"
-    many = judge([sweep], claimed("+ one", ("+ two", *["vanilla"] * 9)))
+    many = judge([[sweep]], claimed("+ one", ("+ two", *["vanilla"] * 9)))
     assert many.outcome == "not decided"
 
 
 def test_a_mean_over_data_sets_is_judged_seed_by_seed(tmp_path):
     sweeps = [written(tmp_path / str(index), 3, noise=0.002 * index) for index in range(3)]
     claim = claimed("+ two", ("vanilla",))
-    each = [judge([sweep], claim) for sweep in sweeps]
-    found = judge_mean([[sweep] for sweep in sweeps], claim)
+    each = [judge([[sweep]], claim) for sweep in sweeps]
+    found = judge([[sweep] for sweep in sweeps], claim)
     assert (found.outcome, found.pairs) == ("held", 3)
     assert found.difference == pytest.approx(np.mean([one.difference for one in each]))
     # All are on the same test samples, whose error does not shrink with the number of networks.
     assert found.high - found.low >= min(one.high - one.low for one in each) * 0.9
-    lacks = judge_mean([[sweeps[0]], [sweeps[1]]], claimed("+ ten", ("vanilla",)))
+    lacks = judge([[sweeps[0]], [sweeps[1]]], claimed("+ ten", ("vanilla",)))
     assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
 
 
 def test_a_trend_is_the_slope_per_rung(usual):
-    found = judge([usual], claimed("vanilla", ("+ one", "+ two"), kind="trend"))
-    ends = judge([usual], claimed("+ two", ("vanilla",)))
+    found = judge([[usual]], claimed("vanilla", ("+ one", "+ two"), kind="trend"))
+    ends = judge([[usual]], claimed("+ two", ("vanilla",)))
     assert found.difference == pytest.approx(ends.difference / 2)
     assert found.than == ""
 
 
 def test_ranks_are_among_all_rungs(usual):
-    found = judge([usual], claimed("+ two", ("vanilla",), kind="rank"))
+    found = judge([[usual]], claimed("+ two", ("vanilla",), kind="rank"))
     order = usual.trials.groupby("rung")["test/ece"].mean().rank()
     labels = {label: rung for rung, label in usual.labels.items()}
     assert found.difference == order[labels["+ two"]] - order[labels["vanilla"]]

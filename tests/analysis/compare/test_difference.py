@@ -69,7 +69,7 @@ def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
 def test_the_same_trials_are_called_so(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", again=""))
     assert not found.table["difference"].any()
-    assert "20 trials of both have equal settings and seeds" in found.notes
+    assert "20 trials of both have equal settings and seeds." in found.notes
 
 
 def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
@@ -79,7 +79,7 @@ def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
     assert found.table.set_index("rung")["pairs"].to_dict() == {
         "vanilla": 5, "+ two": 0, "control": 5
     }  # fmt: skip
-    assert {"only in A: + one", "only in B: + other"} <= set(found.notes)
+    assert {"only in A: + one.", "only in B: + other."} <= set(found.notes)
     assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in found.notes)
 
 

@@ -26,11 +26,10 @@ from analysis.tables.render import html
 from analysis.tables.table import Table
 from analysis.text import (
     cell,
-    decimal_cell,
+    format_cell,
     measured_cell,
     number_cell,
     rounded,
-    significant_cell,
     span_cell,
 )
 from tests import fake_results
@@ -177,7 +176,7 @@ def test_trials_that_ended_badly_are_named(tmp_path, bad):
     text = rendered(tmp_path)
     assert f"of 12 planned, 9 done, 3 {bad}" in text
     assert f"+ two: 3 of 3 {bad} (network seed/head seed 0/0, 1/1, 2/2)" in text
-    (table,) = tables.unfinished(load(tmp_path))
+    table = tables.unfinished(load(tmp_path))
     assert set(texts(table, "why")) == {"the loss is not finite"}
     assert texts(table, "spec") == ["2-0", "2-1", "2-2"]
 
@@ -185,13 +184,13 @@ def test_trials_that_ended_badly_are_named(tmp_path, bad):
 def test_missing_trials_are_named(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "of 12 planned, 11 done, 1 missing" in rendered(out)
-    (table,) = tables.unfinished(load(out))
+    table = tables.unfinished(load(out))
     assert texts(table, "why")[0] == "no result on disk"
 
 
 def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
     assert "all 12 planned trials are done" in rendered(out)
-    assert tables.unfinished(load(out)) == []
+    assert not tables.unfinished(load(out)).records
 
 
 def test_what_is_not_drawn_is_said_on_the_page(tmp_path, with_figures):
@@ -215,9 +214,9 @@ def test_the_print_stands_beside_ours_and_the_command_says_so(out):
         (number_cell("ece", 0.057, signed=True), "+5.70", 5.7),
         (number_cell("ece", -0.00001), "0.00", 0.0),
         (number_cell("nll", 0.12345), "0.123", 0.123),
-        (significant_cell(0.00001, 2), "1e-05", 1e-05),
+        (format_cell(0.00001, ".2g"), "1e-05", 1e-05),
         (span_cell("ece", 0.01, 0.02), "1.00 to 2.00", 1.0),
-        (decimal_cell(12.25, 1), "12.2", 12.2),
+        (format_cell(12.25, ".1f"), "12.2", 12.2),
         (measured_cell(1.8), "1.80", 1.8),
         (measured_cell(99.97), "100", 100.0),
         (measured_cell(1234.5), "1234", 1234.0),
@@ -246,7 +245,7 @@ def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
     cells = (cell(1.0), cell(2.0), cell(None), cell("diverged (3/3)"))
     x = cell("x")
     table = Table("key", "caption", [{"a": x, "b": shown, "c": x} for shown in cells])
-    assert [table.is_number(place) for place in range(3)] == [False, True, False]
+    assert table.are_numbers == [False, True, False]
 
 
 def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
@@ -307,7 +306,7 @@ def test_environment_and_revision_come_from_the_rows(out):
         row = {"spec_hash": name, "status": "done", **rung, **told}
         write_results(out, name, {"trials": [row]})
     text = rendered(out)
-    (table,) = environment(load(out).trials)
+    table = environment(load(out).trials)
     records = [{h: c.text for h, c in record.items()} for record in table.records]
     assert {"what": "torch", "value": "9.9", "trials": "2"} in records
     assert [r["value"] for r in records if r["what"] == "git revision"] == ["abc+", "def"]
