@@ -5,6 +5,7 @@ import torch
 
 from tests.support import CPU, each
 from tune_calib.data.splits import load_development
+from tune_calib.engine import network as engine
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
 from tune_calib.spec.methods import METHODS
@@ -79,6 +80,27 @@ def test_the_last_epochs_are_not_augmented():
     assert losses(augment_until=0.2) == plain
     assert first[0] == augmented[0] != plain[0]
     assert first[1] != augmented[1]
+
+
+def test_seed_and_epoch_decide_how_images_are_augmented(monkeypatch):
+    drawn = []
+
+    def noting(images, order, padding, flip, chance, spare):
+        drawn.append(chance.initial_seed())
+        return batches_of(images, order[:1], padding, flip, chance, spare)
+
+    batches_of = engine.batches_of
+    monkeypatch.setattr(engine, "batches_of", noting)
+    list(trainer(seed=5, epochs=2)), list(trainer(seed=6, epochs=1))
+    assert len(set(drawn)) == 3
+
+
+def test_a_resumed_training_knows_its_best_epoch():
+    first, second = (trainer(select="best_val_acc") for _ in range(2))
+    next(first)
+    second.load_state(*first.state())
+    assert (second.best.score, second.best.epoch) == (first.best.score, 0)
+    assert first.best.score > 0
 
 
 def test_the_trainer_never_sees_test():

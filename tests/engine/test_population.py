@@ -8,7 +8,7 @@ import torch
 
 from tests.support import CPU, each, small_spec
 from tune_calib.engine.optim import StackedOptimizer
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.population import PopulationTrainer, head_context
 from tune_calib.errors import UserError
 
 MAC_CAL_OPTIONS = [
@@ -120,9 +120,25 @@ def test_sparsity_follows_equations_12_and_13(gamma, q0, bank):
         q = min(1.0, max(0.3, q + max(-tau, min(tau, gap))))
 
 
+@each(("train", "select", "ratio"), [(0.8, 0.4, 0.5), (0.4, 0.8, 1.0), (0.0, 0.1, 1.0)])
+def test_the_ratio_of_accuracies_is_of_select_over_train(train, select, ratio, bank, monkeypatch):
+    monkeypatch.setitem(bank.about, "accuracy", {"train": train, "select": select})
+    assert head_context(slot(), bank, CPU).val_ratio == ratio
+
+
 def test_tau_zero_keeps_q_fixed(bank):
     _, reports = train([slot(tau0=0.0, q0=0.7)], bank)
     assert [report["q"].item() for report in reports] == pytest.approx([0.7] * len(reports))
+
+
+def test_the_expected_head_has_the_q_that_its_weights_were_trained_under(bank):
+    own = {"shape": "linear", "masking": "functional", "evaluation": "expected", "gamma": 0.1}
+    trainer, (report,) = train([slot(q0=q, **own) for q in (0.5, 0.8)], bank, epochs=1)
+    q = report["q"].float()
+    assert (trainer.method.q < q - 0.01).all()
+    weight, bias = (trainer.method.parameters[name].detach() for name in ("0.weight", "0.bias"))
+    expected = bank.select().features @ (q[:, None, None] * weight).mT + bias
+    assert torch.allclose(trainer.predict(bank.select()), expected, atol=1e-5)
 
 
 def test_a_continued_head_starts_as_the_networks_own(bank):

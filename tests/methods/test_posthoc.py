@@ -7,7 +7,7 @@ from tests.support import each
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
-from tune_calib.methods._posthoc import FittedAlone, folds, losses
+from tune_calib.methods._posthoc import Fit, FittedAlone, folds, losses
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -204,6 +204,33 @@ def test_folds_are_a_partition_and_one_sample_has_none():
         parts = folds(torch.zeros(samples))
         assert torch.stack(parts).sum(0).tolist() == [1] * samples
     assert folds(torch.zeros(1)) == []
+
+
+class Lowered(FittedAlone):
+    """Takes as much as its parameter says off the logit of class 0."""
+
+    def fit_one(self, logits, labels):
+        return Fit({"offset": torch.tensor([self.params, 0.0], dtype=torch.float64)})
+
+    def apply(self, logits, state):
+        return logits - state["offset"]
+
+
+# The NLL is log 2 without the offset; with labels of one class alone it is exactly as much more.
+@each(
+    ("offset", "labels", "is_harmful"),
+    [
+        (0.01, [0] * 100, False),  # 0.7 % more
+        (0.03, [0] * 100, True),  # 2.2 % more
+        (0.5, [0, 0, 0, 1, 1] * 2, False),  # 12 % more, within the noise of ten samples
+        (0.5, [0, 0, 0, 1, 1] * 200, True),
+        (-0.5, [0] * 100, False),
+    ],
+)
+def test_harm_is_more_than_noise_and_more_than_a_hundredth_of_the_nll(offset, labels, is_harmful):
+    found = Lowered(offset)
+    found.fit(torch.zeros(1, len(labels), 2), torch.tensor(labels))
+    assert found.flags()["posthoc_harms"].tolist() == [is_harmful]
 
 
 def test_penalties_are_chosen_only_where_they_are_not_given():

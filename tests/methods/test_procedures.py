@@ -182,6 +182,14 @@ def test_plp_moves_what_its_schedule_says_and_nothing_else():
     assert counts[-1] == 3
 
 
+@each(
+    ("gamma", "counts"),
+    [(1.0, [9, 6, 6, 3, 3]), (2.0, [6, 6, 3, 3, 3]), (0.5, [9, 9, 6, 6, 3])],
+)
+def test_plp_starts_a_boundary_at_the_epoch_that_its_formula_rounds_down_to(gamma, counts):
+    assert schedule((9, 6, 3), gamma, 5) == counts
+
+
 def test_plp_goes_on_where_the_published_loop_stalls():
     counts = schedule(PUBLISHED[161], 3.0, 40)
     assert counts[-1] == 33
@@ -337,6 +345,16 @@ def test_a_heavier_kl_pulls_the_latent_to_the_prior(bank):
     run = PopulationTrainer(slots, bank, 0, CPU)
     list(run)
     assert run.method.kl[1] < run.method.kl[0]
+
+
+def test_every_step_of_a_variational_head_has_noise_of_its_own(bank):
+    method = PopulationTrainer(heads((0,)), bank, 0, CPU).method
+    drawn = []
+    for step in (0, 1, 0):
+        method.begin_batch(step)
+        drawn.append(method.training_logits(bank.select().features).detach())
+    assert torch.equal(drawn[0], drawn[2])
+    assert not torch.allclose(drawn[0], drawn[1], atol=1e-3)
 
 
 def test_the_body_of_a_variational_head_starts_as_that_of_a_plain_one(bank):
