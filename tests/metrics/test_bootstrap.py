@@ -68,6 +68,14 @@ def test_a_population_has_the_intervals_of_each_classifier():
                 assert float(values[k]) == pytest.approx(float(getattr(alone[name], end)[0])), name
 
 
+def test_a_percentile_interval_leaves_out_a_fortieth_of_the_draws_at_each_end():
+    logits, labels = case(100, 3)
+    found = bootstrap(logits[None], labels, 50)
+    for name in ("accuracy", "nll", "brier", "aurc"):
+        ends = found[name].draws[0].quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+        assert torch.allclose(torch.cat([found[name].lower, found[name].upper]), ends), name
+
+
 def test_the_seed_decides():
     logits, labels = case(300, 5)
     first, again, other = (bootstrap(logits[None], labels, 50, seed) for seed in (0, 0, 1))
