@@ -105,6 +105,15 @@ def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_tr
     assert recipe == {("adam", 1e-4, 256, 6, "min_val_nll")}
 
 
+@each(("share", "until"), [(0.5, [7, 7]), (1.0, [14, 20])])
+def test_longer_joint_training_augments_up_to_the_same_epoch_or_to_its_end(share, until):
+    given = {"network": {"epochs": 14, "augment_until": share}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], ResolvedRequest(given))
+    networks = {trial.label: trial.spec.network for trial in planned}
+    trained = [networks[label] for label in ("joint", "joint, longer")]
+    assert [round(network.augment_until * network.epochs) for network in trained] == until
+
+
 @pytest.mark.parametrize("kind", ["posthoc", "head", "network"])
 def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
     ladder, asked = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})

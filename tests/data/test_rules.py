@@ -35,7 +35,9 @@ def cut_of(slot: DataSlot, train: int = 50_000, test: int = 10_000):
 def test_published_positions(dataset: str, rule: str):
     size, train, validation = PUBLISHED[dataset, rule]
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
-    cut = cut_of(DataSlot(dataset=dataset, split=rule))
+    slot = DataSlot(dataset=dataset, split=rule)
+    cut = cut_of(slot)
+    assert slot.holds_out_train
     assert states[0] == random.getstate()
     assert states[1] == np.random.get_state()[1].tolist()
     assert torch.equal(states[2], torch.get_rng_state())
@@ -49,7 +51,9 @@ def test_published_positions(dataset: str, rule: str):
 
 
 def test_the_whole_training_part_trains_and_test_is_cut_without_overlap():
-    cut = cut_of(DataSlot(dataset="cifar10", split="whole"))
+    slot = DataSlot(dataset="cifar10", split="whole")
+    cut = cut_of(slot)
+    assert not slot.holds_out_train
     assert cut.of_test
     assert len(cut.train) == 50_000
     assert cut.test is not None
@@ -58,7 +62,9 @@ def test_the_whole_training_part_trains_and_test_is_cut_without_overlap():
 
 
 def test_the_validation_that_is_test_is_all_of_it():
-    cut = cut_of(DataSlot(dataset="cifar10", split="val_is_test"))
+    slot = DataSlot(dataset="cifar10", split="val_is_test")
+    cut = cut_of(slot)
+    assert not slot.holds_out_train
     assert cut.of_test
     assert cut.test is None
     assert sorted(cut.validation.tolist()) == list(range(10_000))
@@ -75,6 +81,7 @@ def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
     cut = cut_of(slot)
     labels = torch.arange(10_000) % slot.info.classes
     parts = [cut.select, cut.calib, cut.test]
+    assert not slot.holds_out_train
     assert cut.of_test
     assert len(cut.train) == 50_000
     assert sorted(torch.cat(parts).tolist()) == list(range(10_000))

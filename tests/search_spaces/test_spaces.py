@@ -4,13 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from optuna.distributions import IntDistribution
 
 from tests.support import each, here
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.space import SPACES, Space, choice, uniform
+from tune_calib.spec.space import SPACES, Setting, Space, choice, uniform
 from tune_calib.tuning.search.definition import Candidates
 
 WITHOUT = {"vector", "isotonic", "irm", "beta"}  # post-hoc methods without settings
@@ -67,6 +68,14 @@ def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along(
     assert list(left.settings) == ["head.width", "head.lr"]
     assert left.settings["head.width"].matters({})
     assert len(list(space.grid())) == 3 + 2 * 3
+
+
+@each(
+    ("low", "high", "step", "levels"),
+    [(1, 10, 3, [1, 4, 10]), (0, 8, 2, [0, 4, 8]), (2, 3, 1, [2, 3]), (5, 5, 1, [5])],
+)
+def test_the_levels_of_integers_are_values_of_their_range(low, high, step, levels):
+    assert Setting(IntDistribution(low, high, step=step)).levels() == levels
 
 
 def test_spaces_are_listed():

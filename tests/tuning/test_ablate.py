@@ -16,6 +16,7 @@ from tests.support import (
     drive,
     each,
     here,
+    job_in,
     rows,
     run_of,
     small_spec,
@@ -92,6 +93,15 @@ def test_python_finds_done_what_the_command_line_did(whole):
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
     told = json.loads((out / "sweep.json").read_text())["command"]
     assert sorted(shlex.split(told)) == sorted(shlex.split(command))
+
+
+@each("seeds", [(2, 1), (1, 2)])
+def test_a_folder_keeps_its_seeds_whatever_is_asked_for_afterwards(seeds, tmp_path):
+    for count in seeds:
+        manifest = job_in(tmp_path, seeds=count).build_manifest()
+        manifest.write(tmp_path)
+    assert manifest.network_seeds == manifest.head_seeds == [0, 1]
+    assert {trial.head_seed for trial in manifest.planned} == {None, 0, 1}
 
 
 def test_another_question_in_the_same_folder_is_refused(whole):

@@ -1,18 +1,21 @@
 """Order of the Ray trials of a plan."""
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from ray.exceptions import RayActorError
+from ray.tune.schedulers import TrialScheduler
 
 from tests.support import small_spec
 from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.ray import ray_executor
 from tune_calib.tuning.ray.execution import PlanSource
-from tune_calib.tuning.ray.executor import OVER
+from tune_calib.tuning.ray.executor import OVER, Halving
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.ray_executor import MAX_FAILURES, Job
+from tune_calib.tuning.ray.ray_executor import MAX_FAILURES, Job, RayExecutor
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
@@ -57,6 +60,24 @@ def test_heads_of_a_network_that_failed_do_not_start(feed):
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
         feed.on_trial_complete("h", {})
+
+
+def test_halving_stops_the_worse_network_and_lets_the_better_one_write_its_row(monkeypatch):
+    monkeypatch.setattr(ray_executor, "fit", lambda *_, scheduler, **further: scheduler)
+    executor = RayExecutor(Provenance("out", "store", git_revision=None))
+    rule = Halving("select/ece", "min", epochs=3)
+    scheduler = executor.run(SimpleNamespace(total=2), halving=rule)
+    better, worse = (SimpleNamespace(trial_id=name) for name in ("better", "worse"))
+    for trial in (better, worse):
+        scheduler.on_trial_add(None, trial)
+    # The step behind the last epoch is the one that writes the row.
+    decisions = [
+        scheduler.on_trial_result(None, better, {"epoch": epoch, "select/ece": 0.1})
+        for epoch in (1, 2, 3)
+    ]
+    assert decisions == [TrialScheduler.CONTINUE] * 3
+    first = {"epoch": 1, "select/ece": 0.2}
+    assert scheduler.on_trial_result(None, worse, first) == TrialScheduler.STOP
 
 
 def test_a_trial_whose_actor_dies_begins_again_and_preemptions_do_not_count():
