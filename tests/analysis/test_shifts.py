@@ -57,6 +57,16 @@ def test_a_mean_that_lacks_a_kind_or_severity_is_none(out):
     assert first.notna()["generated/mean/2/ece"]
 
 
+def test_a_trial_that_lacks_a_foreign_set_has_no_mean_over_them(out):
+    sets = ["ood/svhn", "ood/noise"]
+    fake_results.add_shifts(out, sets, left_out="ood/noise")
+    trials = load(out).trials.set_index("spec_hash")
+    column = trials["ood/mean/auroc"]
+    assert column.index[column.isna()].tolist() == [trials.index[0]]
+    assert trials.iloc[0].notna()["ood/svhn/auroc"]
+    assert column["1-1"] == pytest.approx(sum(value(name, "1-1") for name in sets) / 2)
+
+
 def test_kinds_that_were_asked_for_alone_have_no_mean_over_kinds(out):
     fake_results.add_shifts(out, ["generated/fog", "generated/snow"])
     columns = set(load(out).trials)

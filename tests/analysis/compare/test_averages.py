@@ -18,16 +18,21 @@ def averages_of(*folders, metrics=("ece", "accuracy"), table=None):
     return average({metric: collect(folders, table, metric) for metric in metrics})
 
 
-def test_seeds_first_then_columns(tmp_path):
-    fake_results.write(tmp_path / "one", seeds=1)
-    fake_results.write(tmp_path / "three", seeds=3)
-    for path in (tmp_path / "three" / "trials").glob("*.parquet"):
+def write_resnets(out, seeds):
+    """A sweep of another backbone, its trials others than those of ``fake_results.write``."""
+    fake_results.write(out, seeds=seeds)
+    for path in (out / "trials").glob("*.parquet"):
         fake_results.set_cells(path, {"backbone": "resnet18", "spec_hash": f"r{path.stem}"})
-    manifest = tmp_path / "three" / "sweep.json"
+    manifest = out / "sweep.json"
     plain = json.loads(manifest.read_text())
     for planned in plain["planned"]:
         planned["spec_hash"] = f"r{planned['spec_hash']}"
     manifest.write_text(json.dumps(plain))
+
+
+def test_seeds_first_then_columns(tmp_path):
+    fake_results.write(tmp_path / "one", seeds=1)
+    write_resnets(tmp_path / "three", seeds=3)
     found = averages_of(tmp_path / "one", tmp_path / "three")
     assert len(found.columns) == 2
     for rung, label in enumerate(fake_results.LABELS):
@@ -65,9 +70,10 @@ def test_every_format_has_every_mean(form, tmp_path):
         assert "egime of the base network was not recorded" in text
 
 
-def test_a_trial_at_chance_is_never_the_best(tmp_path):
-    fake_results.write(tmp_path, flags={3: CHANCE})
-    (table,) = view(averages_of(tmp_path)).tables
+def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
+    fake_results.write(tmp_path / "flagged", seeds=1, flags={3: CHANCE})
+    write_resnets(tmp_path / "other", seeds=1)
+    (table,) = view(averages_of(tmp_path / "flagged", tmp_path / "other")).tables
     ranks = {row["method"].text: row["ECE (%) ↓"].rank for row in table.records}
     assert ranks == {"vanilla": 0, "+ one": 2, "+ two": 1, "control †": 0}
 

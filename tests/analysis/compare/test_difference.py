@@ -1,6 +1,7 @@
 """Two sweeps, their seeds matched: the differences are those of the trials, or none is given."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,6 +32,17 @@ def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", is_paired=True, **op
         moved = {} if row.get("test/ece") is None else {"test/ece": row["test/ece"] + shift}
         write_results(out, name, {"trials": [{**row, **moved, "spec_hash": name}]})
     return load(out)
+
+
+def on_one_network(found):
+    """The sweep as if all of its head seeds were on one network, whose own head is one trial."""
+    planned = [
+        replace(trial, network_seed=0)
+        for trial in found.manifest.planned
+        if trial.rung or trial.network_seed == 0
+    ]
+    seeds = {"paired_seeds": False, "network_seeds": [0]}
+    return fake_results.with_manifest(found, **seeds, planned=planned)
 
 
 @pytest.fixture
@@ -110,6 +122,16 @@ def test_what_cannot_be_matched_is_refused(first, tmp_path, options, words):
     second = sweep(tmp_path / "b", **options)
     with pytest.raises(UserError, match=words):
         difference(first, second, ["ece"])
+
+
+def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, tmp_path):
+    fake_results.write(tmp_path / "b", seeds=5)
+    second = load(tmp_path / "b")
+    second.trials["test/ece"] += 0.02
+    found = difference(on_one_network(first), on_one_network(second), ["ece"])
+    pairs = found.table.set_index("rung")["pairs"]
+    assert pairs.to_dict() == {"vanilla": 1, "+ one": 5, "+ two": 5, "control": 5}
+    assert found.table["difference"].tolist() == pytest.approx([0.02] * 4)
 
 
 def test_one_folder_twice_is_refused(first):

@@ -14,6 +14,7 @@ from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
+from tune_calib.spec.names import CHANCE
 
 # Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
 # and the print. All others agree to half a unit of the last digit.
@@ -89,6 +90,16 @@ def test_what_prints_alike_ties_and_the_direction_counts():
     assert rank(frame(values, "ece"), "ece").summary["mean_rank"].to_dict() == {
         "c": 1, "a": 2, "b": 2
     }  # fmt: skip
+
+
+@each(("metric", "best"), [("ece", 0.1), ("accuracy", 0.9)])
+def test_what_is_at_chance_is_ranked_last_whatever_its_value(metric, best):
+    values = frame({"a": [best, best], "b": [0.2, 0.2], "c": [0.3, 0.3]}, metric)
+    is_chance = (values["method"] == "a") & (values["backbone"] == "b0")
+    table = rank(values.assign(flags=is_chance.map({True: CHANCE, False: ""})), metric)
+    assert table.ranks.loc["a"].tolist() == [3, 1]
+    assert table.summary["wins"]["a"] == 1
+    assert "at chance in a column is ranked last in it" in table.notes
 
 
 def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():

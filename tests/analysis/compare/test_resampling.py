@@ -6,9 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 import analysis
-from analysis.compare.resampling import over_samples
+from analysis.compare.resampling import ece_interval, over_samples
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
@@ -60,6 +61,16 @@ def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samp
             low, high = row[f"{metric}_low"], row[f"{metric}_high"]
             assert 0 <= low <= row[metric] <= high <= 1
             assert high > low  # also where every sample is right
+
+
+@each("right", [50, 80])
+def test_of_one_bin_the_interval_of_the_ece_is_that_of_its_accuracy(right):
+    one = (np.array([100.0]), np.array([right / 100]), np.array([0.9]))
+    wilson = stats.binomtest(right, 100).proportion_ci(method="wilson")
+    found = ece_interval(*one)
+    assert found == pytest.approx(
+        (0.9 - right / 100, 0.9 - wilson.high, 0.9 - wilson.low), abs=0.01
+    )
 
 
 def test_more_samples_give_narrower_intervals():
