@@ -96,6 +96,11 @@ class Sweep:
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
     @property
+    def row_name(self) -> str:
+        """Return what a row of a table is, ``method`` or ``rung``."""
+        return self.manifest.row_name
+
+    @property
     def rungs(self) -> list[RungRecord]:
         """Return the rungs in the order of the ladder, controls last."""
         return list(self.manifest.rungs)

@@ -117,7 +117,7 @@ def sweep_status(out: AnyPath) -> str:
     names = [name for name in (*STATUSES, "missing") if total[name]]
     records = [
         {
-            "rung": Cell(rung.label),
+            manifest.row_name: Cell(rung.label),
             "planned": cell(counts[rung.index].total()),
             **{name: cell(counts[rung.index][name]) for name in names},
         }

@@ -136,7 +136,7 @@ def page(
     main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
     shifts = [shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)]
     single = samples(sweep, last_epochs(sweep, results.statistics))
-    single_trials = [tables.trials(sweep), tables.intervals(results.intervals)]
+    single_trials = [tables.trials(sweep), tables.intervals(sweep, results.intervals)]
     sections = [
         Section("results", "Results", tables=main_tables),
         Section("shift", "Under shift", tables=shifts),

@@ -109,21 +109,21 @@ def mean_over(sweep: Sweep) -> str:
     if not numbers:
         return "no finished trial"
     if max(numbers) > 1:
-        return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(numbers)}"
+        return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(sweep, numbers)}"
     is_one_seed = len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
-    return spread_over(sweep) if is_one_seed else "n = 1 trial of each rung: no spread"
+    return spread_over(sweep) if is_one_seed else f"n = 1 trial of each {sweep.row_name}: no spread"
 
 
 def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:
     """Describe how many of some trials each rung has, as ``trials_of_each`` does."""
-    return trials_of_each(sweep.numbers(hashes) or [0])
+    return trials_of_each(sweep, sweep.numbers(hashes) or [0])
 
 
-def trials_of_each(numbers: Collection[int]) -> str:
+def trials_of_each(sweep: Sweep, numbers: Collection[int]) -> str:
     """Describe the numbers of trials of the rungs, e.g. ``n = 3 to 5 trials of each rung``."""
     least, most = min(numbers), max(numbers)
     span = f"{most}" if least == most else f"{least} to {most}"
-    return f"n = {span} trial{'s' * (most > 1)} of each rung"
+    return f"n = {span} trial{'s' * (most > 1)} of each {sweep.row_name}"
 
 
 def interval_ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:

@@ -106,7 +106,7 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
     """Build the table of ``last_epochs``, shares in percent."""
     heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
     records: list[Record] = [
-        {"rung": Cell(str(label)), "split": Cell(str(split))}
+        {sweep.row_name: Cell(str(label)), "split": Cell(str(split))}
         | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
         for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False)
     ]
@@ -114,7 +114,7 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
     mean = "mean ± sd, " if max(numbers) > 1 else ""
     caption = (
         f"{sweep.manifest.title}. Single samples at the last epoch; {mean}"
-        f"{trials_of_each(numbers)}.\nTrain: as the loss saw each sample, in training mode; "
+        f"{trials_of_each(sweep, numbers)}.\nTrain: as the loss saw each sample, in training mode; "
         "select: after the epoch. A dash: nothing varies, or confidence was not recorded."
     )
     label = label_of("samples", sweep.manifest.dataset)

@@ -124,7 +124,7 @@ def table(sweep: Sweep, shift: ShiftTable) -> Table:
     """Build the table; a rung with a trial at chance is never best or second."""
     every = means(sweep, shift)
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
-    columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
+    columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     groups = {}
     for each in shift.columns:
         own: Any = every[(every["set"] == each.split) & (every["metric"] == each.metric)]

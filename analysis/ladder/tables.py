@@ -55,7 +55,7 @@ def ladder(sweep: Sweep) -> Table:
     keys: list[Any] = published_columns(sweep).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
     records = _records(sweep, papers)
-    if manifest.ladder.startswith("compare "):
+    if sweep.row_name == "method":
         records = _best_first(sweep, records)
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
@@ -101,11 +101,12 @@ def notes(sweep: Sweep) -> list[str]:
     found = []
     if set(counts) != {"done"}:
         ended = format_counts({status: n for status, n in counts.items() if status != "missing"})
-        found.append(f"Trials of all rungs: {ended}; only those that are done count")
+        found.append(f"Trials of all {sweep.row_name}s: {ended}; only those that are done count")
     if missing := counts.get("missing"):
         found.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
     found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
-    found.append("Δ: change of the mean ECE from the previous rung and from the base, in points")
+    before = "the previous rung and from " if sweep.row_name == "rung" else ""
+    found.append(f"Δ: change of the mean ECE from {before}the base, in points")
     if sweep.shows_intervals:
         found.append(interval_note(sweep))
     if manifest.published:
@@ -119,7 +120,7 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     table, printed = ladder_table(sweep, (*metrics, "ece")), published_columns(sweep)
     of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
-    columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
+    columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     for metric in metrics:
         rows: Any = of_metric[metric].itertuples()
         cells = [
@@ -134,7 +135,10 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     if sweep.shows_regime:
         regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
         columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
-    for head, name in (("ΔECE before", "change_before"), ("ΔECE base", "change_base")):
+    changes = {"ΔECE before": "change_before", "ΔECE base": "change_base"}
+    if sweep.row_name == "method":  # which builds on no other
+        del changes["ΔECE before"]
+    for head, name in changes.items():
         columns[head] = [number_cell("ece", v, signed=True) for v in of_metric["ece"][name]]
     columns["trials"] = [Cell(text) for text in of_metric["ece"]["statuses"]]
     for head, key in papers.items():
@@ -181,15 +185,19 @@ def plan(sweep: Sweep) -> Table:
     for rung in sweep.rungs:
         counts = sweep.counts(rung.index)
         ended = {name: cell(counts.get(name, 0)) for name in (*STATUSES, "missing")}
-        texts = {"rung": sweep.label(rung), "kind": rung.kind, "what": rung.ingredient}
+        texts = {
+            sweep.row_name: sweep.label(rung),
+            "kind": rung.kind,
+            "what": rung.ingredient,
+        }
         cells = {head: Cell(text) for head, text in texts.items()}
         records.append({**cells, "planned": cell(sum(counts.values())), **ended})
-    return Table("planned", "Planned trials of each rung by how they ended.", records)
+    return Table("planned", f"Planned trials of each {sweep.row_name} by how they ended.", records)
 
 
-def _seeds(row: "pd.Series[Any]", label: str = "method") -> Record:
+def _seeds(sweep: Sweep, row: "pd.Series[Any]", label: str = "method") -> Record:
     cells = {"network seed": cell(row["network_seed"]), "head seed": cell(row["head_seed"])}
-    return {"rung": Cell(row[label]), **cells}
+    return {sweep.row_name: Cell(row[label]), **cells}
 
 
 def unfinished(sweep: Sweep) -> Table:
@@ -198,7 +206,7 @@ def unfinished(sweep: Sweep) -> Table:
     bad = rows[rows["status"] != "done"]
     records = [
         {
-            **_seeds(row),
+            **_seeds(sweep, row),
             "status": Cell(row["status"]),
             "why": Cell(row["note"] or "no result on disk"),
             "spec": Cell(row["spec_hash"]),
@@ -206,7 +214,7 @@ def unfinished(sweep: Sweep) -> Table:
         for _, row in bad.head(MAX_ROWS).iterrows()
     ]
     note = "Planned trials without numbers; no mean includes them."
-    return Table("unfinished", note, records, chosen_by=("rung", "status"), total=len(bad))
+    return Table("unfinished", note, records, chosen_by=(sweep.row_name, "status"), total=len(bad))
 
 
 def trials(sweep: Sweep) -> Table:
@@ -215,7 +223,7 @@ def trials(sweep: Sweep) -> Table:
     names = _trial_columns(rows)
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
-        cells = {**_seeds(row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
+        cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
         for split, metric in names:
             head = METRICS[metric].head if split == "test" else f"{split}: {METRICS[metric].head}"
             cells[head] = number_cell(metric, row[column(split, metric)])
@@ -225,7 +233,7 @@ def trials(sweep: Sweep) -> Table:
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
     note = "One row per planned trial; the time is that of its Ray trial, which may run others too."
     note += "".join(f" {line}." for line in legend(rows["flags"]))
-    return Table("trial-rows", note, records, chosen_by=("rung", "status"), total=len(rows))
+    return Table("trial-rows", note, records, chosen_by=(sweep.row_name, "status"), total=len(rows))
 
 
 def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
@@ -245,7 +253,7 @@ def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def drawn_intervals(sweep: Sweep) -> Table:
     """Build a table of the rungs that have bootstrap intervals."""
-    columns = {"rung": [Cell(sweep.label(rung)) for rung in sweep.rungs]}
+    columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     for metric, rows in ladder_table(sweep).groupby("metric", sort=False):
         own: Any = rows.itertuples()
         cells = [interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
@@ -254,11 +262,11 @@ def drawn_intervals(sweep: Sweep) -> Table:
     return Table("drawn-intervals", f"{interval_note(sweep)}.", records)
 
 
-def intervals(rows: pd.DataFrame) -> Table:
+def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
     """Build the table of ``resampling.over_samples``."""
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
-        cells = _seeds(row, "rung")
+        cells = _seeds(sweep, row, "rung")
         for metric in ("accuracy", "ece"):
             head = METRICS[metric].head
             cells[head] = number_cell(metric, row[metric])
@@ -270,7 +278,7 @@ def intervals(rows: pd.DataFrame) -> Table:
         "interval for accuracy, and for ECE the inversion of a test that subtracts what chance "
         f"adds (a calibrated network has an ECE above 0), widened to the ECE shown. {AT_VALUE}."
     )
-    return Table("interval-rows", note, records, chosen_by=("rung",), total=len(rows))
+    return Table("interval-rows", note, records, chosen_by=(sweep.row_name,), total=len(rows))
 
 
 @cached_per_sweep

@@ -165,6 +165,11 @@ class SweepManifest(_Manifest):
     # The file is lost, and this was recovered from the rows.
     is_lost: bool = Field(False, exclude=True)
 
+    @property
+    def row_name(self) -> str:
+        """Return what a row of a table is: a method of a comparison, or a rung of a ladder."""
+        return "method" if self.ladder.startswith("compare ") else "rung"
+
 
 class SeedsRecord(_Record):
     """Seeds under which every suggestion of a search is evaluated."""

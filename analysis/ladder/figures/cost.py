@@ -120,7 +120,7 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
 
 
 def _caption(results: LadderResults) -> str:
-    numbers = trials_of_each(list(cost_table(results.sweep)["n"]) or [0])
+    numbers = trials_of_each(results.sweep, list(cost_table(results.sweep)["n"]) or [0])
     time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
     return f"{time} Medians, and lines from the least to the most; {numbers}."
 

@@ -8,6 +8,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.results import LadderResults
+from analysis.ladder.tables import ladder, plan, trials
 from analysis.load import load
 from analysis.report import write_report
 from analysis.settings import by_rung
@@ -206,3 +207,19 @@ def test_a_head_below_its_network_changes_no_number(tmp_path):
         ladder_table(load(one)).drop(columns="flags"),
         ladder_table(load(two)).drop(columns="flags"),
     )
+
+
+def test_the_rows_of_a_comparison_are_methods_the_best_of_them_first(tmp_path):
+    fake_results.write(tmp_path, kinds=RIVALS)
+    ladder_rows = ladder(load(tmp_path))
+    compared = fake_results.with_manifest(load(tmp_path), ladder="compare a, b, c, d")
+    table = ladder(compared)
+    assert (ladder_rows.heads[0], table.heads[0]) == ("rung", "method")
+    assert "ΔECE before" in ladder_rows.heads
+    assert "ΔECE before" not in table.heads
+    assert "n = 3 trials of each method" in table.caption
+    assert "change of the mean ECE from the base" in " ".join(table.notes)
+    eces = [row["ECE (%) ↓"].value for row in table.records]
+    assert eces == sorted(eces)
+    for own in (plan(compared), trials(compared)):
+        assert "rung" not in own.heads
