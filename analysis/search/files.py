@@ -139,8 +139,11 @@ def _changes(search: SearchResults, name: str) -> Floats:
 
 def _setting(search: SearchResults) -> str:
     question = search.manifest.question
-    datasets = ", ".join(sorted(search.trials["dataset"].dropna().unique()))
-    backbones = ", ".join(sorted(search.trials["backbone"].dropna().unique()))
+    titles = search.manifest.titles
+    datasets, backbones = (
+        ", ".join(titles.get(name, name) for name in sorted(search.trials[kind].dropna().unique()))
+        for kind in ("dataset", "backbone")
+    )
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     fixed = ", ".join(
         f"{slot}.{key} {format_setting(value)}"

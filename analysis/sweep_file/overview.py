@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
+from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
 from analysis.page.page import PAGE, Page, Section, Step
 from analysis.search.files import describe_choice
@@ -59,7 +60,9 @@ class _Entries:
         name, counts = sweep.out.name, sweep.counts()
         planned = format_count(len(sweep.manifest.planned), "trial")
         manifest = sweep.manifest
-        self.add(name, manifest.title, manifest.setting, planned, counts, describe_best(sweep))
+        self.add(
+            name, manifest.title, describe_setting(sweep), planned, counts, describe_best(sweep)
+        )
         self.is_complete &= set(counts) <= {"done"}
         self.troubles += [f"{name}: {line}" for line in complaints(sweep)]
         self.flags += sweep.flags()
