@@ -76,7 +76,8 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
 
     def rows(build: Callable[[SearchResults], Table]) -> list[Table]:
         table = build(search)
-        return [replace(table, key=f"{table.key}-rows")]  # a key that no figure of the page has
+        # A key that no figure of the page has; the header shows the network check.
+        return [replace(table, key=f"{table.key}-rows", notes=())]
 
     return Page(
         title=f"Search of {search.method}",

@@ -43,13 +43,12 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     first["accuracy lost (%)"] = number_cell("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    caption = (
-        f"{rule}. The choice was made on these numbers, so they flatter it. "
-        f"{of_baseline(search.trials).sentence}.{_flags(search)}"
-    )
+    flags = _flags(search)
+    caption = f"{rule}. The choice was made on these numbers, so they flatter it.{flags}"
+    notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.method, "best")
-    return Table("best", caption, records, label=label, is_main=True)
+    return Table("best", caption, records, label=label, is_main=True, notes=notes)
 
 
 def _flags(search: SearchResults) -> str:
