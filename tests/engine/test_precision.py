@@ -77,7 +77,7 @@ def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     with pytest.raises(UserError, match=f"network.precision={precision} needs") as error:
         refuse_slow(precision, CPU)
-    assert "take network.precision=fp32" in str(error.value)
+    assert "use network.precision=fp32" in str(error.value)
     refuse_slow("fp32", CPU)
 
 

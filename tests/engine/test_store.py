@@ -88,7 +88,7 @@ def test_a_name_that_leads_out_of_an_artifact_is_refused(tmp_path):
     manifest = json.loads(path.read_text())
     files = {"../a/tensors.safetensors": manifest["files"]["tensors.safetensors"]}
     path.write_text(json.dumps({**manifest, "files": files}))
-    with pytest.raises(DamagedFileError, match="names the file"):
+    with pytest.raises(DamagedFileError, match="lists the file"):
         artifact_manifest(tmp_path / "a")
 
 
