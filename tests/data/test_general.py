@@ -120,7 +120,7 @@ def test_wrong_folders(tmp_path):
         described("imagefolder", tmp_path, tmp_path / "cache")
     root = image_folder(tmp_path / "data")
     shutil.copytree(root / "test" / "class0", root / "test" / "other")
-    with pytest.raises(UserError, match="other is of a class that train does not have"):
+    with pytest.raises(UserError, match="other belongs to a class that train does not have"):
         described("imagefolder", root, tmp_path / "cache")
     shutil.rmtree(root / "test" / "other")
     (root / "train" / "class0" / "notes.txt").write_text("")

@@ -228,7 +228,7 @@ def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refuse
     refuse_better(spec, store, logits)  # as in a search, which has no test
     logits["test"] = outputs(test, 2000)
     if is_refused:
-        with pytest.raises(UserError, match="take `holdout` test"):
+        with pytest.raises(UserError, match="set `holdout` to test"):
             refuse_better(spec, store, logits)
     else:
         refuse_better(spec, store, logits)
@@ -249,7 +249,7 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
     if not beginning:
         refuse_better(spec, store, logits)
         return
-    with pytest.raises(UserError, match="take `holdout` test"):
+    with pytest.raises(UserError, match="set `holdout` to test"):
         refuse_better(spec, store, logits)
 
 

@@ -90,7 +90,7 @@ def test_on_a_processor_an_operation_that_may_vary_warns_compiled_or_not(compile
 
 
 def test_tf32_is_for_gpus():
-    with pytest.raises(UserError, match="this processor has none"):
+    with pytest.raises(UserError, match="this processor lacks"):
         refuse_slow("tf32", CPU)
 
 

@@ -161,7 +161,7 @@ def test_a_truncated_file_is_one_line(tmp_path, kind, share):
 
 
 def test_no_file_or_another_format(tmp_path):
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         arrays_in(tmp_path / "a.npz")
     with pytest.raises(UserError, match="is not one of"):
         arrays_in(tmp_path / "a.csv")

@@ -242,7 +242,7 @@ WRONG = {
     "NaN": (changed("logits", put((7, 1), np.nan)), "row 7 contains a value that is not finite"),
     "inf": (changed("logits", put((7, 1), np.inf)), "row 7 contains a value that is not finite"),
     "too large for float32": (
-        changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 holds",
+        changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 contains",
     ),
     "no labels": (without("labels"), "has no labels; arrays are recognised by these names"),
     "no logits": (without("logits"), "has no logits or probabilities"),
@@ -303,8 +303,8 @@ def unequal(folder, **other):
     [
         ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
         ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
-        ({"test": outputs(40, seed=2)}, "`calib` and `test` share 40 samples"),
-        ({"train": outputs(40, seed=2)}, "`train` and `calib` share 40 samples"),
+        ({"test": outputs(40, seed=2)}, "`calib` and `test` share 40 identical samples"),
+        ({"train": outputs(40, seed=2)}, "`train` and `calib` share 40 identical samples"),
         ({"head": head()}, "`head` is used with features only"),
     ],
 )
