@@ -127,7 +127,7 @@ def test_a_remote_manifest_names_only_files_of_its_own_folder(folder, tmp_path, 
     manifest = {"files": {name: checksum}, "artifact": "folder/a"}
     (folder / "a" / "manifest.json").write_bytes(json.dumps(manifest).encode())
     (folder / "a" / f"{name}.{checksum}").write_bytes(content)
-    with pytest.raises(DamagedFileError, match="is not a whole artifact"):
+    with pytest.raises(DamagedFileError, match="is not a complete artifact"):
         artifact_manifest(folder / "a")
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 

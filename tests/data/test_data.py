@@ -150,7 +150,7 @@ def test_every_lossless_encoding_gives_the_pixels(tmp_path: Path, kind: str):
 
 def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path):
     path = write_parquet(tmp_path / "train.parquet", pictures(1, 0), [0], kind="EPS")
-    with pytest.raises(DamagedFileError, match="row 0 is no image") as error:
+    with pytest.raises(DamagedFileError, match="row 0 is not an image") as error:
         decoded(path)
     assert is_one_line(error)
 
@@ -275,7 +275,7 @@ def test_wrong_image_size_is_refused(root: Path):
 def test_damaged_images_are_refused(root: Path, content: bytes):
     images = [{"bytes": content}, *({"bytes": encode(image)} for image in pictures(9, 0))]
     pq.write_table(pa.table({"img": images, "label": labels_of(10)}), root / "train.parquet")
-    with pytest.raises(DamagedFileError, match="row 0 is no image"):
+    with pytest.raises(DamagedFileError, match="row 0 is not an image"):
         load_development(CIFAR10, root)
 
 
@@ -356,7 +356,7 @@ def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Pat
 
     def hear(activity):
         said.append(activity)
-        if activity.doing == "waiting for another process that decodes CIFAR-10":
+        if activity.doing == "waiting for another process to decode CIFAR-10":
             is_waiting.set()
 
     def decode(*arguments):

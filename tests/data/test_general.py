@@ -50,13 +50,13 @@ def test_other_images_are_another_network_and_are_refused_under_the_old_plan(nam
     other = described(name, root, tmp_path / "cache")
     specs = [TrialSpec.build(data=each.model_dump(), network={}) for each in (slot, other)]
     assert specs[0].network_id != specs[1].network_id
-    assert "holds other images" in refused(slot, root)
+    assert "contains different images" in refused(slot, root)
 
 
 @each("name", GENERAL)
 def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
-    with pytest.raises(UserError, match="leave out carved"):
+    with pytest.raises(UserError, match="omit carved"):
         described(name, root, tmp_path / "cache", split="carved")
     test = root / "test"
     shutil.rmtree(test) if test.is_dir() else (root / "test.parquet").unlink()
@@ -116,15 +116,15 @@ def test_columns_are_found_or_named(tmp_path):
 
 
 def test_wrong_folders(tmp_path):
-    with pytest.raises(UserError, match="holds 0 folders of classes"):
+    with pytest.raises(UserError, match="has 0 class folders"):
         described("imagefolder", tmp_path, tmp_path / "cache")
     root = image_folder(tmp_path / "data")
     shutil.copytree(root / "test" / "class0", root / "test" / "other")
-    with pytest.raises(UserError, match="other is of a class that train does not have"):
+    with pytest.raises(UserError, match="other belongs to a class that train does not have"):
         described("imagefolder", root, tmp_path / "cache")
     shutil.rmtree(root / "test" / "other")
     (root / "train" / "class0" / "notes.txt").write_text("")
-    with pytest.raises(UserError, match=r"notes\.txt has no name of an image file"):
+    with pytest.raises(UserError, match=r"notes\.txt is not named like an image file"):
         described("imagefolder", root, tmp_path / "cache")
     with pytest.raises(UserError, match=r"no train\.parquet"):
         described("parquet", root, tmp_path / "cache")
@@ -136,5 +136,5 @@ def test_images_that_say_nothing(tmp_path):
         pixels = pixels_of(int(path.stem), 16)
         pixels[..., 1] = 9
         saved(path, pixels)
-    with pytest.raises(UserError, match="a channel has one value in all training images"):
+    with pytest.raises(UserError, match="a channel has the same value in all training images"):
         described("imagefolder", root, tmp_path / "cache")

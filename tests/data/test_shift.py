@@ -92,12 +92,12 @@ def _cut(folder: Path) -> None:
 
 
 WRONG = {
-    "no labels": (lambda f: (f / "labels.npy").unlink(), "holds no shift set"),
+    "no labels": (lambda f: (f / "labels.npy").unlink(), "contains no shift set"),
     "pickle": (
         lambda f: np.save(f / "fog.npy", np.array([{}], object), allow_pickle=True),
-        "fog.npy is no whole file of NumPy",
+        "fog.npy is not a complete NumPy file",
     ),
-    "cut": (_cut, "fog.npy is no whole file of NumPy"),
+    "cut": (_cut, "fog.npy is not a complete NumPy file"),
     "short": (
         lambda f: np.save(f / "fog.npy", np.zeros((9, 32, 32, 3), np.uint8)),
         "expected uint8",
@@ -131,13 +131,13 @@ def test_words_stand_for_sets_each_once():
 
 
 REFUSED = {
-    "heldout": "hold some out by data.held_out_classes",
+    "heldout": "hold some out with data.held_out_classes",
     "corruption": "`shift` 'corruption' is unknown; did you mean 'corruptions'?",
-    "corruptions:fogg": "no corruption 'fogg' is generated; did you mean 'fog'?",
-    "corruptions:frost": "no corruption 'frost' is generated",
+    "corruptions:fogg": "corruption 'fogg' is unknown; did you mean 'fog'?",
+    "corruptions:frost": "corruption 'frost' is unknown",
     "generated:saturate": "the images of digits are grey",
     "noise:3": "only corruptions and generated",
-    "digits": "not foreign",
+    "digits": "is in distribution",
     "imagefolder": "no fixed classes",
     "svhn": "not embedded",
     "svnh": "did you mean 'svhn'",

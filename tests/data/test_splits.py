@@ -106,7 +106,7 @@ def test_noise_and_imbalance_act_in_the_documented_order():
 
 @each("slot", [DataSlot(train_fraction=0.01), DataSlot(imbalance=1000)])
 def test_a_class_without_samples_is_an_error(slot: DataSlot):
-    with pytest.raises(UserError, match="no training sample left") as error:
+    with pytest.raises(UserError, match="no training samples left") as error:
         load_development(slot, None)
     assert "\n" not in str(error.value)
 

@@ -50,9 +50,9 @@ def test_binary_files_that_are_cut_or_foreign(layout, archives, tmp_path):
     assert str(file) in refused(slot, root)
     file.write_bytes(whole[: 1 if layout[0] == "cifar100" else 0] + b"\xff" + whole[1:][
         1 if layout[0] == "cifar100" else 0 :])  # fmt: skip
-    assert "holds label 255" in refused(slot, root)
+    assert "has label 255" in refused(slot, root)
     file.unlink()
-    assert f"{file} is not there" in refused(slot, root)
+    assert f"{file} does not exist" in refused(slot, root)
 
 
 def test_svhn_that_is_foreign_cut_or_out_of_range(tmp_path):
@@ -62,7 +62,7 @@ def test_svhn_that_is_foreign_cut_or_out_of_range(tmp_path):
     )
     assert "no test_32x32.mat" in refused(slot, tmp_path)
     shutil.copy(tmp_path / "train_32x32.mat", tmp_path / "test_32x32.mat")
-    assert "holds label 0, expected 1..10" in refused(slot, tmp_path)
+    assert "has label 0, expected 1..10" in refused(slot, tmp_path)
     for content in (b"", b"foreign", (tmp_path / "test_32x32.mat").read_bytes()[:200]):
         (tmp_path / "train_32x32.mat").write_bytes(content)
         assert "train_32x32.mat" in refused(slot, tmp_path)
@@ -85,7 +85,7 @@ def test_lists_of_cub_that_are_damaged(name, archives, tmp_path):
 def test_a_damaged_image_is_named(content, tmp_path):
     root = image_folder(tmp_path)
     (root / "train" / "class1" / "003.png").write_bytes(content)
-    with pytest.raises(UserError, match=r"class1/003\.png is no image") as error:
+    with pytest.raises(UserError, match=r"class1/003\.png is not an image") as error:
         described("imagefolder", root, tmp_path / "cache")
     assert "\n" not in str(error.value)
 

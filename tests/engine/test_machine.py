@@ -119,7 +119,7 @@ def test_portable_trials_are_not_mixed_with_others():
     plain, portable = TrialSpec.build(network={}), TrialSpec.build(network={"portable": True})
     assert environment_of([plain, plain]) == {}
     assert environment_of([portable]) == PORTABLE
-    with pytest.raises(UserError, match="for all or none"):
+    with pytest.raises(UserError, match="must be the same in all trials"):
         environment_of([plain, portable])
 
 

@@ -125,7 +125,7 @@ def test_a_timm_resnet_on_small_images_names_its_stem(tmp_path):
     save_file({k: v.contiguous() for k, v in source.state_dict().items()}, file)
     given = {"data": {"norm": "dataset"},
              "network": {"backbone": "resnet18", "weights": str(file), "epochs": 0}}  # fmt: skip
-    with pytest.raises(UserError, match=r"conv1.weight .*another stem.*FILE.py:FUNCTION"):
+    with pytest.raises(UserError, match=r"conv1.weight .*different stem.*FILE.py:FUNCTION"):
         resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
 
 
@@ -179,13 +179,13 @@ SEEN = [
     ("whole", {"split": "whole"}, None),
     ("whole", {"holdout": "test"}, None),
     ("whole, chosen", {"split": "whole"}, None),
-    ("whole, chosen", {"holdout": "test"}, "chosen on test images"),
+    ("whole, chosen", {"holdout": "test"}, "selected on test images"),
     ("holdout", {}, "data.holdout=test"),
     ("holdout", {"holdout": "test", "holdout_shares": (0.1, 0.1, 0.8)}, None),
     (
         "holdout, calib",
         {"holdout": "test", "holdout_shares": (0.1, 0.1, 0.8)},
-        "chosen on test images",
+        "selected on test images",
     ),
     ("given", {}, None),
     ("published", {}, "`holdout` test"),
@@ -228,7 +228,7 @@ def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refuse
     refuse_better(spec, store, logits)  # as in a search, which has no test
     logits["test"] = outputs(test, 2000)
     if is_refused:
-        with pytest.raises(UserError, match="take `holdout` test"):
+        with pytest.raises(UserError, match="set `holdout` to test"):
             refuse_better(spec, store, logits)
     else:
         refuse_better(spec, store, logits)
@@ -249,7 +249,7 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
     if not beginning:
         refuse_better(spec, store, logits)
         return
-    with pytest.raises(UserError, match="take `holdout` test"):
+    with pytest.raises(UserError, match="set `holdout` to test"):
         refuse_better(spec, store, logits)
 
 

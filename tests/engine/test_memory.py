@@ -205,6 +205,6 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
 
 @each("samples", [3, 5])
 def test_a_bank_whose_outputs_are_not_one_a_sample_is_not_written(samples, tmp_path):
-    with pytest.raises(ValueError, match=f"{samples} outputs of 4 samples"):
+    with pytest.raises(ValueError, match=f"{samples} outputs for 4 samples"):
         write_split(tmp_path / "bank", random_outputs(samples, 2, 0, chunk=2), torch.zeros(4))
     assert not list(tmp_path.iterdir())

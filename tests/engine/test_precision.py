@@ -77,7 +77,7 @@ def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     with pytest.raises(UserError, match=f"network.precision={precision} needs") as error:
         refuse_slow(precision, CPU)
-    assert "take network.precision=fp32" in str(error.value)
+    assert "use network.precision=fp32" in str(error.value)
     refuse_slow("fp32", CPU)
 
 
@@ -90,7 +90,7 @@ def test_on_a_processor_an_operation_that_may_vary_warns_compiled_or_not(compile
 
 
 def test_tf32_is_for_gpus():
-    with pytest.raises(UserError, match="this processor has none"):
+    with pytest.raises(UserError, match="this processor lacks"):
         refuse_slow("tf32", CPU)
 
 

@@ -58,7 +58,7 @@ def test_artifacts_that_were_swapped_are_refused_and_not_removed(tmp_path):
     for number, folder in enumerate((one, two)):
         write_tensors(folder, {"x": torch.full((3,), number)}, {})
     swap(one, two)
-    with pytest.raises(MisplacedError, match="networks/1 holds networks/2, which was moved"):
+    with pytest.raises(MisplacedError, match="networks/1 contains networks/2, which was moved"):
         read_tensors(one)
     with pytest.raises(MisplacedError):
         read_or_remove(two, artifact_manifest)
@@ -78,7 +78,7 @@ def test_swapped_artifacts_of_earlier_versions_are_refused(trained, bank, tmp_pa
         (folder / "manifest.json").write_text(json.dumps(manifest))
         artifact_manifest(folder)
         moved = folder.rename(folder.with_name(f"{index:016x}"))
-        with pytest.raises(MisplacedError, match=f"holds {folder.parent.name}/{folder.name}"):
+        with pytest.raises(MisplacedError, match=f"contains {folder.parent.name}/{folder.name}"):
             artifact_manifest(moved)
 
 
@@ -88,7 +88,7 @@ def test_a_name_that_leads_out_of_an_artifact_is_refused(tmp_path):
     manifest = json.loads(path.read_text())
     files = {"../a/tensors.safetensors": manifest["files"]["tensors.safetensors"]}
     path.write_text(json.dumps({**manifest, "files": files}))
-    with pytest.raises(DamagedFileError, match="names the file"):
+    with pytest.raises(DamagedFileError, match="lists the file"):
         artifact_manifest(tmp_path / "a")
 
 

@@ -81,11 +81,11 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
 @each(
     ("content", "message"),
     [
-        (lambda at: saved(at, network_of("resnet8")), r"another network \(.*name the backbone"),
+        (lambda at: saved(at, network_of("resnet8")), r"another network \(.*use the backbone"),
         (lambda at: saved(at, build_network("small_cnn", "reference", 3, 8, 10, 0)), "there and"),
-        (lambda at: at.write_bytes(b"PK\x03\x04"), "no safetensors file.*torch.save"),
-        (lambda at: None, "no safetensors file"),
-        (lambda at: saved(at, network_of(), how=lambda t: t * float("nan")), "holds NaN"),
+        (lambda at: at.write_bytes(b"PK\x03\x04"), "not a readable safetensors file.*torch.save"),
+        (lambda at: None, "not a readable safetensors file"),
+        (lambda at: saved(at, network_of(), how=lambda t: t * float("nan")), "contains NaN"),
         (lambda at: saved(at, network_of(), how=lambda t: (9 * t).char()), "quantised network"),
     ],
 )
@@ -100,7 +100,7 @@ def test_weights_that_do_not_fit_are_one_line(content, message, tmp_path):
 
 def test_a_store_without_the_weights_is_one_line(tmp_path):
     spec = spec_from(saved(tmp_path / "w.safetensors", network_of()), tmp_path / "store")
-    with pytest.raises(UserError, match="does not hold the weights"):
+    with pytest.raises(UserError, match="does not contain the weights"):
         NetworkTraining(spec, Store(tmp_path / "other"), load_development(spec.data, None), CPU)
 
 

@@ -174,7 +174,7 @@ def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(fi
     more = f"data_root: {image_folder(tmp_path / 'images')}\n"
     ended = here("run", file("imagefolder", "focal", more), "--dry-run", "--gpu-model", "H100")
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert "imagefolder has none; leave gpu_model out" in ended.stderr
+    assert "imagefolder has none; omit gpu_model" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 

@@ -134,7 +134,7 @@ def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
     if how == "external link":
         assert list(arrays_in(path)) == ["labels"]
     else:
-        with pytest.raises(UserError, match=r"a\.h5: logits keeps its numbers in other files"):
+        with pytest.raises(UserError, match=r"a\.h5: logits stores its numbers in other files"):
             arrays_in(path)
 
 
@@ -161,9 +161,9 @@ def test_a_truncated_file_is_one_line(tmp_path, kind, share):
 
 
 def test_no_file_or_another_format(tmp_path):
-    with pytest.raises(UserError, match="is not there"):
+    with pytest.raises(UserError, match="does not exist"):
         arrays_in(tmp_path / "a.npz")
-    with pytest.raises(UserError, match="is none of"):
+    with pytest.raises(UserError, match="is not one of"):
         arrays_in(tmp_path / "a.csv")
 
 

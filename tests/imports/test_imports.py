@@ -154,7 +154,7 @@ def test_a_name_is_a_pointer(tmp_path, store):
     write_import("mine", one, store, replace=False)
     write_import("mine", one, store, replace=False)
     write_import("second", one, store, replace=False)
-    with pytest.raises(UserError, match="another import by the name mine"):
+    with pytest.raises(UserError, match="another import named mine"):
         write_import("mine", other, store, replace=False)
     assert read_record("mine", store) == one.record
     write_import("mine", other, store, replace=True)
@@ -165,7 +165,7 @@ def test_a_name_is_a_pointer(tmp_path, store):
 
 @each("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
 def test_names_that_are_none(store, name):
-    with pytest.raises(UserError, match="is no name of an import"):
+    with pytest.raises(UserError, match="is not a valid name of an import"):
         read_record(name, store)
 
 
@@ -234,15 +234,15 @@ WRONG = {
     "whole numbers": (changed("logits", lambda v: v.astype("i8")), "floating-point"),
     "one class": (changed("logits", lambda v: v[:, :1]), "at least 2 classes"),
     "too few labels": (changed("labels", lambda v: v[:-1]), "but there are 59 labels"),
-    "one-hot labels": (changed("labels", lambda v: np.eye(4, dtype=int)[v]), "whole numbers"),
-    "labels of floats": (changed("labels", lambda v: v.astype("f4")), "whole numbers"),
+    "one-hot labels": (changed("labels", lambda v: np.eye(4, dtype=int)[v]), "must be integers"),
+    "labels of floats": (changed("labels", lambda v: v.astype("f4")), "must be integers"),
     "a label too large": (changed("labels", put(3, 4)), "has the label 4, but there are 4 classes"),
     "labels from 1": (changed("labels", lambda v: v + 1), "labels are 0 to 3"),
     "a label below 0": (changed("labels", put(3, -1)), "has the label -1"),
-    "NaN": (changed("logits", put((7, 1), np.nan)), "row 7 holds a value that is not finite"),
-    "inf": (changed("logits", put((7, 1), np.inf)), "row 7 holds a value that is not finite"),
+    "NaN": (changed("logits", put((7, 1), np.nan)), "row 7 contains a value that is not finite"),
+    "inf": (changed("logits", put((7, 1), np.inf)), "row 7 contains a value that is not finite"),
     "too large for float32": (
-        changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 holds",
+        changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 contains",
     ),
     "no labels": (without("labels"), "has no labels; arrays are recognised by these names"),
     "no logits": (without("logits"), "has no logits or probabilities"),
@@ -303,8 +303,8 @@ def unequal(folder, **other):
     [
         ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
         ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
-        ({"test": outputs(40, seed=2)}, "`calib` and `test` share 40 samples"),
-        ({"train": outputs(40, seed=2)}, "`train` and `calib` share 40 samples"),
+        ({"test": outputs(40, seed=2)}, "`calib` and `test` share 40 identical samples"),
+        ({"train": outputs(40, seed=2)}, "`train` and `calib` share 40 identical samples"),
         ({"head": head()}, "`head` is used with features only"),
     ],
 )

@@ -129,7 +129,7 @@ BROKEN = {
     "a loss of NaN": (NETWORK, f"{LOSS}{OWN} * torch.nan", "finite", "the loss is nan"),
     "a wrong gradient": (NETWORK, f"{LOSS}{OWN}.detach() * {OWN}", "gradient", "the slope is"),
     "a weight by position": (
-        NETWORK, f"{LOSS}{OWN} * (1 + labels[0])", "order", "of the shuffled batch",
+        NETWORK, f"{LOSS}{OWN} * (1 + labels[0])", "order", "for the shuffled batch",
     ),
     "a loss of nothing": (NETWORK, f"{LOSS}0 * {OWN}", "learns", "the loss goes from"),
     "a state that is not saved": (
@@ -143,10 +143,10 @@ BROKEN = {
         "def step(self, network, batch):\n"
         "        for p in network.parameters(): p.data.nan_to_num_()\n"
         "        return super().step(network, batch)",
-        "nan", "as if its loss were a number",
+        "nan", "although the network contains NaN",
     ),
     "an error": (NETWORK, f"{LOSS}logits.nothing()", "finite", "plugin.py line 10: AttributeError"),
-    "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is no setting"),
+    "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is not a setting"),
     "one loss for all heads": (HEAD, "def loss(self, *a): return super().loss(*a).mean()", "finite",
                                "loss of 2 heads has shape ()"),
     "heads that see each other": (
@@ -161,7 +161,7 @@ BROKEN = {
     "a temperature for all": (
         POSTHOC,
         "def fit(self, *a): super().fit(*a); self.temperature[:] = self.temperature.mean()",
-        "independent", "depend on the classifiers fitted with it",
+        "independent", "depend on other classifiers fitted together",
     ),
     "a state of nothing": (POSTHOC, "def state(self): return {}", "kept", "KeyError"),
     "a number of its own": (
@@ -169,7 +169,7 @@ BROKEN = {
         "own = 0\n    def fit(self, *a): super().fit(*a); self.own = 1\n"
         "    def transform(self, z): return (1 + self.own) * super().transform(z)",
         "kept",
-        "gives other logits",
+        "gives different logits",
     ),
     "numbers asked for": (
         POSTHOC, "def apply(self, z, state): return z / state['temperature'].item()",
@@ -177,7 +177,7 @@ BROKEN = {
     ),
     "another class first": (
         POSTHOC, "def apply(self, z, state): return z.roll(1, -1)", "accuracy",
-        "of plain logits another class is first",
+        "it changes the predicted class of plain logits",
     ),
 }  # fmt: skip
 
@@ -212,7 +212,7 @@ class Taken(Params):
 
 
 def test_settings_that_every_slot_has_are_named_apart():
-    with pytest.raises(FailedCheckError, match="its setting epochs and lr is one of every network"):
+    with pytest.raises(FailedCheckError, match="its setting epochs and lr exists in every network"):
         record(replace(METHODS["ce"], params=Taken), None)
 
 

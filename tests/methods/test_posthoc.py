@@ -279,7 +279,7 @@ def test_a_class_that_calib_lacks_keeps_its_temperature(name):
 
 def test_beta_of_more_than_two_classes_is_refused_in_one_line():
     logits, labels = drawn(50, 3)
-    with pytest.raises(UserError, match="takes two classes, not 3; take dirichlet"):
+    with pytest.raises(UserError, match="supports two classes only, got 3; use dirichlet"):
         method("beta").fit(logits[None], labels)
     slots = {"network": {}, "posthoc": {"method": "beta"}}
     with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):

@@ -1,4 +1,4 @@
-"""Records of checks, and what they use: a toy network, and a small real network on digits."""
+"""Records of checks, and the networks that they use: a toy network, and a real one on digits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from tune_calib.spec.trial import TrialSpec
 
 CPU = torch.device("cpu")
 # Wider than the 100 classes of a check: BalCal needs as many features as classes.
-SAMPLES, WIDTH = 12, 128  # of the toy
+SAMPLES, WIDTH = 12, 128  # of the toy network
 NETWORK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
 HEAD = {"epochs": 3, "augment": "none"}
 FEW = {"train_fraction": 0.3}
@@ -40,26 +40,26 @@ def require(condition: object, complaint: str) -> None:
 
 
 class Bench:
-    """Small real data and a network on them in a store, made once for all checked methods."""
+    """Small real data and a network trained on them, created once for all checked methods."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     @cached_property
     def few(self) -> Development:
-        """A third of the digits, to train networks on."""
+        """Return a third of the digits, for training networks."""
         return load_development(TrialSpec.build(data=FEW, network={}).data, None)
 
     @cached_property
     def bank(self) -> FeatureBank:
-        """Features of the digits by a network that was trained for an epoch."""
+        """Return the feature bank of a network trained on the digits for one epoch."""
         spec = TrialSpec.build(network=NETWORK, head={"method": "retrain", **HEAD})
         development = load_development(spec.data, None)
         run = NetworkTraining(spec, self.store, development, CPU)
         while run.step() is not None:
             pass
         run.close()
-        # Loaded only where the bank is not in the store already.
+        # Loaded only if the bank is not yet in the store.
         splits = lambda: (development, load_test(spec.data, None))  # noqa: E731
         return ensure_bank(spec, bank_key(spec, spec.head), self.store, splits, CPU)
 
@@ -69,10 +69,10 @@ Run = Callable[[MethodInfo, Bench], None]
 
 @dataclass(frozen=True)
 class Check:
-    """A rule that every method of a kind must follow, as a word and as a sentence.
+    """A rule that every method of a kind must follow, with a name and a sentence.
 
     ``run`` raises ``FailedCheckError`` if a method breaks the rule and ``NotApplicableError`` if
-    the rule does not apply; any other exception is an error of the method.
+    the rule does not apply. Any other exception is an error of the method.
     """
 
     name: str
@@ -91,7 +91,7 @@ def check(checks: list[Check], name: str, rule: str) -> Callable[[Run], Run]:
 
 
 def toy_network(classes: int) -> Network:
-    """Build two small stages and a linear head, with no normalisation that would couple samples."""
+    """Build two small stages and a linear head, without normalisation, which couples samples."""
     torch.manual_seed(0)
     body = nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.Tanh(), nn.Conv2d(4, WIDTH, 3))
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1), nn.Softplus())
@@ -108,7 +108,7 @@ def toy_method(
     epochs: int = 4,
     params: Params | None = None,
 ) -> NetworkMethod:
-    """Build a network method at its first epoch on the toy network, both of one type."""
+    """Build a network method for the toy network in its first epoch, both of the same dtype."""
     context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
     method: NetworkMethod = info.implementation(params or info.params(), context)
     method.adapt(network)
@@ -121,9 +121,9 @@ def toy_method(
 def toy_batch(
     classes: int, dtype: torch.dtype = torch.float32, order: Tensor | None = None
 ) -> Batch:
-    """Draw noise with labels in turn, in an order."""
+    """Draw noise images with cyclic labels, optionally permuted."""
     chance = torch.Generator().manual_seed(2)
-    # Drawn in double precision, so that a batch of either type has the same numbers.
+    # Drawn in double precision, so that batches of both types have the same numbers.
     images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)
     labels = torch.arange(SAMPLES) % classes
     order = torch.arange(SAMPLES) if order is None else order

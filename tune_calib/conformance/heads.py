@@ -20,7 +20,7 @@ CHECKS: list[Check] = []
 
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
-    """Return heads of different seeds and learning rates on the network of the bench."""
+    """Return slots of heads with different seeds and learning rates on the network of the bench."""
     heads = []
     for k in range(count):
         settings = {"method": info.name, **HEAD, "seed": k, "lr": 0.01 * (k + 1), **head}
@@ -33,26 +33,26 @@ def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
 def trained(
     heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
 ) -> tuple[PopulationTrainer, list[dict[str, Tensor]]]:
-    """Train heads for some epochs, all of them unless given, and return the reports."""
+    """Train heads for some epochs (by default all), and return the trainer and the reports."""
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
     return trainer, list(itertools.islice(trainer, epochs))
 
 
-@check(CHECKS, "finite", "losses and logits are finite, a number a head")
+@check(CHECKS, "finite", "losses and logits are finite, with one loss per head")
 def _finite(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
     train, classes = bench.bank.train(0), trainer.method.context.classes
     trainer.method.begin_epoch(0)
     trainer.method.begin_batch(0)
-    # Two heads, seven samples, ten classes: no two sizes are equal, so a swapped axis shows.
+    # Two heads, seven samples, ten classes: no two sizes are equal, so swapped axes are detected.
     logits = trainer.method.training_logits(train.features[:7])
     require(
         logits.shape == (2, 7, classes),
         f"training_logits of 2 heads, 7 samples, {classes} classes has shape {tuple(logits.shape)}",
     )
     loss = trainer.method.loss(logits.log_softmax(-1), train.labels[:7])
-    require(loss.shape == (2,), f"loss of 2 heads has shape {tuple(loss.shape)}, not (2,)")
+    require(loss.shape == (2,), f"the loss of 2 heads has shape {tuple(loss.shape)}, not (2,)")
     trainer, reports = trained(heads, bench)
     for name, values in (pair for report in reports for pair in report.items()):
         require(values.shape == (2,), f"{name} of 2 heads has shape {tuple(values.shape)}")
@@ -60,7 +60,7 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
     require(trainer.predict(bench.bank.select()).isfinite().all(), "a logit is not finite")
 
 
-@check(CHECKS, "independent", "a head's digits do not depend on its population")
+@check(CHECKS, "independent", "the results of a head do not depend on its head batch")
 def _independent(info: MethodInfo, bench: Bench) -> None:
     select = bench.bank.select()
     for order in ("shared", "own"):
@@ -71,12 +71,12 @@ def _independent(info: MethodInfo, bench: Bench) -> None:
         for report, own in zip(reports, own_reports, strict=True):
             for name in report:
                 is_same = torch.equal(report[name][3:4], own[name])
-                require(is_same, f"with {order} batches its {name} depends on the other heads")
+                require(is_same, f"with {order} batches, its {name} depends on the other heads")
         is_same = torch.equal(together.predict(select)[3], alone.predict(select)[0])
-        require(is_same, f"with {order} batches its logits depend on the other heads")
+        require(is_same, f"with {order} batches, its logits depend on the other heads")
 
 
-@check(CHECKS, "learns", "the loss falls")
+@check(CHECKS, "learns", "the loss decreases")
 def _learns(info: MethodInfo, bench: Bench) -> None:
     recipe = {**own_recipe(info, ""), "epochs": 5, "lr": 0.003}
     _, reports = trained(slots(info, 1, **recipe), bench)
@@ -84,7 +84,7 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
     require(last < first, f"the loss goes from {first:.4g} to {last:.4g}")
 
 
-@check(CHECKS, "resumable", "resumed after any epoch it gives the digits of an uninterrupted run")
+@check(CHECKS, "resumable", "a run resumed after any epoch gives exactly the same results")
 def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam", "adamw"):
         heads = slots(info, 2, lr=0.01, optimizer=optimizer)
@@ -98,19 +98,19 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
             state = {name: tensor.detach().clone() for name, tensor in trainer.state().items()}
         test = bench.bank.test()
         is_same = torch.equal(whole.predict(test), trainer.predict(test))
-        require(is_same, f"by {optimizer}, resumed after every epoch, its logits differ")
+        require(is_same, f"with {optimizer}, resumed after every epoch, its logits differ")
 
 
-@check(CHECKS, "repeats", "its seed alone decides its digits")
+@check(CHECKS, "repeats", "results depend on the seed only")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     logits = []
     for state in (1, 2):
         torch.manual_seed(state)
         logits.append(trained(slots(info, 2), bench)[0].predict(bench.bank.select()))
-    require(torch.equal(*logits), "trained twice from one seed, its logits differ")
+    require(torch.equal(*logits), "trained twice with the same seed, its logits differ")
 
 
-@check(CHECKS, "kept", "its parameters and its state are all that it predicts by")
+@check(CHECKS, "kept", "predictions depend on its parameters and its state only")
 def _restored(info: MethodInfo, bench: Bench) -> None:
     for rule in ("last", "min_val_nll"):
         heads = slots(info, 2, select=rule)
@@ -121,11 +121,11 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
         require(
             is_same,
             f"rebuilt from its parameters and its state, with select={rule}, its logits differ: "
-            "state() must return all that predict() reads",
+            "state() must return everything that predict() reads",
         )
 
 
-@check(CHECKS, "nan", "a head that becomes NaN is reported, and leaves the others alone")
+@check(CHECKS, "nan", "a head that becomes NaN is reported and does not affect the others")
 def _diverges(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
     together, _ = trained(heads, bench, epochs=1)
@@ -133,8 +133,8 @@ def _diverges(info: MethodInfo, bench: Bench) -> None:
         tensor.data[1] = math.nan
     list(together)
     alone, _ = trained(heads[:1], bench)
-    require(together.diverged_epoch[1] >= 0, "a head of NaN is not reported as diverged")
-    require(together.diverged_epoch[0] < 0, "a head diverges because another one did")
+    require(together.diverged_epoch[1] >= 0, "a head with NaN is not reported as diverged")
+    require(together.diverged_epoch[0] < 0, "a head diverges because another one diverged")
     test = bench.bank.test()
     is_same = torch.equal(together.predict(test)[0], alone.predict(test)[0])
     require(is_same, "the logits of a head change when another one diverges")

@@ -32,7 +32,7 @@ CHECKS: list[Check] = []
 
 
 def _trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:
-    """Return the method on a third of the digits, for three epochs."""
+    """Return a trainer of the method on a third of the digits, for three epochs."""
     slot = {"method": info.name, "epochs": 3, "batch_size": 64, "lr": 0.01, **network}
     return NetworkTrainer(TrialSpec.build(data=FEW, network=slot), bench.few, CPU)
 
@@ -44,7 +44,7 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
 
 
 def step_is_finite(info: MethodInfo, classes: int, params: Params) -> None:
-    """Check a step of the toy network under some hyper-parameters, and the end of its epoch."""
+    """Check a step of the toy network with some hyper-parameters, and the end of its epoch."""
     network, batch = toy_network(classes), toy_batch(classes)
     method = toy_method(info, network, classes, params=params)
     step = method.step(network, batch)
@@ -63,13 +63,13 @@ def step_is_finite(info: MethodInfo, classes: int, params: Params) -> None:
         require(math.isfinite(value), f"{case} end_epoch reports {name} = {value}")
     output = method.eval()(network.eval(), batch.images)
     shape = tuple(output.logits.shape)
-    require(shape == (SAMPLES, classes), f"{case} forward gives logits of shape {shape}")
+    require(shape == (SAMPLES, classes), f"{case} forward returns logits of shape {shape}")
 
 
-@check(CHECKS, "gradient", "the gradient is that of the loss")
+@check(CHECKS, "gradient", "the gradient matches the loss")
 def _gradient(info: MethodInfo, bench: Bench) -> None:
-    # Against finite differences, in double precision: in single precision a step so small would
-    # drown in rounding.
+    # Compared with finite differences in double precision: in single precision, rounding errors
+    # would exceed the effect of such a small step.
     loss, bias = _loss_and_bias(info)
     loss.backward()
     found = bias.grad
@@ -82,15 +82,15 @@ def _gradient(info: MethodInfo, bench: Bench) -> None:
         ends = [float(_loss_and_bias(info, start + s * shift)[0].detach()) for s in (1, -1)]
         slope = (ends[0] - ends[1]) / 2e-6
         is_close = math.isclose(float(found[k]), slope, rel_tol=1e-4, abs_tol=1e-8)
-        require(is_close, f"at bias {k} it is {float(found[k]):.6g}, and the slope is {slope:.6g}")
+        require(is_close, f"at bias {k} it is {float(found[k]):.6g}, but the slope is {slope:.6g}")
 
 
 def _loss_and_bias(info: MethodInfo, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the loss of a step and the bias of the classifier, which may be set before."""
-    # Made anew for each loss, since a step may change the state of the method.
+    """Return the loss of a step and the bias of the classifier, optionally set to ``start``."""
+    # Created for each loss, since a step may change the state of the method.
     network = toy_network(3)
     method = toy_method(info, network, 3, torch.float64)
-    # The network's own, or that of a method that has a classifier.
+    # The bias of the network, or of the method if it has its own classifier.
     bias = [p for p in (*network.parameters(), *method.parameters()) if p.shape == (3,)][-1]
     if start is not None:
         bias.data.copy_(start)
@@ -107,12 +107,12 @@ def _order(info: MethodInfo, bench: Bench) -> None:
         network = toy_network(4)
         method = toy_method(info, network, 4, torch.float64)
         losses.append(float(method.step(network, toy_batch(4, torch.float64, each)).loss.detach()))
-    # Not to the last digit: sums over a batch are taken in another order.
+    # Not to the last digit, since the order of sums over a batch changes.
     is_close = math.isclose(*losses, rel_tol=1e-9)
-    require(is_close, f"the loss is {losses[0]:.9g}, and {losses[1]:.9g} of the shuffled batch")
+    require(is_close, f"the loss is {losses[0]:.9g}, but {losses[1]:.9g} for the shuffled batch")
 
 
-@check(CHECKS, "learns", "the loss falls on a problem that can be learned")
+@check(CHECKS, "learns", "the loss decreases on a learnable problem")
 def _learns(info: MethodInfo, bench: Bench) -> None:
     epochs = 80
     network = toy_network(3)
@@ -128,7 +128,7 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
         method.after_step(step.logits.detach(), batch.labels, batch.indices)
         logits = method.eval()(network, batch.images).logits.detach()
         method.train().end_epoch(epoch, EpochFeedback(logits, batch.labels))
-    # Under one state of the method: losses of different states are not comparable.
+    # With the same state of the method, since losses of different states are not comparable.
     losses = []
     for weights in (untrained, network):
         method.begin_epoch(epochs - 1, torch.Generator().manual_seed(0))
@@ -136,7 +136,7 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
     require(losses[1] < losses[0], f"the loss goes from {losses[0]:.4g} to {losses[1]:.4g}")
 
 
-@check(CHECKS, "resumable", "resumed after any epoch it gives the digits of an uninterrupted run")
+@check(CHECKS, "resumable", "a run resumed after any epoch gives exactly the same results")
 def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam"):
         slot = {"optimizer": optimizer, "select": "min_val_nll"}
@@ -150,16 +150,16 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
             next(resumed)
             tensors, about = resumed.state()
             saved = {name: t.detach().clone() for name, t in tensors.items()}, about
-        _require_same(whole, resumed, f"by {optimizer}, resumed after every epoch")
+        _require_same(whole, resumed, f"with {optimizer}, resumed after every epoch")
 
 
-@check(CHECKS, "repeats", "its seed alone decides its digits")
+@check(CHECKS, "repeats", "results depend on the seed only")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     runs = [_trainer(info, bench, epochs=2) for _ in range(2)]
     for state, run in enumerate(runs):
         torch.manual_seed(state)
         list(run)
-    _require_same(runs[0], runs[1], "trained twice from one seed")
+    _require_same(runs[0], runs[1], "trained twice with the same seed")
 
 
 def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> None:
@@ -168,11 +168,11 @@ def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> N
         require(torch.equal(tensor, others[name]), f"{case}, {name} differs")
 
 
-@check(CHECKS, "nan", "a NaN ends its trial as diverged")
+@check(CHECKS, "nan", "a NaN ends the trial as diverged")
 def _diverges(info: MethodInfo, bench: Bench) -> None:
     run = _trainer(info, bench)
     next(run)
     next(run.network.parameters()).data.fill_(math.nan)
     with contextlib.suppress(DivergedError):
         next(run)
-        require(False, "training goes on over a network of NaN, as if its loss were a number")
+        require(False, "training continues although the network contains NaN")

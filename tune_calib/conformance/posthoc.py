@@ -22,7 +22,7 @@ def _fit(info: MethodInfo, logits: Tensor, labels: Tensor, params: Params) -> Po
 def _classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, Tensor]:
     """Return logits (3, N, C) of a network on ``calib`` at several scales, and the labels (N,).
 
-    A method that takes fewer classes gets the samples of the first ones.
+    A method that supports fewer classes gets only the samples of the first classes.
     """
     calib = bench.bank.calib()
     known = calib.labels < (info.classes or calib.logits.shape[-1])
@@ -30,13 +30,13 @@ def _classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, Tensor]:
     return torch.stack([scale * logits for scale in SCALES]), calib.labels[known]
 
 
-@check(CHECKS, "finite", "what it fits is finite, from under-confident to saturated")
+@check(CHECKS, "finite", "the fit is finite, for under-confident to saturated logits")
 def _finite(info: MethodInfo, bench: Bench) -> None:
     is_finite(info, bench, info.params())
 
 
 def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
-    """Check the fit under some hyper-parameters, and the transformed logits."""
+    """Check the fit with some hyper-parameters, and the transformed logits."""
     logits, labels = _classifiers(info, bench)
     method = _fit(info, logits, labels, params)
     changed = method.transform(logits)
@@ -44,20 +44,20 @@ def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
     require(changed.shape == logits.shape, f"transform changes the shape from {shapes}")
     require(changed.isfinite().all(), "a transformed logit is not finite")
     for name, values in method.fitted().items():
-        require(values.shape == (len(SCALES),), f"fitted {name} is not a number a classifier")
+        require(values.shape == (len(SCALES),), f"fitted {name} is not one number per classifier")
         require(values.isfinite().all(), f"fitted {name} is not finite")
-    require(method.flags().keys() <= FLAGS.keys(), f"flags must be of {', '.join(FLAGS)}")
+    require(method.flags().keys() <= FLAGS.keys(), f"flags must be among {', '.join(FLAGS)}")
 
 
-@check(CHECKS, "independent", "its digits do not depend on the classifiers fitted with it")
+@check(CHECKS, "independent", "results do not depend on other classifiers fitted together")
 def _independent(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
     together = _fit(info, logits, labels, info.params()).transform(logits)[-1:]
     alone = _fit(info, logits[-1:], labels, info.params()).transform(logits[-1:])
-    require(torch.equal(together, alone), "its logits depend on the classifiers fitted with it")
+    require(torch.equal(together, alone), "its logits depend on other classifiers fitted together")
 
 
-@check(CHECKS, "repeats", "the same logits give the same digits")
+@check(CHECKS, "repeats", "the same logits give exactly the same results")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
     found = []
@@ -67,34 +67,35 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*found), "fitted twice, its logits differ")
 
 
-@check(CHECKS, "kept", "its state alone makes the transform, by operations of torch")
+@check(CHECKS, "kept", "the transform depends only on its state and uses only torch operations")
 def _restored(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
     method = _fit(info, logits, labels, info.params())
     state = method.state()
     for name, values in state.items():
-        require(isinstance(values, Tensor), f"{name} of its state is no tensor")
+        require(isinstance(values, Tensor), f"{name} in its state is not a tensor")
         is_each = values.shape[:1] == (len(SCALES),)
-        require(is_each, f"{name} of its state has shape {tuple(values.shape)}, not (3, ...)")
+        require(is_each, f"{name} in its state has shape {tuple(values.shape)}, not (3, ...)")
     again: PostHocMethod = info.implementation(info.params())
     again.load_state({name: values.clone() for name, values in state.items()})
-    # As many samples as nothing else counts: what a fit reads of calib must be in its state.
+    # A number of samples different from all other sizes: everything that the transform needs from
+    # calib must be in its state.
     few = logits[:, :7]
     is_same = torch.equal(method.transform(few), again.transform(few))
-    require(is_same, "a fresh instance with its state gives other logits")
-    # There tensors have no numbers: what leaves torch, or asks for a number, fails.
+    require(is_same, "a new instance with its state gives different logits")
+    # Meta tensors have no data: any operation outside torch, or on a number, fails.
     again.load_state({name: values.to("meta") for name, values in state.items()})
     shape = again.transform(few.to("meta")).shape
-    require(shape == few.shape, f"without numbers its shape is {tuple(shape)}")
+    require(shape == few.shape, f"on meta tensors, its shape is {tuple(shape)}")
 
 
-@check(CHECKS, "accuracy", "it keeps the class that is first, if it says so")
+@check(CHECKS, "accuracy", "the predicted class does not change, if its record says so")
 def _accuracy(info: MethodInfo, bench: Bench) -> None:
     if not info.keeps_accuracy:
-        raise NotApplicableError("it may change which class is first, and says so")
+        raise NotApplicableError("it may change the predicted class, and its record says so")
     logits, labels = _classifiers(info, bench)
     method = _fit(info, logits, labels, info.params())
-    # Logits that are easily put into another order, by what is hard in them.
+    # Logits whose order is easily changed, by kind of difficulty.
     wide = logits.double()
     lead = torch.zeros_like(wide).scatter(-1, wide.argmax(-1, keepdim=True), 1.0)
     hard = {
@@ -107,4 +108,4 @@ def _accuracy(info: MethodInfo, bench: Bench) -> None:
     }
     for name, given in hard.items():
         is_same = torch.equal(method.transform(given).argmax(-1), given.argmax(-1))
-        require(is_same, f"of {name} another class is first")
+        require(is_same, f"it changes the predicted class of {name}")

@@ -29,51 +29,52 @@ LARGEST_GRID = 300
 CHECKS: list[Check] = []
 
 
-@check(CHECKS, "record", "its record is whole")
+@check(CHECKS, "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
-    """Check that names in the record are names of settings."""
+    """Check that the record refers to existing settings only."""
     fields, slot = set(info.params.model_fields), set(SLOTS[info.kind].model_fields)
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)
-    require(is_one, f"its implementation is no {expected.__name__}, as kind={info.kind!r} says")
+    require(is_one, f"its implementation is no {expected.__name__}, but kind is {info.kind!r}")
     both = fields & slot
-    require(not both, f"its setting {' and '.join(sorted(both))} is one of every {info.kind} slot")
-    require(info.needs <= set(NEEDS), f"needs must be of {', '.join(NEEDS)}")
-    require(info.per_head <= fields, f"per_head names {sorted(info.per_head - fields)}")
+    require(not both, f"its setting {' and '.join(sorted(both))} exists in every {info.kind} slot")
+    require(info.needs <= set(NEEDS), f"needs must be a subset of {', '.join(NEEDS)}")
+    require(info.per_head <= fields, f"per_head has unknown {sorted(info.per_head - fields)}")
     named = info.recipe is None or info.recipe in RECIPES
     require(named, f"its recipe {info.recipe!r} is not registered; known: {', '.join(RECIPES)}")
     is_told = (info.keeps_accuracy is not None) == (info.kind == "posthoc")
-    require(is_told, "keeps_accuracy is True or False of a post-hoc method, None of others")
+    require(is_told, "keeps_accuracy must be True or False for post-hoc methods, else None")
     foreign = set(own_recipe(info, "")) - (fields | slot)
-    require(not foreign, f"its recipe sets {sorted(foreign)}, which are no settings of it")
+    require(not foreign, f"its recipe sets {sorted(foreign)}, which are not settings of it")
     info.params()
     for values in (info.dataset_defaults or {}).values():
         info.params(**values)
 
 
-@check(CHECKS, "space", "its search space holds settings of it, and each point is a trial")
+@check(CHECKS, "space", "the search space contains its settings, and each point is a valid trial")
 def _space(info: MethodInfo, bench: Bench) -> None:
     if info.name not in SPACES:
-        raise NotApplicableError("it has no search space, so that it cannot be searched")
+        raise NotApplicableError("it has no search space, so it cannot be searched")
     own = SPACES[info.name]
     require(own.settings, "its space is empty")
     known = {*info.params.model_fields, *SLOTS[info.kind].model_fields} - {*NOT_SETTINGS, "epochs"}
     for key in own.settings:
         slot, _, field = key.partition(".")
         is_one = slot == info.kind and field in known
-        require(is_one, f"its space searches {key}, which is no setting of a {info.kind} method")
+        require(is_one, f"its space has {key}, which is not a setting of a {info.kind} method")
     before: dict[str, Any] = {}
     for key, setting in own.settings.items():
         for other, values in setting.only_if.items():
-            # A sampler draws settings in this order: what one depends on has to be drawn before it.
+            # A sampler draws settings in this order, so a setting must follow those on which it
+            # depends.
             can = other in before and all(before[other].holds(value) for value in values)
-            require(can, f"{key} depends on {other}, which must stand before it and take {values}")
+            require(can, f"{key} depends on {other}, which must precede it and allow {values}")
         before[key] = setting
     for point in own.first:
-        require(own.holds(point), f"{dict(point)} is tried first and does not lie in the space")
+        require(own.holds(point), f"{dict(point)} is tried first but is not in the space")
     points = list(itertools.islice(own.grid(), LARGEST_GRID))
     hashes = {_spec(info, point).hash for point in points}
-    require(len(hashes) == len(points), "two points of its space are one trial")
+    require(len(hashes) == len(points), "two points of its space are the same trial")
 
 
 def _spec(info: MethodInfo, point: Point) -> TrialSpec:
@@ -81,16 +82,16 @@ def _spec(info: MethodInfo, point: Point) -> TrialSpec:
     return resolve_spec({info.kind: {"method": info.name, **settings}})
 
 
-@check(CHECKS, "ends", "it works at the ends of its search space")
+@check(CHECKS, "ends", "the method works at the bounds of its search space")
 def _ends(info: MethodInfo, bench: Bench) -> None:
     if info.name not in SPACES:
-        raise NotApplicableError("it has no search space, so that it cannot be searched")
+        raise NotApplicableError("it has no search space, so it cannot be searched")
     for key, setting in SPACES[info.name].settings.items():
         under = {other: values[0] for other, values in setting.only_if.items()}
         for point in ({**under, key: level} for level in setting.levels()):
             try:
                 _try(info, bench, _spec(info, point))
-            except DivergedError:  # which an epoch may do at the ends
+            except DivergedError:  # allowed at the bounds
                 continue
             except (AssertionError, UserError) as error:
                 require(False, f"at {point}: {error}")
@@ -100,7 +101,7 @@ def _try(info: MethodInfo, bench: Bench, spec: TrialSpec) -> None:
     if info.kind == "network":
         networks.step_is_finite(info, 5, spec.network.params)
     elif spec.head is not None:
-        # One epoch, since each end of each setting is trained.
+        # One epoch, since a head is trained for each bound of each setting.
         small = spec.head.model_copy(update={"epochs": 1, "augment": "none"})
         heads.trained([small], bench)
     elif spec.posthoc is not None:
@@ -112,7 +113,7 @@ _OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check (``passed``, ``failed`` or ``skipped``), and why it did not pass."""
+    """The outcome of a check (``passed``, ``failed`` or ``skipped``), and the reason."""
 
     check: Check
     outcome: str
@@ -131,7 +132,7 @@ def checks_of(info: MethodInfo) -> tuple[Check, ...]:
 
 
 def results(name: str, bench: Bench) -> Iterator[Result]:
-    """Run all checks of a method, also after a failure."""
+    """Run all checks of a method, even after a failure."""
     info = METHODS[name]
     for each in checks_of(info):
         try:

@@ -1,7 +1,7 @@
 """Arrays in users' files (npy, npz, safetensors, Parquet, HDF5) and the role of each.
 
-A file is named as ``FILE``, whose arrays are recognised by their names (``ROLES``), as
-``ROLE=FILE``, or as ``ROLE=FILE:KEY``; one split may take several files. Nothing is unpickled.
+A file is given as ``FILE``, where arrays are recognised by their names (``ROLES``), as
+``ROLE=FILE``, or as ``ROLE=FILE:KEY``. A split may consist of several files. Nothing is unpickled.
 """
 
 import importlib
@@ -33,7 +33,7 @@ ROLES: _Names = {
     "features": ("features", "feature", "feats", "embeddings"),
     "labels": ("labels", "label", "targets", "target", "y"),
 }
-"""Arrays of a split, and the names by which each is recognised."""
+"""Roles of the arrays of a split, and the names by which they are recognised."""
 
 HEAD_ROLES: _Names = {
     "weight": ("weight", "head.weight", "fc.weight", "classifier.weight", "linear.weight"),
@@ -41,12 +41,12 @@ HEAD_ROLES: _Names = {
 }
 
 _PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
-_FIX = "write it with numpy.savez(FILE, logits=..., labels=...)"
+_FIX = "save it with numpy.savez(FILE, logits=..., labels=...)"
 
 
 @dataclass(frozen=True)
 class Array:
-    """An array of a file; ``stamp`` is the file's size and time of modification."""
+    """An array in a file; ``stamp`` is the size and modification time of the file."""
 
     path: Path
     name: str
@@ -57,38 +57,38 @@ class Array:
         return str(self.path) if self.path.suffix.lower() == ".npy" else f"{self.path}:{self.name}"
 
     def read(self) -> Rows:
-        """Return the whole array; npy and safetensors files are memory-mapped."""
+        """Read the whole array; npy and safetensors files are memory-mapped."""
         with _in_one_line(str(self)):
             return _FORMATS[self.path.suffix.lower()][1](self.path, self.name)
 
 
 def arrays_in(path: Path) -> dict[str, Array]:
-    """Return the arrays of a file by name, none of them read yet."""
+    """Return the arrays of a file by name, without reading them."""
     suffix = path.suffix.lower()
     if suffix in _PICKLED:
-        raise UserError(f"{path}: reading a pickle would run the code in it; {_FIX}")
+        raise UserError(f"{path}: reading a pickle could run code; {_FIX}")
     if suffix not in _FORMATS:
-        raise UserError(f"{path} is none of {', '.join(_FORMATS)}; {_FIX}")
+        raise UserError(f"{path} is not one of {', '.join(_FORMATS)}; {_FIX}")
     if not path.is_file():
-        raise UserError(f"{path} is not there; is the path right?")
+        raise UserError(f"{path} does not exist; is the path correct?")
     stamp = stamp_of(path)
     with _in_one_line(str(path)):
         return {name: Array(path, name, stamp) for name in _FORMATS[suffix][0](path)}
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
-    """Return size and time of modification of a file, by which a change is noticed."""
+    """Return size and modification time of a file, which reveal a change."""
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
 
 
 def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:
-    """Return the arrays of some files by role; ``setting`` is for messages."""
+    """Return the arrays of some files by role; ``setting`` is used in messages."""
     arrays: dict[str, Array] = {}
     for role, array in (pair for text in files for pair in _with_roles(setting, text, roles)):
         if role in arrays:
             raise UserError(
-                f"{setting}: {arrays[role]} and {array} are both {role}; name one, e.g. "
+                f"{setting}: {arrays[role]} and {array} are both {role}; select one, e.g. "
                 f"{role}=FILE:KEY"
             )
         arrays[role] = array
@@ -117,7 +117,7 @@ def _with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple[str, A
     if key not in arrays:
         problem = f"no {key!r}" if key else "several arrays"
         raise UserError(
-            f"{setting} {text}: {path} has {problem}; it has {', '.join(arrays) or 'none'}: write "
+            f"{setting} {text}: {path} has {problem}; it has {', '.join(arrays) or 'none'}: use "
             f"{role}=FILE:KEY"
         )
     yield role, arrays[key]
@@ -125,7 +125,7 @@ def _with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple[str, A
 
 @contextmanager
 def _in_one_line(name: str) -> Iterator[None]:
-    """Turn what libraries raise for damaged files into one line."""
+    """Turn exceptions of libraries for damaged files into one line."""
     try:
         yield
     except (
@@ -155,7 +155,7 @@ def _names_in_safetensors(path: Path) -> list[str]:
 
 
 def _read_safetensors(path: Path, name: str) -> Rows:
-    # By torch: NumPy has no bfloat16 and no floats of 8 bits.
+    # With torch, since NumPy has no bfloat16 and no 8-bit floats.
     with safe_open(path, "pt") as file:
         tensor: torch.Tensor = file.get_tensor(name)
     if tensor.is_floating_point() and tensor.dtype not in (torch.float16, torch.float64):
@@ -205,10 +205,10 @@ def _names_in_hdf5(path: Path) -> list[str]:
     def visit(name: str, node: Any) -> None:
         if not isinstance(node, h5py.Dataset):
             return
-        # Names in somebody else's file could lead to any file of this machine.
+        # Names in an untrusted file could refer to any file of this machine.
         if node.external or node.is_virtual:
             raise UserError(
-                f"{path}: {name} keeps its numbers in other files, which are not read; {_FIX}"
+                f"{path}: {name} stores its numbers in other files, which are not read; {_FIX}"
             )
         if node.shape:
             names.append(name)
@@ -224,7 +224,7 @@ def _read_hdf5(path: Path, name: str) -> Rows:
     return values
 
 
-# Returns the names of the arrays of a file, and reads one of them.
+# For each format, a function that lists the arrays of a file and one that reads an array.
 _FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str], Rows]]] = {
     ".npz": (_names_in_npz, _read_npz),
     ".npy": (lambda path: [path.stem], lambda path, _: np.lib.format.open_memmap(path, "r")),

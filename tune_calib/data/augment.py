@@ -1,4 +1,4 @@
-"""Normalisation and augmentation of whole batches of raw images, on their device."""
+"""Normalisation and augmentation of batches of raw images on their device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-if TYPE_CHECKING:  # the inner loop of training needs torch alone
+if TYPE_CHECKING:  # the inner loop of training needs only torch
     from tune_calib.spec.datasets import DatasetInfo
 
 
@@ -17,8 +17,8 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
 
     Args:
-        images: (N, C, H, W), uint8; the window in the middle is taken if they are larger than the
-            network's input.
+        images: (N, C, H, W), uint8. Images larger than the network's input are cropped to the
+            centre.
         info: the data set, for its constants and its size.
 
     Returns:
@@ -28,7 +28,7 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     if info.spare and images.shape[3] != info.size:
         edge = info.spare // 2
         images = images[:, :, edge : edge + info.size, edge : edge + info.size]
-    # In place, since the conversion has made a copy; in the order of torchvision, to its last bit.
+    # In place, since the conversion makes a copy; in the order of torchvision, for equal bits.
     return images.to(torch.float32).div_(255).sub_(mean).div_(std)
 
 
@@ -36,7 +36,7 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
 def _constants(
     mean: tuple[float, ...], std: tuple[float, ...], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    # Kept: a copy to a GPU at every batch would make the CPU wait for it.
+    # Cached: copying to a GPU for every batch would make the CPU wait.
     return tuple(torch.tensor(x, device=device)[:, None, None] for x in (mean, std))  # type: ignore[return-value]
 
 
@@ -44,14 +44,14 @@ def _constants(
 class Draws:
     """Crops and flips of N images."""
 
-    # (2, N), rows and columns in [0, 2 * padding + spare]; None crops nothing.
+    # (2, N), rows and columns in [0, 2 * padding + spare]; None disables cropping.
     offsets: Tensor | None
-    mirrored: Tensor | None  # (N, 1, 1, 1), 0 or 1; None mirrors nothing
+    mirrored: Tensor | None  # (N, 1, 1, 1), 0 or 1; None disables mirroring
     padding: int  # width of the black border in pixels
     spare: int = 0  # pixels by which an image is larger than its crop
 
     def to(self, device: torch.device) -> "Draws":
-        """Return the same on a device."""
+        """Return the draws on a device."""
         offsets = self.offsets.to(device) if self.offsets is not None else None
         mirrored = self.mirrored.to(device) if self.mirrored is not None else None
         return Draws(offsets, mirrored, self.padding, self.spare)
@@ -66,14 +66,15 @@ class Draws:
 def draw_views(
     batches: Sequence[int], padding: int, flip: bool, generator: torch.Generator, spare: int = 0
 ) -> Draws:
-    """Draw crops and flips of the images of some batches.
+    """Draw crops and flips for the images of some batches.
 
     Args:
-        batches: the size of each batch.
-        padding: width of the border in pixels; if ``spare`` is 0 too, 0 crops and draws nothing.
-        flip: mirror left and right with probability 1/2; False draws nothing.
-        generator: one of the CPU, so that the draws do not depend on the device. For each batch of
-            N it draws N rows and N columns in [0, 2 * padding + spare], then N bits.
+        batches: sizes of the batches.
+        padding: width of the border in pixels. If it and ``spare`` are 0, there are no crops, and
+            nothing is drawn for them.
+        flip: whether to mirror left and right with probability 1/2; False draws nothing.
+        generator: a CPU generator, so that the draws do not depend on the device. For each batch of
+            N images, it draws N rows and N columns in [0, 2 * padding + spare], then N bits.
         spare: pixels by which the images are larger than their crops.
     """
     places = 2 * padding + spare + 1
@@ -92,15 +93,15 @@ def draw_views(
 
 
 def crop_flip(images: Tensor, draws: Draws) -> Tensor:
-    """Crop images (N, C, H, W) with a black border and mirror some of them, as drawn.
+    """Crop images (N, C, H, W) with a black border and mirror some of them, according to draws.
 
-    The border is black in raw pixels, before normalisation, as in the published recipes. Returns
-    (N, C, H - spare, W - spare), uint8; ``images`` is not changed.
+    The border is black before normalisation, as in the published recipes. Returns
+    (N, C, H - spare, W - spare), uint8, without changing ``images``.
     """
     if draws.offsets is not None:
         height, width = (side - draws.spare for side in images.shape[2:])
         border = F.pad(images, [draws.padding] * 4)
-        # Views of all windows: the images are copied once, by the index, and not one by one.
+        # Views of all windows, so that indexing copies all images at once instead of one by one.
         windows = border.unfold(2, height, 1).unfold(3, width, 1)
         rows, columns = draws.offsets
         images = windows[torch.arange(len(images), device=images.device), :, rows, columns]

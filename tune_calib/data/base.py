@@ -1,4 +1,4 @@
-"""Images of data sets, which may lie on disk, and the splits and parts that they make."""
+"""Images of data sets, in memory or on disk, and the splits and parts that they form."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from tune_calib.spec.datasets import DatasetInfo  # noqa: F401  plug-ins import 
 
 Places = NDArray[np.int64]
 
-# Images of a cache that is written, or of a split that is read into memory, at a time.
+# Images processed at once when a cache is written or a split is read into memory.
 CHUNK = 64
 
 
@@ -22,7 +22,7 @@ class Rows(Protocol):
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(N, C, H, W)."""
+        """Return (N, C, H, W)."""
 
     def read(self, rows: Places) -> Tensor:
         """Read some images on the CPU, (M, C, H, W) uint8, in the order of ``rows``."""
@@ -32,11 +32,12 @@ class Rows(Protocol):
 class LazyImages:
     """Images of one split, (N, C, H, W) uint8, that are read when they are indexed.
 
-    An index by a tensor (M,) or a slice, and each part of ``split``, is a tensor on the device.
+    Indexing with a tensor (M,) or a slice returns a tensor on the device, and so does each part of
+    ``split``.
 
     Attributes:
         rows: source of the images.
-        positions: rows of the images, (N,) int64, on the CPU.
+        positions: (N,) int64, rows of the images, on the CPU.
         device: device of the tensors.
     """
 
@@ -51,12 +52,12 @@ class LazyImages:
 
     @property
     def shape(self) -> torch.Size:
-        """(N, C, H, W)."""
+        """Return (N, C, H, W)."""
         return torch.Size((len(self), *self.rows.shape[1:]))
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of raw pixels."""
+        """Return the type of raw pixels."""
         return torch.uint8
 
     def __len__(self) -> int:
@@ -64,12 +65,12 @@ class LazyImages:
         return len(self.positions)
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        """Return some images, on the device."""
+        """Return some images on the device."""
         places = index.cpu() if isinstance(index, Tensor) else index
         return self.rows.read(self.positions[places].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Yield all images in their order, ``size`` at a time."""
+        """Yield all images in order, ``size`` at a time."""
         for start in range(0, len(self), size):
             yield self[start : start + size]
 
@@ -83,7 +84,7 @@ class LazyImages:
 
     def resident(self) -> Tensor:
         """Return all images as one tensor."""
-        # Filled in place: parts joined at the end would take twice the memory.
+        # Filled in place: concatenating parts at the end would take twice the memory.
         images = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         for start, part in zip(range(0, len(self), CHUNK), self.split(CHUNK), strict=True):
             images[start : start + CHUNK] = part
@@ -98,8 +99,8 @@ class Split:
     """Images of one split.
 
     Attributes:
-        images: (N, C, H, W), uint8, raw pixels in [0, 255]; those of a large data set are read when
-            they are indexed.
+        images: (N, C, H, W), uint8, raw pixels in [0, 255]. Images of a large data set are read
+            when they are indexed.
         labels: (N,), int64, in [0, classes).
         indices: (N,), int64, position of each image in the stored data set.
     """

@@ -1,7 +1,8 @@
 """Decoded images on disk: one uncompressed safetensors file, memory-mapped by every process.
 
-The file has a checksum of each image. Images of a small data set are all read and checked at once;
-those of a large one when they are first used, so that the data set need not fit into memory.
+The file has a checksum for each image. The images of a small data set are all read and checked at
+once. Those of a large data set are read and checked when they are first used, so that the data set
+need not fit into memory.
 """
 
 import hashlib
@@ -27,14 +28,14 @@ from tune_calib.paths import content_digest
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
-# Raise it when a loader gives other pixels for the same files, or the file has another layout.
+# Must be raised when a loader returns different pixels for the same files, or the layout changes.
 CACHE_VERSION = 2
 
 LARGE = 2**30
-"""Bytes of decoded images from which on a data set stays on disk."""
+"""Size of decoded images in bytes above which a data set stays on disk."""
 
 _PARTS = ("train", "test")
-# Numbers of a part, (N,) int64: labels, positions, and the CRC-32 of each image.
+# Columns of a part, (N,) int64: labels, positions, and the CRC-32 of each image.
 _COLUMNS = ("labels", "indices", "checks")
 
 
@@ -47,12 +48,12 @@ class Summary:
     std: tuple[float, ...]
 
     def written(self) -> str:
-        """Return a text, which is as long for all data sets of as many channels."""
+        """Return the summary as text, whose length depends only on the number of channels."""
         return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
 
     @classmethod
     def read(cls, text: str) -> Self:
-        """Read the text of ``written``; raise ValueError for anything else."""
+        """Parse a result of ``written``; raise ValueError for anything else."""
         digest, *values = text.split()
         numbers, channels = tuple(map(float, values)), len(values) // 2
         return cls(digest, numbers[:channels], numbers[channels:])
@@ -60,23 +61,23 @@ class Summary:
 
 @dataclass
 class Tally:
-    """Running sums and checksums of images, those of the training part first."""
+    """Running sums and checksums of images, starting with the training part."""
 
     checks: list[list[int]] = field(default_factory=list)
     _sums: list[NDArray[np.int64]] = field(default_factory=list)
     _pixels: int = 0
 
     def begin(self) -> list[int]:
-        """Begin a part, and return a list that receives the CRC-32 of each of its images."""
+        """Start a part, and return the list that receives the CRC-32 of each of its images."""
         self.checks.append([])
         return self.checks[-1]
 
     def add(self, images: NDArray[np.uint8]) -> None:
-        """Count some images of the part, (N, C, H, W)."""
+        """Add images (N, C, H, W) of the current part."""
         images = np.ascontiguousarray(images)
         self.checks[-1] += [zlib.crc32(image.data) for image in images]
         if len(self.checks) == 1:
-            # In integers, whose sums are the same in any order.
+            # In integers, whose sums do not depend on the order.
             flat = images.transpose(1, 0, 2, 3).reshape(images.shape[1], -1)
             counts = [np.bincount(channel, minlength=256) for channel in flat]
             values = np.arange(256)
@@ -98,13 +99,13 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """A data set, and the summary in its cache file; None without one."""
+    """A data set, and the summary in its cache file, if there is one."""
 
     source: Source
     known: Summary | None = None
 
     def summary(self) -> Summary:
-        """Return digest and moments of the images, all of which are read if there is no cache."""
+        """Return digest and moments of the images; without a cache file, read all images."""
         if self.known is not None:
             return self.known
         tally = Tally()
@@ -116,10 +117,10 @@ class Opened:
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
-    """Load a data set, from the cache if it is there; a damaged cache file is rebuilt.
+    """Load a data set, from the cache if possible; a damaged cache file is rebuilt.
 
-    Images from the cache, and those of a large data set, are read when they are used: see
-    ``settled``. Without a cache folder the files are read every time.
+    Images from the cache and images of a large data set are read when they are used, see
+    ``settled``. Without a cache folder, the files are read every time.
     """
     return load_opened(info, root, cache).source
 
@@ -129,39 +130,39 @@ def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
     opened = open_source(info, root, cache)
     if info.digest is not None and opened.summary().digest != info.digest:
         raise UserError(
-            f"{info.name}: `data_root` {root} holds other images than those that this was planned "
-            "with; name the original folder, or another `out`"
+            f"{info.name}: `data_root` {root} contains different images than when this was "
+            "planned; use the original folder, or another `out`"
         )
     source = opened.source
-    if cache is None:  # all are decoded, so that a damaged one is found whichever are used
+    if cache is None:  # decode all images, so that a damaged one is found even if it is not used
         parts = (settled(source.train, source), settled(source.test, source))
         return replace(opened, source=Source(*parts))
     return opened
 
 
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """Load a data set as ``load_source`` does, without a check of its digest."""
+    """Load a data set as ``load_source`` does, without checking its digest."""
     files = info.locate(root)
     report_progress(f"reading {info.title}")
     if cache is None or not files:
         return Opened(info.load(root))
-    # Another version of a plug-in may make other images of the same files.
+    # Another version of a plug-in may read different images from the same files.
     plugin = DATASETS.origin(info.name)
     key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = cache / f"{info.name}-{identity}.safetensors"
     if (opened := _open_whole(path)) is None:
-        # Other processes wait, and read the file of the first one.
+        # One process writes the file; others wait and read it.
         with _only_writer(path, info.title):
             if (opened := _open_whole(path)) is None:
                 _write(path, info.load(root), f"decoding {info.title}")
-                # Read back, so that this process too maps the file that the others share.
+                # Read back, so that this process also maps the shared file.
                 opened = _read(path)
     return opened
 
 
 def _open_whole(path: Path) -> Opened | None:
-    """Open a cache file; return None if it is absent or damaged and must be made."""
+    """Open a cache file; return None if it is absent or damaged and must be written."""
     if path.exists():
         with suppress(DamagedFileError):
             opened = _read(path)
@@ -182,30 +183,30 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            report_progress(f"waiting for another process that decodes {title}", at_once=True)
+            report_progress(f"waiting for another process to decode {title}", at_once=True)
             lock.acquire()
     except OSError as error:
         raise _unwritable(path, error) from None
     try:
         yield
     finally:
-        # Waiting processes find the written file, so that none needs the lock file any more.
+        # Waiting processes find the written file, so the lock file is no longer needed.
         with suppress(OSError):
             Path(lock.lock_file).unlink()
         lock.release()
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write {path}: {error}; free space or mend it")
+    return UserError(f"cannot write {path}: {error}; free space or repair it")
 
 
 def is_large(source: Source) -> bool:
-    """Return whether a data set stays on disk."""
+    """Return whether a data set is so large that it stays on disk."""
     return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
 
 
 def settled(split: Split, source: Source) -> Split:
-    """Read a split of a small data set into memory; leave that of a large one on disk."""
+    """Read a split of a small data set into memory; leave a split of a large one on disk."""
     return split if is_large(source) else split.resident()
 
 
@@ -220,7 +221,7 @@ class MappedRows:
         self._is_checked = np.zeros(shape[0], bool)
 
     def read(self, rows: Places) -> Tensor:
-        """Copy some images out of the map."""
+        """Copy some images from the map."""
         found: NDArray[np.uint8] = self._pixels[rows]
         for place in np.flatnonzero(~self._is_checked[rows]):
             self._check(rows[place], found[place])
@@ -234,8 +235,8 @@ class MappedRows:
     def _check(self, row: int, image: NDArray[np.uint8]) -> None:
         if zlib.crc32(image.data) != self.checks[row]:
             raise DamagedFileError(
-                f"{self.path}: image {row} does not match its checksum; delete the file, and it is "
-                "made again"
+                f"{self.path}: image {row} does not match its checksum; delete the file to have it "
+                "created again"
             )
         self._is_checked[row] = True
 
@@ -250,7 +251,7 @@ def _read(path: Path) -> Opened:
             parts = [_part(path, file, header, part, 8 + length) for part in _PARTS]
             known = Summary.read(header["__metadata__"]["summary"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise DamagedFileError(f"{path} is not a whole cache file ({error})") from None
+        raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
     return Opened(Source(*parts), known)
 
 
@@ -272,7 +273,7 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
-    """Write under another name and rename, so that no process ever maps half a file."""
+    """Write under a temporary name and rename, so that no process maps an incomplete file."""
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -290,10 +291,10 @@ def _write(path: Path, source: Source, doing: str) -> None:
 
 
 def _fill(file: BinaryIO, source: Source, doing: str) -> None:
-    """Write a safetensors file: the header, the numbers of both parts, then their images."""
+    """Write a safetensors file: the header, the columns of both parts, then their images."""
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
     blank = (0.0,) * splits["train"].images.shape[1]
-    # The header holds checksums of the content behind it, and is as long before they are known.
+    # The header contains checksums of the content; placeholders keep its length the same.
     sums = {"summary": Summary("0" * 16, blank, blank).written()}
     sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
     header: dict[str, Any] = {"__metadata__": sums}
@@ -311,7 +312,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     first = file.write(_encoded(header))
     file.seek(first + columns)
     tally, count, total = Tally(), 0, sum(map(len, splits.values()))
-    report_progress(doing, count, total, at_once=total > 10_000)  # so many take seconds
+    report_progress(doing, count, total, at_once=total > 10_000)  # which takes seconds
     for split in splits.values():
         tally.begin()
         for images in split.images.split(CHUNK):
@@ -332,7 +333,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
 
 
 def _encoded(header: dict[str, Any]) -> bytes:
-    """Return the length and the text of a header of safetensors."""
+    """Return the length and the text of a safetensors header."""
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text

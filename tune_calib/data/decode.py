@@ -1,4 +1,4 @@
-"""Decoding of images by Pillow, which refuses damaged ones and those of another form."""
+"""Decoding of images with Pillow, with errors for damaged images and wrong formats."""
 
 import io
 from collections.abc import Sequence
@@ -18,22 +18,22 @@ from tune_calib.errors import DamagedFileError
 # Modes of Pillow without colour.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
 
-# Pillow's readers have no error in common; some raise SyntaxError on broken files.
+# Pillow's readers have no common error; some raise SyntaxError for broken files.
 _NO_IMAGE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
 
 
 @dataclass(frozen=True)
 class Format:
-    """The form that the images of a data set take."""
+    """The format of the images of a data set."""
 
     channels: int  # 1 (grey) or 3 (RGB)
     size: int  # height and width, in pixels
-    # Resize an image of another size, bilinearly as in the papers; else it is refused.
+    # Resize images of another size, bilinearly as in the papers; otherwise they are an error.
     resize: bool = False
-    convert_grey: bool = False  # convert a grey image of a colour set; else it is refused
+    convert_grey: bool = False  # convert grey images of a colour set; otherwise they are an error
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
-        """Return the pixels (size, size, channels) of an image, named ``where`` in messages."""
+        """Return the pixels (size, size, channels) of an image, called ``where`` in messages."""
         try:
             with opened(content) as image:
                 self._refuse(image, where)
@@ -53,7 +53,7 @@ class Format:
             )
         if self.channels == 3 and image.mode in _GREY and not self.convert_grey:
             raise DamagedFileError(
-                f"{where} is grey, and the data set is of colour images; is it another data set?"
+                f"{where} is grey, but the data set has colour images; is it another data set?"
             )
 
     def stack(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
@@ -64,27 +64,27 @@ class Format:
 
 
 def _damaged(where: str) -> DamagedFileError:
-    return DamagedFileError(f"{where} is no image that Pillow reads; download it again")
+    return DamagedFileError(f"{where} is not an image that Pillow can read; download it again")
 
 
 def opened(content: bytes | Path) -> Image.Image:
-    """Open an encoded image, by no format that runs a program, without reading its pixels."""
+    """Open an encoded image without reading its pixels, in formats that run no other program."""
     source = io.BytesIO(content) if isinstance(content, bytes) else content
     return Image.open(source, "r", _formats())
 
 
 @cache
 def _formats() -> list[str]:
-    """Return the formats that are tried, those of data sets first, which saves most of the time."""
-    # Else Image.ID names only the formats that Pillow has loaded so far.
+    """Return the formats to try, with those of data sets first, which saves most of the time."""
+    # Without this, Image.ID contains only the formats that Pillow has loaded so far.
     Image.init()
     first = [name for name in ("PNG", "JPEG", "WEBP") if name in Image.ID]
-    # Pillow hands EPS and WMF to programs of the system, which must not see unknown files.
+    # Pillow passes EPS and WMF to programs of the system, which must not get untrusted files.
     return [*first, *(name for name in Image.ID if name not in (*first, "EPS", "WMF"))]
 
 
 def is_grey(content: bytes | Path) -> bool:
-    """Return whether an image has no colours; False for one that cannot be read."""
+    """Return whether an image has no colours, or False if it cannot be read."""
     try:
         with opened(content) as image:
             return image.mode in _GREY
@@ -93,7 +93,7 @@ def is_grey(content: bytes | Path) -> bool:
 
 
 def side_of(content: bytes | Path, where: str) -> int | None:
-    """Return height and width of an image if they are equal, else None."""
+    """Return the height and width of an image if they are equal, otherwise None."""
     try:
         with opened(content) as image:
             return image.width if image.width == image.height else None
@@ -103,14 +103,14 @@ def side_of(content: bytes | Path, where: str) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class FileRows:
-    """Images in one file each."""
+    """Images in separate files."""
 
     files: Sequence[Path]
     format: Format
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(N, C, H, W)."""
+        """Return (N, C, H, W)."""
         return (len(self.files), self.format.channels, self.format.size, self.format.size)
 
     def read(self, rows: Places) -> Tensor:
@@ -120,7 +120,7 @@ class FileRows:
 
 
 def split_of_files(images: Sequence[tuple[Path, int]], format_: Format) -> Split:
-    """Return a split of files of one image each and their labels, decoded when they are used."""
+    """Return a split from image files and their labels; images are decoded when they are used."""
     files, labels = zip(*images, strict=True)
     rows = LazyImages.all_of(FileRows(files, format_))
     return Split(rows, torch.tensor(labels), torch.arange(len(files)))

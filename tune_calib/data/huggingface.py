@@ -1,7 +1,7 @@
-"""Reads labelled images from Parquet files in the Hugging Face layout.
+"""Labelled images in Parquet files in the Hugging Face layout.
 
 A column of images is a struct whose field ``bytes`` is an image in any encoding that Pillow reads
-(PNG, WebP, JPEG, ...); a column of labels is of integers.
+(PNG, WebP, JPEG, ...). A column of labels contains integers.
 """
 
 import re
@@ -23,7 +23,7 @@ from tune_calib.errors import DamagedFileError, DataNotFoundError
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
 
-# Some are named by a part of their hash too.
+# Some names also contain a part of the hash.
 _SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
 
 # The last one is SVHN's.
@@ -34,9 +34,9 @@ _Fits = Callable[[pa.DataType], bool]
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of images and of labels: the first of each that exists.
+    """Possible names of the columns of images and labels; the first that exists is used.
 
-    With ``guess`` the only column of a kind is taken where none of the names exists.
+    With ``guess``, if none of the names exists, the only column of a kind is used.
     """
 
     image: tuple[str, ...] = IMAGE_COLUMNS
@@ -44,7 +44,7 @@ class Columns:
     guess: bool = False
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
-        """Return the names of the two columns of a file, which must be of the right types."""
+        """Return the names of the two columns of a file; raise if they have the wrong types."""
         image = self._find(self.image, IMAGE_COLUMNS, schema, _is_image)
         label = self._find(self.label, LABEL_COLUMNS, schema, pa.types.is_integer)
         if image is None or label is None:
@@ -58,12 +58,12 @@ class Columns:
     def _find(
         self, names: Sequence[str], usual: Sequence[str], schema: pa.Schema, fits: _Fits
     ) -> str | None:
-        """Return the first name that exists, if it is of the type; else the only other one."""
+        """Return the first name that exists, if it has the type, or the only column that does."""
         fitting = [field.name for field in schema if fits(field.type)]
         for name in names:
             if name in schema.names:
                 return name if name in fitting else None
-        # No other column may take the place of one that the user named.
+        # Another column must not replace one that the user named.
         is_guess = self.guess and set(usual) <= set(names)
         return fitting[0] if is_guess and len(fitting) == 1 else None
 
@@ -76,7 +76,7 @@ def _is_image(kind: pa.DataType) -> bool:
 
 
 def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the files of the first part of some names below a root; none if there are none."""
+    """Return the files of the first of some parts that exists below a root, if any."""
     parts = [(root / below, name) for below in _FOLDERS for name in names]
     return next((found for part in parts if (found := find_shards(*part))), ())
 
@@ -84,7 +84,7 @@ def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
 def find_parts(
     name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
 ) -> tuple[tuple[Path, ...], ...]:
-    """Return the files of the training and test part of a data set; refuse one without other."""
+    """Return the files of the training and test part of a data set; raise if one is missing."""
     for folder in (parent / below for parent in (root, root / name) for below in _FOLDERS):
         found = tuple(find_shards(folder, part) for part in parts)
         if all(found):
@@ -103,7 +103,7 @@ def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     shards = sorted(p for p in folder.glob(f"{part}-*.parquet") if _SHARD.search(p.name))
     if shards and (match := _SHARD.search(shards[0].name)) and len(shards) != int(match[1]):
         raise DataNotFoundError(
-            f"{folder} holds {len(shards)} of {int(match[1])} files {part}-*.parquet; "
+            f"{folder} has {len(shards)} of {int(match[1])} files {part}-*.parquet; "
             "download the missing ones"
         )
     return tuple(shards)
@@ -114,7 +114,7 @@ def lazy_images(
 ) -> Split:
     """Return the images (N, C, H, W) of some files, which are decoded when they are used.
 
-    ``indices`` are the row numbers; labels must be in [0, classes), unless that is None.
+    ``indices`` are the row numbers. Labels must be in [0, classes), unless ``classes`` is None.
     """
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
@@ -123,7 +123,7 @@ def lazy_images(
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
-    """Return the labels of some files, (N,) int64, in [0, classes) unless that is None."""
+    """Read the labels of some files, (N,) int64, in [0, classes) unless ``classes`` is None."""
     labels = []
     for file in files:
         with _in_one_line(file), pq.ParquetFile(file) as parquet:
@@ -132,20 +132,20 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
         if column.null_count:
             raise _incomplete(file)
         if len(column) == 0:
-            raise DamagedFileError(f"{file} holds no rows; download it again")
+            raise DamagedFileError(f"{file} has no rows; download it again")
         labels.append(torch.from_numpy(column.to_numpy().astype("int64")))
         require_range(file, labels[-1], classes)
     return torch.cat(labels)
 
 
 def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
-    """Return the first images of some files, encoded."""
+    """Return the first encoded images of some files."""
     rows = ParquetRows(tuple(files), columns, Format(channels=3, size=1), 0)
     return [content.as_py() for content in rows.batch_at(0).encoded]
 
 
 class _Batch(NamedTuple):
-    """Encoded images, the first of them and of their file counted over all files."""
+    """Encoded images, with the row numbers over all files of the first image and of the file."""
 
     file: Path
     start: int
@@ -155,7 +155,7 @@ class _Batch(NamedTuple):
 
 @dataclass(eq=False)
 class ParquetRows:
-    """Images in the rows of Parquet files, which are read fastest in their order."""
+    """Images in the rows of Parquet files; reading is fastest in order."""
 
     files: tuple[Path, ...]
     columns: Columns
@@ -166,7 +166,7 @@ class ParquetRows:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """(N, C, H, W)."""
+        """Return (N, C, H, W)."""
         return (self.count, self.format.channels, self.format.size, self.format.size)
 
     def read(self, rows: Places) -> Tensor:
@@ -180,7 +180,7 @@ class ParquetRows:
         return self.format.stack([decoded[row] for row in rows.tolist()])
 
     def batch_at(self, row: int) -> _Batch:
-        """Return the batch that holds a row: the current or a later one, else from the start."""
+        """Return the batch that contains a row, reading from the start if it was passed."""
         if self._batch is None or self._batches is None or row < self._batch.first:
             self._batches = self._read()
             self._batch = next(self._batches)
@@ -211,17 +211,17 @@ def _in_one_line(file: Path) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(
-            f"{file} is not a whole Parquet file ({reason}); download it again"
+            f"{file} is not a complete Parquet file ({reason}); download it again"
         ) from None
 
 
 def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
-    """Refuse labels that are not in [0, classes)."""
+    """Raise if labels are not in [0, classes)."""
     is_wrong = (labels < 0) | (labels >= (classes or labels.max() + 1))
     if bool(is_wrong.any()):
         expected = f"0..{classes - 1}" if classes else "0 or above"
         raise DamagedFileError(
-            f"{file} holds label {int(labels[is_wrong][0])}, expected {expected}; "
+            f"{file} has label {int(labels[is_wrong][0])}, expected {expected}; "
             "is it another data set?"
         )
 

@@ -1,4 +1,4 @@
-"""Splits of imported features and logits, and checks of their numbers."""
+"""Splits of imported features and logits, and checks of their values."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ SMALLEST = 1e-12
 """Lower bound of probabilities, since the logarithm of 0 is not finite."""
 
 UNLIKE = 0.01
-"""Largest difference of logits in a file from those of the head, relative to the largest logit."""
+"""Largest difference between logits in a file and those of the head, relative to the largest."""
 
 CHUNK = 2**22
-"""Numbers that are processed at a time."""
+"""Number of values processed at once."""
 
 SPLITS = ("train", "select", "calib", "test")
 
@@ -40,19 +40,19 @@ class LinearHead:
 
 @dataclass(frozen=True)
 class ImportedSplit:
-    """One split as its files have it."""
+    """One split as given by its files."""
 
     name: str  # train, select, calib or test
     labels: Tensor  # (N,) int64
     arrays: dict[str, Array]  # arrays of the files by role, for messages
     features: Rows | None  # (N, D), if there are any
     outputs: Rows | None  # (N, C), logits or probabilities, if there are any
-    # Last layer, for logits where there are no ``outputs``; None without features.
+    # Last layer, which computes logits if there are no ``outputs``; None without features.
     head: LinearHead | None
 
     @property
     def classes(self) -> int:
-        """Number of classes C."""
+        """Return the number of classes C."""
         if self.outputs is not None:
             return int(self.outputs.shape[1])
         assert self.head is not None
@@ -60,19 +60,19 @@ class ImportedSplit:
 
     @property
     def width(self) -> int:
-        """Number of features D; 0 without any."""
+        """Return the number of features D, or 0 without features."""
         return 0 if self.features is None else int(self.features.shape[1])
 
     @property
     def kind(self) -> Outputs:
-        """Source of the logits."""
+        """Return the source of the logits."""
         if self.outputs is None:
             return "head"
         return "probs" if "probs" in self.arrays else "logits"
 
     def numbers(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features (M, D) and outputs (M, C) in order, float32; an absent one has width 0."""
-        # A fixed number of rows, on which the last digits of the head's logits depend.
+        """Yield features (M, D) and outputs (M, C) in order, float32, of width 0 if absent."""
+        # A fixed number of rows, because the last digits of the head's logits depend on it.
         rows = max(1, CHUNK // max(self.width, self.classes))
         for first in range(0, len(self.labels), rows):
             last = min(first + rows, len(self.labels))
@@ -86,8 +86,8 @@ class ImportedSplit:
                     _check_probs(outputs, array, first)
                 elif first == 0 and are_probabilities(outputs):
                     raise UserError(
-                        f"{array}: every row sums to one, so these are probabilities; name them "
-                        "so: probs=FILE:KEY"
+                        f"{array}: every row sums to one, so these are probabilities; import them "
+                        "as probs=FILE:KEY"
                     )
                 if self.head is not None:
                     self._check_logits(features, outputs, first)
@@ -115,7 +115,7 @@ class ImportedSplit:
             row = int(wrong.nonzero()[0])
             raise UserError(
                 f"`{self.name}`: the logits of row {first + row} differ from those of `head` by "
-                f"{float(difference[row]):g}; are these the features that the last layer takes?"
+                f"{float(difference[row]):g}; are these features the inputs of the last layer?"
             )
 
 
@@ -128,7 +128,7 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     labels = values.pop("labels")
     if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
         raise UserError(
-            f"{arrays['labels']} is {labels.shape} of {labels.dtype}; labels are whole numbers, "
+            f"{arrays['labels']} is {labels.shape} of {labels.dtype}; labels must be integers, "
             "(samples,)"
         )
     for role, rows in values.items():
@@ -137,7 +137,7 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     if features is not None and head is not None and features.shape[1] != head.weight.shape[1]:
         raise UserError(
             f"{arrays['features']} has {features.shape[1]} features, but the weight of `head` is "
-            f"{tuple(head.weight.shape)}: it must be (classes, features)"
+            f"{tuple(head.weight.shape)}; it must be (classes, features)"
         )
     split = ImportedSplit(
         name=name,
@@ -148,7 +148,7 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         head=head if features is not None else None,
     )
     if split.classes < 2:
-        raise UserError(f"{setting}: a classifier has at least 2 classes, got {split.classes}")
+        raise UserError(f"{setting}: a classifier needs at least 2 classes, got {split.classes}")
     wrong = labels[(labels < 0) | (labels >= split.classes)]
     if len(wrong):
         raise UserError(
@@ -159,7 +159,7 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
 
 
 def read_head(files: Sequence[str]) -> LinearHead:
-    """Read the last layer of a network; an absent bias is 0."""
+    """Read the last layer of a network; a missing bias is 0."""
     arrays = find_arrays("`head`", files, HEAD_ROLES)
     if "weight" not in arrays:
         raise UserError(
@@ -178,9 +178,9 @@ def read_head(files: Sequence[str]) -> LinearHead:
 
 
 def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return masks (N,) of two halves by a fixed rule that keeps the shares of classes.
+    """Return masks (N,) of two stratified halves by a fixed rule.
 
-    Each class is shuffled by numpy's seed 1; the samples, class by class, go to the two halves in
+    Each class is shuffled with numpy's seed 1. The samples, class by class, go to the two halves in
     turn.
     """
     order = np.random.RandomState(1).permutation(len(labels))
@@ -191,26 +191,26 @@ def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
-    """Refuse too few arrays for a split, and redundant ones."""
+    """Raise if the arrays of a split are incomplete or redundant."""
     if "labels" not in roles:
         raise UserError(f"{where} has no labels; {describe_roles(ROLES)}")
     if "logits" in roles and "probs" in roles:
-        raise UserError(f"{where} has logits and probabilities; name one, e.g. logits=FILE:KEY")
+        raise UserError(f"{where} has logits and probabilities; select one, e.g. logits=FILE:KEY")
     has_outputs = "logits" in roles or "probs" in roles
     if not has_outputs and not ("features" in roles and has_head):
         raise UserError(
-            f"{where} has no logits or probabilities; add them, or features and the last layer by "
+            f"{where} has no logits or probabilities; add them, or features and the last layer in "
             f"`head`; {describe_roles(ROLES)}"
         )
     if "features" in roles and not has_head:
         raise UserError(
-            f"{where} has features, which need the last layer of their network: name a file with "
-            "weight (classes, features) and bias by `head`, or import the logits only: "
+            f"{where} has features, which need the last layer of their network: provide a file "
+            "with weight (classes, features) and bias as `head`, or import only the logits: "
             "logits=FILE:KEY"
         )
     if "features" in roles and "probs" in roles:
         raise UserError(
-            f"{where} has probabilities, which follow from its features and `head`; leave them out"
+            f"{where} has probabilities, which follow from its features and `head`; omit them"
         )
 
 
@@ -227,15 +227,15 @@ def _check_shape(rows: Rows, array: Array, samples: int) -> None:
 
 
 def _finite(rows: Rows, array: Array, first: int) -> Tensor:
-    """Return rows of an array, from row ``first`` on, as finite float32."""
+    """Convert rows of an array, which start at row ``first``, to finite float32."""
     if not np.issubdtype(rows.dtype, np.floating):
-        raise UserError(f"{array} holds {rows.dtype}; it must hold floating-point numbers")
+        raise UserError(f"{array} contains {rows.dtype}; it must contain floating-point numbers")
     with np.errstate(over="ignore"):
         tensor = torch.from_numpy(np.array(rows, np.float32))
     wrong = ~tensor.isfinite()
     if bool(wrong.any()):
         row = first + int(wrong.nonzero()[0, 0])
-        raise UserError(f"{array}: row {row} holds a value that is not finite (NaN or inf)")
+        raise UserError(f"{array}: row {row} contains a value that is not finite (NaN or inf)")
     return tensor
 
 
@@ -247,5 +247,5 @@ def _check_probs(probs: Tensor, array: Array, first: int) -> None:
         raise UserError(
             f"{array}: row {first + row} is not a vector of probabilities (from "
             f"{float(probs[row].min()):g} to {float(probs[row].max()):g}, sum "
-            f"{float(sums[row]):g}); if these are logits, name them so: logits=FILE:KEY"
+            f"{float(sums[row]):g}); if these are logits, import them as logits=FILE:KEY"
         )

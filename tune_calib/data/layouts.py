@@ -1,4 +1,4 @@
-"""Layouts of the files of a data set: Parquet of Hugging Face, else its own archive."""
+"""File layouts of data sets: Parquet in the Hugging Face layout, or the original archive."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
 def require_folder(name: str, root: Path | None, hint: str) -> Path:
-    """Return the root of a data set that is not embedded, which must be a folder."""
+    """Return the root of a data set that is not embedded; raise unless it is a folder."""
     if root is None:
         raise DataNotFoundError(f"{name} is not embedded: {hint}")
     if not root.is_dir():
@@ -25,21 +25,21 @@ def require_folder(name: str, root: Path | None, hint: str) -> Path:
 
 
 def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
-    """Return an unpacked folder: the root itself, or one below it; None if it is not there."""
+    """Return an unpacked folder, which is the root or below it, or None if there is none."""
     paths = (root, root / folder, root / name / folder)
     return next((each for each in paths if each.name == folder and each.is_dir()), None)
 
 
 def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
-    """Return the files of an archive, all of which must exist."""
+    """Return the files of an archive; raise if one does not exist."""
     absent = next((file for file in files if not file.is_file()), None)
     if absent is not None:
-        raise DataNotFoundError(f"{absent} is not there; {hint}")
+        raise DataNotFoundError(f"{absent} does not exist; {hint}")
     return tuple(files)
 
 
 def read_fields(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
-    """Return the lines of a text file split into ``count`` fields; the last takes the rest."""
+    """Split the lines of a text file into ``count`` fields; the last field takes the rest."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -55,13 +55,13 @@ def read_fields(file: Path, count: int, separator: str | None = " ") -> list[lis
 
 @dataclass(frozen=True)
 class Layouts:
-    """The ways in which a data set lies below a root."""
+    """The layouts that a data set can have below a root."""
 
     name: str  # registry key of the data set
     classes: int  # number of classes
     hint: str  # how to get the data
-    format: Format  # form of its images
-    find: Callable[[Path], tuple[Path, ...]]  # returns the files of the archive, if it is there
+    format: Format  # format of its images
+    find: Callable[[Path], tuple[Path, ...]]  # returns the files of the archive, if it exists
     read: Callable[[tuple[Path, ...], Format], Source]  # reads the data set from these files
     parts: tuple[str, str] = ("train", "test")  # names of the parts in Parquet files
 
@@ -81,10 +81,10 @@ class Layouts:
             return (*found[0], *found[1])
         if files := self.find(folder):
             return files
-        raise DataNotFoundError(f"{self.name}: {root} does not hold it; {self.hint}")
+        raise DataNotFoundError(f"{self.name}: not found in {root}; {self.hint}")
 
     def load(self, root: Path | None) -> Source:
-        """Read the data set; its images are decoded when they are used, where that is possible."""
+        """Read the data set; images are decoded when they are used, where possible."""
         files = self.locate(root)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
@@ -96,10 +96,10 @@ class Layouts:
             if int(counts.min()) == 0:
                 raise DamagedFileError(
                     f"{files[0].parent} has no {name} image of class {int(counts.argmin())} (of "
-                    f"{self.classes}); is it whole?"
+                    f"{self.classes}); is it complete?"
                 )
         return source
 
     def load_at(self, root: Path | None, stored: int) -> Source:
-        """Read the data set with images of another height and width."""
+        """Read the data set with a different height and width of the images."""
         return replace(self, format=replace(self.format, size=stored)).load(root)

@@ -1,6 +1,6 @@
-"""Published rules that cut a data set into splits, by the name of `data.split`.
+"""Published rules for splitting a data set, by the name in `data.split`.
 
-Each has its own generator; the global ones of numpy, torch and Python are not touched.
+Each rule has its own generator. The global generators of numpy, torch and Python are not touched.
 """
 
 import random
@@ -23,18 +23,18 @@ class Cut:
 
     train: Tensor  # positions in the training part, (N,) int64
     validation: Tensor  # positions of ``select``, then of ``calib``, (N,) int64
-    of_test: bool = False  # ``validation`` are positions in the test part
-    test: Tensor | None = None  # positions in the test part, (N,) int64; None is all of it
-    selected: int | None = None  # size of ``select`` in ``validation``; half of it if absent
+    of_test: bool = False  # whether ``validation`` are positions in the test part
+    test: Tensor | None = None  # positions in the test part, (N,) int64; None means all of it
+    selected: int | None = None  # size of ``select`` in ``validation``; half of it by default
 
     @property
     def select(self) -> Tensor:
-        """Positions of the split that chooses."""
+        """Return the positions of the split for selection."""
         return self.validation[: self._selected]
 
     @property
     def calib(self) -> Tensor:
-        """Positions of the split that post-hoc transforms are fitted on."""
+        """Return the positions of the split for post-hoc fits."""
         return self.validation[self._selected :]
 
     @property
@@ -43,14 +43,14 @@ class Cut:
 
 
 Rule = Callable[[Tensor, Tensor], Cut]
-"""From the labels of the training part and of the test part, (N,) int64 each."""
+"""Takes the labels of the training and of the test part, each (N,) int64."""
 
 
 def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
-    """Return positions (N - N // 10,) of train and (N // 10,) of validation, int64.
+    """Return int64 positions (N - N // 10,) of train and (N // 10,) of validation.
 
-    The rule of Mukhoti et al. (NeurIPS 2020), MbLS, FeDLaS and AdaFocal: ``np.random.seed(1);
-    np.random.shuffle(indices)``, the first tenth is for validation.
+    This is the rule of Mukhoti et al. (NeurIPS 2020), MbLS, FeDLaS and AdaFocal:
+    ``np.random.seed(1); np.random.shuffle(indices)``, with the first tenth for validation.
     """
     indices = np.arange(samples)
     np.random.RandomState(1).shuffle(indices)
@@ -59,12 +59,12 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
 
 
 def tenth(train: Tensor, _: Tensor) -> Cut:
-    """Cut as ``mukhoti`` does."""
+    """Split as ``mukhoti`` does."""
     return Cut(*mukhoti(len(train)))
 
 
 def tst(share: float, train: Tensor, _: Tensor) -> Cut:
-    """Hold out a share of train as TST and BalCAL: ``random_split`` under torch's seed 1."""
+    """Hold out a share of train as TST and BalCAL: ``random_split`` with torch's seed 1."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
     kept = len(train) - round(share * len(train))
     return Cut(order[:kept], order[kept:])
@@ -88,7 +88,7 @@ def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
     """Hold out the last tenth of each class, shuffled, as MbLS, ACLS and FeDLaS on Tiny-ImageNet.
 
     One stream of numpy's seed 1 shuffles the classes one after the other. Held-out images alternate
-    between the classes, so that both halves of them have all classes.
+    between the classes, so that both halves contain all classes.
     """
     chance = np.random.RandomState(1)
     kept, held_out, turns = [], [], []
@@ -105,10 +105,10 @@ def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:
-    """Train on all of the training part (CRL; published weights); cut the test part in three.
+    """Train on the whole training part (CRL; published weights), and split the test part in three.
 
-    Shuffled by numpy's seed 1, its first quarter is ``select``, the second ``calib``, and the rest
-    ``test``.
+    The test part is shuffled with numpy's seed 1. Its first quarter is ``select``, the second
+    ``calib``, and the rest ``test``.
     """
     order = _shuffled(test)
     held_out = len(test) // 2
@@ -116,22 +116,23 @@ def whole(train: Tensor, test: Tensor) -> Cut:
 
 
 def val_is_test(train: Tensor, test: Tensor) -> Cut:
-    """Validate on the test part itself, as several programs do: what they choose has seen test.
+    """Validate on the test part itself, as several programs do, so that selection uses test images.
 
-    The halves are drawn by numpy's seed 1. It is for reproduction only.
+    The halves are drawn with numpy's seed 1. This rule is for reproduction only.
     """
     return Cut(torch.arange(len(train)), _shuffled(test), of_test=True)
 
 
 def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cut:
-    """Train on all of the training part; ``select``, ``calib`` and ``test`` share the test part.
+    """Train on the whole training part, and split the test part into select, calib and test.
 
-    This suits networks that saw all of the training part. The images of each class, permuted by
-    torch's seed 0, are cut by ``shares`` (of the three, summing to one) with largest remainders, so
-    that each split has images of every class; positions are sorted.
+    This suits networks that were trained on the whole training part. The images of each class are
+    permuted with torch's seed 0 and divided by ``shares`` (of the three splits, summing to one)
+    with largest remainders, so that each split has images of every class. Positions are sorted.
     """
-    # The defaults of MaC-Cal were chosen on the first half of this very permutation for CIFAR-10
-    # (tests/benchmarks/mac_cal_defaults.py): `test` should hold as few of those images as can be.
+    # The defaults of MaC-Cal were chosen on the first half of this permutation for CIFAR-10
+    # (tests/benchmarks/mac_cal_defaults.py), so `test` should contain as few of those images as
+    # possible.
     order = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))
     parts: list[list[NDArray[np.int64]]] = [[], [], []]
     for label in test.unique():
@@ -140,8 +141,8 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
         if min(counts) == 0:
             raise UserError(
                 f"data.holdout=test: class {label} has {len(places)} test images, too few for "
-                f"shares of {', '.join(f'{share:g}' for share in shares)}; name other "
-                "data.holdout_shares, or data of more images"
+                f"shares of {', '.join(f'{share:g}' for share in shares)}; use other "
+                "data.holdout_shares, or data with more images"
             )
         for part, cut in zip(parts, np.split(places, np.cumsum(counts)[:-1]), strict=True):
             part.append(cut)
@@ -156,9 +157,9 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
 
 
 def _largest_remainders(whole: int, shares: Sequence[float]) -> list[int]:
-    """Return whole numbers that sum to ``whole``, each within one of its share."""
+    """Return integers that sum to ``whole``, each within one of its share."""
     exact = np.array(shares) * whole
-    # The margin keeps 25 from becoming 24 by the last bit of the product.
+    # The margin prevents rounding errors from turning 25 into 24.
     counts = np.floor(exact + 1e-9).astype(np.int64)
     order = np.argsort(counts - exact, kind="stable")
     counts[order[: whole - int(counts.sum())]] += 1
@@ -169,7 +170,7 @@ def _shuffled(labels: Tensor) -> Tensor:
     return torch.from_numpy(np.random.RandomState(1).permutation(len(labels)))
 
 
-# Rules of every data set; its own are in its record.
+# Rules for all data sets; specific rules are in the record of a data set.
 GENERAL: dict[str, Rule] = dict(zip(GENERAL_RULES, (whole, val_is_test), strict=True))
 
 CIFAR10: dict[str, Rule] = {"tst": partial(tst, 0.2), "plp": plp, "mdca": mdca}

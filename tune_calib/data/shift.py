@@ -2,15 +2,15 @@
 
 They are requested by words:
 
-* ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C where the published files lie below the
-  data root, else all that can be generated; ``corruptions:fog,contrast`` takes some of them;
-* ``generated``, ``generated:fog,contrast``: generated ones, even if the files are there;
+* ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C if the published files are below the data
+  root, otherwise all kinds that can be generated; ``corruptions:fog,contrast`` selects some;
+* ``generated``, ``generated:fog,contrast``: generated corruptions, even if the files exist;
 * ``noise``: Gaussian noise;
-* ``heldout``: test images of the classes that ``data.held_out_classes`` leaves out;
+* ``heldout``: test images of the classes in ``data.held_out_classes``;
 * the name of a data set: its test split.
 
-The name of a set says how it was made: ``corrupt/fog`` is published, ``generated/fog`` was
-generated here, ``ood/cifar100`` is foreign.
+The name of a set shows its origin: ``corrupt/fog`` is published, ``generated/fog`` was generated
+here, and ``ood/cifar100`` is out of distribution.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,40 +41,40 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.text import nearest
 
 CORRUPTIONS, GENERATED, NOISE, HELD_OUT = "corruptions", "generated", "noise", "heldout"
-VERSION = 1  # raise it when the same foreign images are fitted otherwise
+VERSION = 1  # must be raised when OOD images are converted differently
 
 MOST = 2
-"""Largest factor by which images may be enlarged: beyond it, their blur alone reveals them."""
+"""Largest factor by which images may be enlarged; beyond it, their blur alone reveals them."""
 
 LABELS = "labels.npy"
 _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
 Chunks = Callable[[int, torch.device], Iterator[Tensor]]
-"""From a number of images and a device to the images of a part, (N, C, H, H) uint8, in order."""
+"""Takes a chunk size and a device; yields the images of a part in order, (N, C, H, H) uint8."""
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images of a shift set that are judged together."""
+    """Images of a shift set that are evaluated together."""
 
     name: str  # severity; empty in a set of one part
-    labels: Tensor  # (N,), int64; those of foreign images are of their own data set, or 0
+    labels: Tensor  # (N,), int64; for OOD images, labels of their own data set, or 0
     chunks: Chunks  # returns the images
 
 
 @dataclass(frozen=True, eq=False)
 class ShiftSet:
-    """A shift set as a network sees it."""
+    """A shift set in the input format of a network."""
 
-    name: str  # ``ood/SET``, ``corrupt/KIND`` of published files or ``generated/KIND``
-    made: str  # what decides its images, apart from the name and the network's data
-    parts: Callable[[], Sequence[Part]]  # reads or makes the parts when it is called
+    name: str  # ``ood/SET``, ``corrupt/KIND`` for published files or ``generated/KIND``
+    made: str  # what determines the images, besides the name and the network's data
+    parts: Callable[[], Sequence[Part]]  # reads or generates the parts
 
 
 def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
-    """Return the names of the shift sets that some words request, each once."""
+    """Return the names of the shift sets requested by some words, without duplicates."""
     if words and slot.imported is not None:
-        raise UserError("imported data have no images that could be shifted; leave `shift` out")
+        raise UserError("imported data have no images that could be shifted; omit `shift`")
     return list(dict.fromkeys(name for word in words for name in _find_named(word, slot, root)))
 
 
@@ -87,17 +87,17 @@ def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
         for kind in kinds:
             if kind not in known:
                 raise UserError(f"{folder} has no {kind}.npy{nearest(kind, list(known))}")
-        # Without the kinds that the benchmark keeps apart.
+        # Without the extra kinds of the benchmark.
         yield from (f"corrupt/{k}" for k in kinds or [k for k in known if k in CORRUPTION_KINDS])
     elif what in (CORRUPTIONS, GENERATED):
         for kind in kinds or MAIN:
             if kind not in KINDS:
-                raise UserError(f"no corruption {kind!r} is generated{nearest(kind, list(KINDS))}")
+                raise UserError(f"corruption {kind!r} is unknown{nearest(kind, list(KINDS))}")
             if KINDS[kind].needs_colour and info.channels == 1:
-                raise UserError(f"{kind} changes colours, and the images of {info.name} are grey")
+                raise UserError(f"{kind} changes colours, but the images of {info.name} are grey")
             yield f"generated/{kind}"
     elif colon:
-        raise UserError(f"{word}: only {CORRUPTIONS} and {GENERATED} take kinds", setting="shift")
+        raise UserError(f"{word}: only {CORRUPTIONS} and {GENERATED} have kinds", setting="shift")
     else:
         known_words = [CORRUPTIONS, GENERATED, NOISE, HELD_OUT, *DATASETS]
         if what not in known_words:
@@ -109,20 +109,20 @@ def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
 def open_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Open a shift set by its name; no image is read before its parts are read."""
+    """Open a shift set by its name, without reading images before its parts are requested."""
     family, _, what = name.partition("/")
     if family == "generated":
         return generated(what, test)
     if family == "corrupt":
         folder = _published_folder(slot.info, root)
         if folder is None:
-            raise UserError(f"{root} no longer holds the published {name}; restore it")
+            raise UserError(f"{root} no longer contains the published {name}; restore it")
         return _published_set(what, folder, slot.info, test)
     return foreign_set(what, slot, root, cache, test)
 
 
 def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Chunks:
-    """Return chunks of a split, changed by a function of images and their stored positions."""
+    """Return chunks of a split, transformed by a function of images and their positions."""
 
     def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
         together = zip(split.images.split(size), split.indices.split(size), strict=True)
@@ -134,7 +134,7 @@ def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = 
 
 
 def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
-    """Return a kind of corruption of the test split at every severity."""
+    """Return the test split with one kind of corruption at every severity."""
 
     def parts() -> list[Part]:
         split = test()
@@ -153,20 +153,20 @@ def _published_folder(info: DatasetInfo, root: Path | None) -> Path | None:
 def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[Any]], Tensor]:
     """Open CIFAR-10-C or CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019).
 
-    Returns the images of each kind, memory-mapped, (5 N, H, H, C) uint8, severity after severity,
-    and the labels, (5 N,) int64. Everything but the pixels is checked.
+    Returns the memory-mapped images of each kind, (5 N, H, H, C) uint8, ordered by severity, and
+    the labels, (5 N,) int64. Everything except the pixels is checked.
     """
     files = sorted(file for file in folder.glob("*.npy") if file.name != LABELS)
     if not files or not (folder / LABELS).is_file():
         raise DataNotFoundError(
-            f"{folder} holds no shift set; it needs {LABELS} and a file of each corruption"
+            f"{folder} contains no shift set; it needs {LABELS} and a file for each corruption"
         )
     labels = torch.from_numpy(_read_npy(folder / LABELS).astype(np.int64))
     stored = len(info.relabel) if info.relabel else info.classes
     if labels.ndim != 1 or int(labels.min()) < 0 or int(labels.max()) != stored - 1:
         raise DamagedFileError(
-            f"{folder / LABELS} does not have the {stored} classes of {info.name}; is it of "
-            "another data set?"
+            f"{folder / LABELS} does not have the {stored} classes of {info.name}; does it belong "
+            "to another data set?"
         )
     kinds = {file.stem: _read_npy(file) for file in files}
     expected = (len(labels), info.size, info.size, info.channels)
@@ -174,7 +174,7 @@ def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[A
         if pixels.shape != expected or pixels.dtype != np.uint8 or len(labels) % len(SEVERITIES):
             raise DamagedFileError(
                 f"{folder / kind}.npy is {pixels.dtype} {pixels.shape}, expected uint8 {expected}, "
-                "five severities of one size; download it again"
+                "with five severities of equal size; download it again"
             )
     return kinds, labels
 
@@ -182,7 +182,7 @@ def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[A
 def _published_set(
     kind: str, folder: Path, info: DatasetInfo, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Return the published images of the test split, none of which chose anything."""
+    """Return the published corrupted images of the test split only."""
 
     def parts() -> list[Part]:
         kinds, labels = open_published(folder, info)
@@ -192,13 +192,13 @@ def _published_set(
             own = torch.tensor(info.relabel)[own]
         if int(places.max()) >= size or not torch.equal(own[places], split.labels.cpu()):
             raise UserError(
-                f"{folder / LABELS} does not have the labels of the test images of {info.name} in "
-                "their order; take the data set and the files as published"
+                f"{folder / LABELS} does not match the labels of the test images of {info.name} in "
+                "their order; use the data set and the files as published"
             )
         rows = [(level, (level - 1) * size + places) for level in SEVERITIES]
         return [Part(str(n), split.labels, partial(_read_rows, kinds[kind], at)) for n, at in rows]
 
-    # Another copy or size of the set has other labels or images.
+    # A different copy or size of the set has different labels or images.
     files = [folder / LABELS, folder / f"{kind}.npy"]
     return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
 
@@ -213,21 +213,21 @@ def _read_rows(
 
 def _read_npy(file: Path) -> NDArray[Any]:
     try:
-        # Never a pickle, which runs what is in it.
+        # Never a pickle, which can run code.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedFileError(
-            f"{file} is no whole file of NumPy ({reason}); download it again"
+            f"{file} is not a complete NumPy file ({reason}); download it again"
         ) from None
     return array
 
 
 def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
-    """Refuse a data set that is no use as a foreign one, or whose files are not there."""
+    """Raise if a data set cannot serve as an OOD set, or if its files do not exist."""
     if name == HELD_OUT and not slot.held_out_classes:
         raise UserError(
-            f"{HELD_OUT}: the network was trained on all classes; hold some out by "
+            f"{HELD_OUT}: the network was trained on all classes; hold some out with "
             "data.held_out_classes, e.g. [8, 9]",
             setting="shift",
         )
@@ -236,11 +236,11 @@ def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
     info, other = slot.info, DATASETS[name]
     if other.general is not None:
         raise UserError(
-            f"{name} has no fixed classes and sizes and is no shift set; register the images as a "
-            "data set of their own"
+            f"{name} has no fixed classes and sizes, so it cannot be a shift set; register the "
+            "images as their own data set"
         )
     if name == info.name:
-        raise UserError(f"images of {name} are not foreign to a network that was trained on it")
+        raise UserError(f"{name} is in distribution for a network that was trained on it")
     side = other.stored or other.size
     if (info.stored or info.size) > MOST * side:
         raise UserError(
@@ -253,7 +253,7 @@ def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
 def foreign_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Return foreign images in the form of a network's own, as many as the test split in noise."""
+    """Return OOD images in the input format of a network; noise has the size of the test split."""
     info = slot.info
 
     def parts() -> list[Part]:
@@ -268,17 +268,17 @@ def foreign_set(
     made, source = [f"version {VERSION}"], slot.dataset if name == HELD_OUT else name
     if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
         made.append(origin)
-    # Another copy of a data set holds other images; one that comes with a library has no files.
+    # A different copy of a data set has different images; embedded data sets have no files.
     if name != NOISE and (files := DATASETS[source].locate(root)):
         made.append(content_digest(files))
     return ShiftSet(f"ood/{name}", " ".join(made), parts)
 
 
 def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
-    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's own.
+    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's images.
 
-    Grey images get three equal channels, colour images become their luma; sizes are changed
-    bilinearly with antialiasing, as by Pillow.
+    Grey images get three equal channels, and colour images are converted to luma. Images are
+    resized bilinearly with antialiasing, as in Pillow.
     """
     side = info.stored or info.size
     if images.shape[1] == 1 and info.channels == 3:
@@ -294,7 +294,7 @@ def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
 
 
 def _noise(info: DatasetInfo, samples: int) -> Part:
-    """Draw pixels of mean 1/2 and standard deviation 1, cut to [0, 1] (Liang et al., ICLR 2018)."""
+    """Draw pixels from N(1/2, 1), clipped to [0, 1] (Liang et al., ICLR 2018)."""
     side = info.stored or info.size
 
     def chunks(size: int, device: torch.device) -> Iterator[Tensor]:

@@ -1,8 +1,8 @@
-"""The splits of a trial: train, select and calib together, the test split apart.
+"""The splits of a trial: train, select and calib together, and the test split separately.
 
-Training and selection get a ``Development``, which has no test split. What a data slot changes
-acts on ``train`` only, in this order: ``train_fraction``, ``imbalance``, ``label_noise``. The draws
-are fixed: they do not depend on the seed of a network.
+Training and selection get a ``Development``, which has no test split. Changes by a data slot apply
+to ``train`` only, in this order: ``train_fraction``, ``imbalance``, ``label_noise``. Their random
+numbers are fixed and do not depend on the seed of a network.
 """
 
 import hashlib
@@ -27,9 +27,9 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Development:
-    """The splits for training (train), choosing (select) and post-hoc fitting (calib).
+    """The splits for training (train), selection (select) and post-hoc fits (calib).
 
-    ``digest`` is that of all images and labels of the data set, including test.
+    ``digest`` is the digest of all images and labels of the data set, including test.
     """
 
     train: Split
@@ -38,10 +38,10 @@ class Development:
     digest: str = ""
 
     def fingerprint(self) -> str:
-        """Return a digest of labels, positions and first images, which tells copies apart."""
+        """Return a digest of labels, positions and first images, which distinguishes copies."""
         digest = hashlib.sha256()
         for split in (self.train, self.select, self.calib):
-            # The first images are enough: copies of a data set differ in the order of their rows.
+            # The first images suffice, since copies of a data set differ in the order of rows.
             for tensor in (split.labels, split.indices, split.images[:64]):
                 digest.update(tensor.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()[:16]
@@ -54,7 +54,7 @@ class Development:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Images of each split of a data slot."""
+    """Number of images of each split of a data slot."""
 
     train: int
     select: int
@@ -63,7 +63,7 @@ class Sizes:
 
 
 def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
-    """Cut the published parts of a data set, given their labels, by the rule in force."""
+    """Split the published parts of a data set by its rule, given their labels."""
     if info.holdout_shares is not None:
         return held_out_of_test(info.holdout_shares, train, test)
     rules = {**GENERAL, **info.rules}
@@ -75,14 +75,14 @@ def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
 
 
 def published_sizes(slot: DataSlot) -> Sizes:
-    """Return the sizes of the splits from the published sizes, as if all classes were equal."""
+    """Return the sizes of the splits from the published sizes, assuming balanced classes."""
     info = slot.info
     if info.published is None:
         raise UserError(
-            "the hours on a named GPU are estimated from the published size of a data set, and "
-            f"{slot.dataset} has none; leave `gpu_model` out, and it is timed on this machine"
+            "the hours on a named GPU are estimated from the published size of a data set, but "
+            f"{slot.dataset} has none; omit `gpu_model` to time it on this machine"
         )
-    # Held-out classes are not there.
+    # Without the images of held-out classes.
     share = 1.0
     if info.relabel is not None:
         share = sum(label != HELD_OUT for label in info.relabel) / len(info.relabel)
@@ -100,18 +100,18 @@ def published_sizes(slot: DataSlot) -> Sizes:
 def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
     """Load train, select and calib.
 
-    The published validation list is halved: the first half is ``select``, the second ``calib``;
+    The published validation list is halved: the first half is ``select``, the second ``calib``.
     ``data.holdout`` = ``test`` takes both from the test part.
 
     Args:
-        slot: the data set, and what is changed in its training split.
-        root: folder of the files of the data set; not read if it is embedded.
-        cache: folder for decoded images; without it they are decoded every time.
+        slot: the data set, and the changes to its training split.
+        root: folder with the files of the data set; not needed for an embedded data set.
+        cache: folder for decoded images. Without it, they are decoded every time.
 
     Raises:
-        DataNotFoundError: the root does not hold the data set.
-        DamagedFileError: a file is damaged, or holds too few images to split.
-        UserError: a class would be left without a training sample.
+        DataNotFoundError: the root does not contain the data set.
+        DamagedFileError: a file is damaged or has too few images to split.
+        UserError: a class would be left without training samples.
     """
     info: DatasetInfo = slot.info
     opened = load_opened(info, root, cache)
@@ -120,19 +120,19 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     held_out = source.test if cut.of_test else source.train
     if len(cut.select) == 0:
         raise DamagedFileError(
-            f"{info.name}: {root} holds {len(held_out)} "
-            f"{'test' if cut.of_test else 'training'} images, too few"
+            f"{info.name}: {root} has too few "
+            f"{'test' if cut.of_test else 'training'} images ({len(held_out)})"
         )
     train = _change(relabelled(source.train.take(cut.train), info), slot, info.classes)
-    # Halves, so that the images that chose the epoch and the hyper-parameters are not those that
-    # the temperature is fitted on.
+    # Halves, so that the temperature is not fitted on the images on which the epoch and the
+    # hyper-parameters were selected.
     select, calib = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
     train, select, calib = (settled(split, source) for split in (train, select, calib))
     return Development(train, select, calib, opened.summary().digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test split, for the evaluation at the end of a trial; as ``load_development``."""
+    """Load the test split for the evaluation of a trial. For arguments see ``load_development``."""
     return relabelled(*_tested(slot, root, cache))
 
 
@@ -144,7 +144,7 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 
 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
-    """Return the test images that the rule in force leaves, not relabelled, and the data set."""
+    """Return the test images according to the rule, not relabelled, and the data set."""
     info = slot.info
     source = load_source(info, root, cache)
     places = cut_parts(info, source.train.labels, source.test.labels).test
@@ -153,7 +153,7 @@ def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Spli
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:
-    """Return a split with the labels of a data slot, without images of other classes."""
+    """Return a split with the labels of a data slot, without images of held-out classes."""
     if info.relabel is None:
         return split
     labels = torch.tensor(info.relabel)[split.labels]
@@ -164,7 +164,7 @@ def relabelled(split: Split, info: DatasetInfo) -> Split:
 
 
 def _change(train: Split, slot: DataSlot, classes: int) -> Split:
-    """Apply what the data slot changes, in the documented order."""
+    """Apply the changes of a data slot in the documented order."""
     if slot.train_fraction < 1:
         counts = fraction_counts(_counts(train, classes), slot.train_fraction)
         train = _subset(train, counts, "train_fraction")
@@ -176,17 +176,18 @@ def _change(train: Split, slot: DataSlot, classes: int) -> Split:
     empty = np.flatnonzero(_counts(train, classes) == 0)
     if len(empty):
         raise UserError(
-            f"data: class {int(empty[0])} of {slot.dataset} has no training sample left; raise "
-            f"train_fraction ({slot.train_fraction:g}) or lower imbalance ({slot.imbalance:g}) "
+            f"data: class {int(empty[0])} of {slot.dataset} has no training samples left; increase "
+            f"train_fraction ({slot.train_fraction:g}) or reduce imbalance ({slot.imbalance:g}) "
             f"or label_noise ({slot.label_noise:g})"
         )
     return train
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    """Return the samples (C,) of each class in a stratified subset, by largest remainders.
+    """Return the number of samples (C,) of each class in a stratified subset.
 
-    They sum to round(fraction * N), each within one of fraction * counts.
+    The numbers sum to round(fraction * N), and each is within one of fraction * counts, by largest
+    remainders.
     """
     exact = counts * fraction
     kept: Counts = np.floor(exact).astype(np.int64)
@@ -197,20 +198,21 @@ def fraction_counts(counts: Counts, fraction: float) -> Counts:
 
 
 def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
-    """Return the samples (C,) of each class in an exponential long tail (Cui et al., CVPR 2019).
+    """Return the number of samples (C,) of each class in an exponential long tail.
 
-    n_k = n_max * (1 / imbalance)^(k / (C - 1)), rounded down, where n_max is the largest size
-    for which every class has enough samples; imbalance is largest class over smallest, >= 1.
+    It is n_k = n_max * (1 / imbalance)^(k / (C - 1)), rounded down (Cui et al., CVPR 2019), where
+    n_max is the largest size for which every class has enough samples. The imbalance is the ratio
+    of the largest to the smallest class, >= 1.
     """
     exponents = np.arange(len(counts)) / max(1, len(counts) - 1)
     profile = np.power(1 / imbalance, exponents)
-    # The margin keeps 45 from becoming 44 by the last bit of the power.
+    # The margin prevents rounding errors from turning 45 into 44.
     tail: Counts = np.floor((counts / profile).min() * profile + 1e-6).astype(np.int64)
     return tail
 
 
 def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
-    """Replace exactly round(fraction * N) labels by a uniformly drawn other class."""
+    """Replace exactly round(fraction * N) labels by another class, drawn uniformly."""
     draw = _random("label_noise")
     labels = train.labels.clone()
     chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])
@@ -220,7 +222,7 @@ def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
 
 
 def _subset(train: Split, counts: Counts, purpose: str) -> Split:
-    """Draw ``counts`` samples of each class; a smaller draw is part of a larger one."""
+    """Draw ``counts`` samples of each class; smaller subsets are part of larger ones."""
     labels = train.labels.numpy()
     rank = _random(purpose).permutation(len(labels))
     shuffled = [rank[labels[rank] == label][:count] for label, count in enumerate(counts)]
@@ -228,9 +230,8 @@ def _subset(train: Split, counts: Counts, purpose: str) -> Split:
 
 
 def _random(purpose: str) -> np.random.RandomState:
-    # Seed 0, whatever that of the network: trials under several seeds are trained on the same
-    # images.
-    # RandomState, because numpy promises never to change its streams.
+    # Seed 0, independent of the network's seed, so that trials with several seeds are trained on
+    # the same images. RandomState, because numpy guarantees that its streams never change.
     return np.random.RandomState(child_seed(0, purpose) % 2**32)
 
 

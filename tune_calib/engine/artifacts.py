@@ -1,4 +1,4 @@
-"""Networks and feature banks in the store: the first process makes one, others wait and read it."""
+"""Networks and feature banks in the store: one process creates each, and others wait for it."""
 
 import time
 from collections.abc import Callable
@@ -41,7 +41,7 @@ _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under the network's lock.
 
-    A network in the store that was trained on other images is refused.
+    It is an error if the network in the store was trained on other images.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class NetworkTraining:
         self.trainer: NetworkTrainer | None = None
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
-        # Without the lock first: a whole network may lie in a read-only store, where not even a
-        # lock file can be written.
+        # Try without the lock first: a complete network may be in a read-only store, where not even
+        # a lock file can be written.
         about = None
         with suppress(DamagedFileError):
             about = artifact_manifest(self.artifact)
         if about is None:
-            report_progress("waiting for the network, which others may train")
+            report_progress("waiting for the network, which another process may be training")
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
-            # Again under the lock: its last holder may have finished the network meanwhile.
+            # Check again under the lock: its last holder may have finished the network meanwhile.
             try:
                 about = read_or_remove(self.artifact, artifact_manifest)
             except DamagedFileError:
@@ -87,19 +87,19 @@ class NetworkTraining:
             self._report({})
 
     def _refuse_other_data(self, about: dict[str, Any]) -> None:
-        # A spec names a data set, not a copy of it: without this check, networks, banks and rows of
-        # two copies would have one identity.
+        # A spec names a data set, not a copy of it. Without this check, networks, banks and rows
+        # from two copies would have the same identity.
         if about["data"] != self.fingerprint:
             self.close()
             raise UserError(
-                f"{self.store.root} holds this network, trained on another copy of "
-                f"{self.spec.data.dataset}; name another `store`"
+                f"the network in {self.store.root} was trained on another copy of "
+                f"{self.spec.data.dataset}; use another `store`"
             )
 
     def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
-        """Train one epoch and checkpoint it; return its report, or None once the network is done.
+        """Train one epoch and checkpoint it; return its report, or None if training is complete.
 
-        The last call writes the artifact. A ``DivergedError`` is raised if a loss is not finite.
+        The last call writes the artifact. Raises ``DivergedError`` if a loss is not finite.
         """
         if self.trainer is None:
             return None
@@ -122,14 +122,14 @@ class NetworkTraining:
     def _checkpoint(self, trainer: NetworkTrainer) -> None:
         """Write the state from which a killed run resumes."""
         # Samples before the checkpoint: a run that is killed in between repeats the epoch and
-        # writes the same records again; the other way round they would be lost.
+        # writes the same records again. In the opposite order they would be lost.
         write_epoch(self.store, self.identity, len(self.history), trainer.samples)
         tensors, about = trainer.state()
         about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
         write_tensors(self.checkpoint, tensors, about)
 
     def _finish(self, trainer: NetworkTrainer) -> None:
-        # First, since it loads the selected epoch into the network, whose accuracy is measured
+        # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         report_progress("evaluating the network")
         weights = trainer.selected()
@@ -147,7 +147,7 @@ class NetworkTraining:
             "history": self.history,
             "data": self.fingerprint,
             "samples": len(trainer.train),
-            # Forecasts of other runs are estimated from these.
+            # Used in forecasts of other runs.
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
             "machine": machine(),
@@ -155,16 +155,15 @@ class NetworkTraining:
             "accuracy": accuracies,
             "regime": finite_regime(*outputs["train"]),
         }
-        # On a remote store, another node may have been quicker: the lock of this machine does not
-        # stop it.
+        # On a remote store, another node may have been faster, since locks are local to a machine.
         if not self.store.holds("networks", self.identity):
             write_tensors(self.artifact, weights, about)
-        # Last: a run that dies before this line makes the artifact again from the checkpoint.
+        # Last: a run that dies before this line creates the artifact again from the checkpoint.
         remove_folder(self.checkpoint)
         self.trainer = None
 
     def close(self) -> None:
-        """Free the lock."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
 
@@ -181,10 +180,10 @@ class TrainedNetwork:
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
     """Read the trained network of a spec."""
     if spec.data.imported is not None:
-        raise UserError("imported data have no network, which this needs")
+        raise UserError("this needs a network, which imported data do not have")
     tensors, about = read_tensors(store.folder("networks", spec.network_id))
-    # Some methods keep a number for each sample: their count is in the manifest, and no image is
-    # read for it.
+    # Some methods store a number for each sample. The number of samples is in the manifest, so that
+    # no images are read.
     network, method = build(spec, about["samples"])
     network.load_state_dict(unnest("network", tensors))
     method.load_state_dict(unnest("method", tensors))
@@ -199,15 +198,15 @@ def ensure_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> FeatureBank:
-    """Return the feature bank of a trained network, built if it is absent or lacks a split.
+    """Return the feature bank of a trained network, building it if it is absent or lacks a split.
 
     Args:
-        spec: a trial spec, whose data and network slots are read.
+        spec: a trial spec, of which the data and network slots are used.
         key: key of the bank.
-        store: the store that holds it.
+        store: the store of networks and banks.
         splits: loads the images, if they are needed.
         device: device on which the network runs.
-        with_train: False accepts a bank without the training split, on which no head is trained.
+        with_train: whether the bank needs the training split, for training heads.
     """
     return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
 
@@ -220,7 +219,7 @@ def ensure_development_bank(
     device: torch.device,
     with_train: bool = True,
 ) -> DevelopmentBank:
-    """Return the bank of a search, for which the test split is neither loaded nor returned."""
+    """Return the bank of a search, without loading or returning the test split."""
     splits = lambda: (development(), None)  # noqa: E731
     return _ensure(DevelopmentBank, spec, key, store, splits, device, with_train)
 
@@ -234,7 +233,7 @@ def _ensure(
     device: torch.device,
     with_train: bool,
 ) -> _Bank:
-    """Return a bank of a class with the splits that it needs; it may hold more than that."""
+    """Return a bank of a class with at least the splits that it needs."""
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 
@@ -246,7 +245,7 @@ def _ensure(
     def make(old: _Bank | None) -> None:
         development, test = splits()
         trained = load_network(spec, store, device)
-        # So that a head (gamma = val_ratio), and the network check, need the bank alone.
+        # So that heads (gamma = val_ratio) and the network check need only the bank.
         about = {
             "accuracy": trained.about["accuracy"],
             "regime": trained.about.get("regime", {}),
@@ -254,7 +253,7 @@ def _ensure(
         }
         parts = development.to(device), test.to(device) if test is not None else None
         method, network, info = trained.method, trained.network, spec.data.info
-        # A bank with a training split is replaced by one that has it too: heads use it.
+        # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
         build_bank(folder, key, method, network, info, *parts, about, has_train)
 
@@ -262,12 +261,12 @@ def _ensure(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Return whether a spec's network need not be trained: it is stored, or there is none."""
+    """Return whether a spec's network is stored or not needed."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
 def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return ``regime`` of logits (N, C); an empty dict if one is not finite."""
+    """Return ``regime`` of logits (N, C), or an empty dict if a logit is not finite."""
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}

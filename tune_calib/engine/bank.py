@@ -1,6 +1,6 @@
 """The feature bank: features, logits and labels of every split of one trained network.
 
-One uncompressed Arrow file a split (and a view), memory-mapped by every head trial.
+Each split, or view of a split, is one uncompressed Arrow file, memory-mapped by every head trial.
 """
 
 import time
@@ -35,24 +35,23 @@ TEST = "test"
 
 
 class BankKey(Params):
-    """Everything that determines a bank: two equal keys are one bank."""
+    """Everything that determines a bank: equal keys mean the same bank."""
 
     network_id: str  # the trained network
-    views: int  # augmented views of the training split; 0 is one clean view
+    views: int  # augmented views of the training split; 0 means one clean view
     bn_mode: str  # mode of the extractor's batch normalisation
 
     @property
     def identity(self) -> str:
-        """Folder name of the bank."""
+        """Return the folder name of the bank."""
         return content_hash(self)
 
 
 def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
-    """Return the key of the bank on which a head is trained; without a head, of the clean one."""
+    """Return the key of the bank on which a head is trained, or of the clean bank without one."""
     if head is None:
         return BankKey(network_id=spec.network_id, views=0, bn_mode="eval")
-    # Views that are not read stay out of the key: else heads that differ in them alone would have a
-    # bank each.
+    # Unused views are left out of the key, so that heads that differ only in them share a bank.
     views = head.views if head.augment == "standard" else 0
     return BankKey(network_id=spec.network_id, views=views, bn_mode=head.bn_mode)
 
@@ -67,31 +66,31 @@ class FeatureSplit:
 
 
 class DevelopmentBank:
-    """A bank on disk, without its test split, for searches; a damaged one is refused."""
+    """A bank on disk without its test split, for searches; raises if the bank is damaged."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
 
     @property
     def views(self) -> int:
-        """Number of views of the training split; 0 in a bank without it."""
+        """Return the number of views of the training split, or 0 in a bank without it."""
         return int(self.about["train_views"])
 
     @property
     def has_test(self) -> bool:
-        """Return whether the bank holds the test split; those of a search do not."""
-        return bool(self.about.get("has_test", True))  # older banks do not say so and have it
+        """Return whether the bank holds the test split; banks of a search do not."""
+        return bool(self.about.get("has_test", True))  # older banks always have it
 
     def train(self, view: int = 0) -> FeatureSplit:
         """Return one view of the training split."""
         return self._read(f"train-{view:03d}")
 
     def select(self) -> FeatureSplit:
-        """Return the split that chooses epochs and hyper-parameters."""
+        """Return the split on which epochs and hyper-parameters are selected."""
         return self._read("select")
 
     def calib(self) -> FeatureSplit:
-        """Return the split that post-hoc transforms are fitted on."""
+        """Return the split on which post-hoc transforms are fitted."""
         return self._read("calib")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
@@ -139,24 +138,24 @@ def build_bank(
 
     def fill(path: Path) -> None:
         started = time.monotonic()
-        # Train first: with bn_mode = train its views move the statistics that the other splits are
-        # predicted with.
+        # Train first: with bn_mode = train, its views update the statistics used for the other
+        # splits.
         train = development.train
         if with_train:
             for view, outputs in enumerate(train_outputs(key, method, network, info, train)):
-                report_progress("making features of train, view", view + 1, views)
+                report_progress("computing features of train, view", view + 1, views)
                 write_split(path / f"train-{view:03d}.arrow", outputs, train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean[TEST] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
-            report_progress(f"making features of {name}")
+            report_progress(f"computing features of {name}")
             images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(method, network, images, normalised_by)
             write_split(path / f"{name}.arrow", outputs, split.labels)
         head = network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
-        # Only now known; the manifest is written after the files.
+        # Known only now; the manifest is written after the files.
         manifest["made_s"] = time.monotonic() - started
 
     write_folder(folder, fill, manifest)
@@ -167,8 +166,8 @@ def train_outputs(
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Yield features and logits of each view of the training split, in chunks.
 
-    With ``bn_mode`` = ``train`` each view moves the running statistics of the network; the other
-    splits of a bank are predicted with the last ones.
+    With ``bn_mode`` = ``train``, each view updates the running statistics of the network. The other
+    splits of a bank are predicted with the final statistics.
     """
     for view in range(max(1, key.views)):
         images = _view(train, info, key, view)
@@ -182,10 +181,10 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
     if key.views == 0:
         yield from chunks
         return
-    # From the network's identity (a hexadecimal number), since all heads of the network share the
-    # views.
+    # Seeded by the network's identity (a hexadecimal number), since all heads of the network share
+    # the views.
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
-    # The size of the chunks is part of the draw: another one would give other views under the same
+    # The draws depend on the chunk size: a different size would give different views under the same
     # key.
     firsts = range(0, len(train), batch)
     sizes = [min(batch, len(train) - first) for first in firsts]
@@ -204,7 +203,7 @@ def read_split(path: Path) -> FeatureSplit:
 
 
 def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
-    """Write features (width 0 for imported logits) and logits that come in chunks."""
+    """Write features (of width 0 for imported logits) and logits, given in chunks."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0
         for chunk in outputs:
@@ -212,25 +211,25 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
             written += len(chunk[0])
             for values, file in zip(chunk, (features, logits), strict=True):
                 file.write(values.float().cpu().contiguous().numpy().data)
-        if written != len(labels):  # a map lengthens a file that is too short by zeros
-            raise ValueError(f"{written} outputs of {len(labels)} samples")
-        # Mapped, since a view may be larger than memory: the columns of the one batch of the file.
+        if written != len(labels):  # a memory map would pad a file that is too short with zeros
+            raise ValueError(f"got {written} outputs for {len(labels)} samples")
+        # Mapped, since a view may be larger than memory. The file has a single batch.
         named = zip(("features", "logits"), (features, logits), widths, strict=True)
         columns = {
             name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
             for name, file, width in named
-            if width  # a file of nothing cannot be mapped
+            if width  # an empty file cannot be mapped
         }
         write_arrow(path, {**columns, "label": labels[:, None]})
 
 
 def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
-    """Write matrices of N rows each, (N, width), to a file that is mapped when it is read."""
+    """Write matrices (N, width) with the same N to a file that is memory-mapped for reading."""
     arrays = {}
     for name, tensor in columns.items():
         values = tensor.detach().cpu().contiguous().numpy()
-        # Lists of one size, in one uncompressed batch: the map is the tensor as it is, so that
-        # reading copies and decodes nothing.
+        # Fixed-size lists in one uncompressed batch: the mapped memory is the tensor itself, so
+        # reading needs no copy and no decoding.
         arrays[name] = pa.FixedSizeListArray.from_arrays(values.reshape(-1), values.shape[1])
     table = pa.table(arrays)
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
@@ -239,14 +238,14 @@ def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:
 
 def _read_arrow(path: Path) -> dict[str, Tensor]:
     with pa.memory_map(str(path)) as source:
-        # The mapping outlives the closed file: the buffers of the batch refer to it.
+        # The map outlives the closed file, because the buffers of the batch refer to it.
         batch = pa.ipc.open_file(source).get_batch(0)
     tensors = {}
     for name in batch.schema.names:
         column = batch.column(name)
         values = column.flatten().to_numpy(zero_copy_only=True)
         with warnings.catch_warnings():
-            # The map is read-only, of which torch warns; nobody writes to a bank.
+            # torch warns that the map is read-only, but nothing writes to a bank.
             warnings.simplefilter("ignore", UserWarning)
             tensors[name] = torch.from_numpy(values.reshape(len(column), -1))
     return tensors

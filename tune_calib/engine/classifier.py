@@ -1,8 +1,8 @@
 """The classifier of a trial: its head and its post-hoc transform, stored as an artifact.
 
-``classifiers/<spec hash>`` has all tensors that its predictions depend on. A finished trial of a
-ladder, a comparison or an evaluation writes it; where it is absent, e.g. for a suggestion of a
-search, the head is trained again on the feature bank, which gives the same numbers.
+``classifiers/<spec hash>`` holds all tensors on which its predictions depend. A finished trial of a
+ladder, a comparison or an evaluation writes it. If it is absent, e.g. for a suggestion of a search,
+the head is trained again on the feature bank, which gives the same numbers.
 """
 
 from abc import abstractmethod
@@ -44,22 +44,22 @@ from tune_calib.spec.trial import TrialSpec
 
 KIND = "classifiers"
 
-# Version of the artifact: the head of one with another number is trained again.
+# Version of the artifact. The head of an artifact of another version is trained again.
 LAYOUT = 1
 
 _Method = TypeVar("_Method")
 
 
 class _Part(nn.Module, Generic[_Method]):
-    """A method and the tensors (K = 1) that it predicts by, which are buffers.
+    """A method with the tensors (K = 1) for its predictions as buffers.
 
-    The method is rebuilt after its tensors were moved or loaded, as those of any module can be.
+    The method is rebuilt after its tensors are moved or loaded, like those of any module.
     """
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         super().__init__()
         for name, tensor in tensors.items():
-            # A dot separates modules in torch; no name of a method has a slash.
+            # torch separates modules by dots; names of methods contain no slashes.
             self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
         self._made: _Method | None = None
 
@@ -70,14 +70,14 @@ class _Part(nn.Module, Generic[_Method]):
 
     @property
     def method(self) -> _Method:
-        """Return the method with the tensors as they are now."""
+        """Return the method with the current tensors."""
         if self._made is None:
             self._made = self._make(self.tensors)
         return self._made
 
     @abstractmethod
     def _make(self, tensors: dict[str, Tensor]) -> _Method:
-        """Return the method that predicts by the tensors."""
+        """Build the method from its tensors."""
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         self._made = None
@@ -113,13 +113,13 @@ class HeadPart(_Part[HeadMethod]):
         return method
 
     def refuse_incomplete(self) -> None:
-        """Raise KeyError for tensors of another method: some would keep their initial values."""
+        """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
         given = {name for name in self.tensors if not name.startswith("context.")}
         if other := sorted(given ^ tensors_of(self.method).keys()):
             raise KeyError(other[0])
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
-        """Return logits (1, N, C) of consecutive features (N, D), the first at ``first``."""
+        """Return logits (1, N, C) of consecutive features (N, D) that start at ``first``."""
         return logits_of(self.method, features, self.tensors["context.weight"].device, first)
 
 
@@ -146,10 +146,10 @@ class Classifier(nn.Module):
     """A map from features and logits of a frozen network to calibrated logits.
 
     Args:
-        head: slot of the head; None is the network's own.
-        posthoc: slot of the transform, if there is one.
+        head: slot of the head, or None for the network's own head.
+        posthoc: slot of the transform, if any.
         tensors: the result of ``tensors_of_trial``.
-        select: metrics of its trial, ``select/<name>``, by which it is recognised.
+        select: metrics of its trial, ``select/<name>``, by which it is verified.
     """
 
     def __init__(
@@ -170,15 +170,15 @@ class Classifier(nn.Module):
         """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
 
         Args:
-            features: (N, D), of consecutive samples of a split; read if there is a head.
-            logits: (N, C) of the network's own head; read if there is no other.
-            first: position of the first sample in its split, which random draws depend on.
+            features: (N, D), features of consecutive samples of a split; used by a head.
+            logits: (N, C), logits of the network's own head; used without another head.
+            first: position of the first sample in its split, on which random draws depend.
         """
         own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
         return own.double() if self.transform is None else self.transform(own.double())
 
     def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
-        """Return calibrated logits of a split of a bank, or of a part of one."""
+        """Return calibrated logits of a split of a bank, or of a part of it."""
         calibrated = self(split.features, split.logits, first)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
@@ -192,7 +192,7 @@ class Classifier(nn.Module):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors of ``tensors_of_trial``."""
+        """Return the tensors as in ``tensors_of_trial``."""
         head = nest("head", self.head.tensors) if self.head else {}
         return head | (nest("posthoc", self.transform.tensors) if self.transform else {})
 
@@ -200,12 +200,12 @@ class Classifier(nn.Module):
 def tensors_of_trial(
     trainer: PopulationTrainer | None, k: int, transform: PostHocMethod | None
 ) -> dict[str, Tensor]:
-    """Return all tensors (K = 1) that the classifier of a trial predicts by.
+    """Return all tensors (K = 1) that the classifier of a trial needs for predictions.
 
     Args:
-        trainer: a finished head batch; None where the head is the network's own.
-        k: index of the head in it.
-        transform: fitted on the logits of that head, K = 1.
+        trainer: a finished head batch, or None for the network's own head.
+        k: index of the head in the batch.
+        transform: transform fitted on the logits of that head, K = 1.
     """
     tensors: dict[str, Tensor] = {}
     if trainer is not None:
@@ -222,11 +222,11 @@ def tensors_of_trial(
 def store_classifier(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
-    """Write the classifier of a finished trial and its metrics on ``select``, if that is possible.
+    """Write the classifier of a finished trial and its metrics on ``select``, if possible.
 
-    It can be made again, so that a read-only store is no error.
+    A read-only store is not an error, because the classifier can be created again.
     """
-    if not tensors:  # the network is all
+    if not tensors:  # the classifier is the network itself
         return
     folder = store.folder(KIND, spec.hash)
     about = {
@@ -235,8 +235,8 @@ def store_classifier(
         "select": {name: value for name, value in metrics.items() if name.startswith("select/")},
     }
     make = lambda _: write_tensors(folder, dict(tensors), about)  # noqa: E731
-    # An existing one stays, as all artifacts do: rows of an earlier run belong to it. Not even an
-    # unreachable store may cost a trial its row.
+    # An existing classifier stays, like all artifacts, because rows of an earlier run belong to it.
+    # A trial must not lose its row even if the store is unreachable.
     with suppress(OSError, UserError):
         store.ensure(folder, "classifier", artifact_manifest, make)
 
@@ -246,7 +246,7 @@ def load_classifier(
 ) -> Classifier:
     """Load the classifier of a finished trial; if it is not stored, train it again and store it.
 
-    Only the network must be in the store; ``development`` loads the images if a bank must be made.
+    Only the network must be in the store. ``development`` loads the images if a bank must be built.
     """
     if spec.head is None and spec.posthoc is None:
         return Classifier(None, None, {})
@@ -258,7 +258,7 @@ def load_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
-    """Return metrics on ``select``, as ``select/<name>``."""
+    """Return the metrics of a classifier on ``select``, as ``select/<name>``."""
     found = classifier.logits(bank.select())
     scores = evaluate(found.logits, found.labels)
     return {column("select", name): float(score) for name, score in scores.items()}
@@ -267,7 +267,7 @@ def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
 def train_again(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
-    """Train the head again, whatever is stored, and return the classifier."""
+    """Train the head again, even if it is stored, and return the classifier."""
     key, is_head = bank_key(spec, spec.head), spec.head is not None
     bank = ensure_development_bank(spec, key, store, development, device, with_train=is_head)
     trainer = transform = None

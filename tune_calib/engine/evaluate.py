@@ -1,4 +1,4 @@
-"""Evaluation at the end of a trial: post-hoc on ``calib``, metrics on ``select`` and ``test``."""
+"""Evaluation at the end of a trial: post-hoc fit on ``calib``, metrics on ``select``, ``test``."""
 
 import math
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ class SplitLogits:
     labels: Tensor
 
     def one(self, k: int) -> "SplitLogits":
-        """Return those of classifier k alone, K = 1."""
+        """Return the logits of classifier k only, K = 1."""
         return SplitLogits(self.logits[k : k + 1], self.labels)
 
 
@@ -46,15 +46,15 @@ class Evaluation:
 
     metrics: dict[str, float]  # values by ``<split>/<name>``
     bins: dict[str, BinTable]  # reliability bins of each split, (1, B)
-    fitted: dict[str, float]  # numbers that the post-hoc transform fitted
+    fitted: dict[str, float]  # recorded numbers of the post-hoc fit
     flags: tuple[str, ...] = ()  # names of ``names.FLAGS``
-    transform: PostHocMethod | None = None  # the fitted post-hoc transform, if there is one
+    transform: PostHocMethod | None = None  # the fitted post-hoc transform, if any
 
 
 def network_logits(
     trained: TrainedNetwork, info: DatasetInfo, development: Development, test: Split | None
 ) -> dict[str, SplitLogits]:
-    """Return logits of a network's own head on ``select``, ``calib`` and, where given, ``test``."""
+    """Return logits of a network's own head on ``select``, ``calib`` and, if given, ``test``."""
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
@@ -66,7 +66,7 @@ def network_logits(
 
 
 def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    """Return logits of every head of a finished head batch on the evaluated splits of a bank."""
+    """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
     return {
         name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
         for name, split in bank.evaluated().items()
@@ -82,9 +82,9 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
 
 
 def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on all clean training images from a manifest, by ``train/<name>``.
+    """Return the network check on the clean training images from a manifest, by ``train/<name>``.
 
-    Manifests of earlier versions lack it.
+    It is empty for manifests of earlier versions.
     """
     return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
@@ -92,27 +92,28 @@ def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
 def regime_of_images(
     trained: TrainedNetwork, info: DatasetInfo, development: Development
 ) -> dict[str, float]:
-    """Return the values of ``regime_of_train`` for a network whose manifest lacks them."""
+    """Compute the values of ``regime_of_train`` for a network whose manifest lacks them."""
     outputs = predict(trained.method, trained.network, development.train, info)
     return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """Return the check of a trial's base network by ``base/<split>/<name>``.
+    """Return the network check of a trial's base network, by ``base/<split>/<name>``.
 
-    ``logits`` are those of its own head, ``train`` is the result of ``regime_of_train``.
+    ``logits`` are those of the network's own head, and ``train`` is a result of
+    ``regime_of_train``.
     """
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
 
 
 def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
-    """Return ``regime_of_base`` for a bank, on the splits that it lets a trial read."""
+    """Return ``regime_of_base`` for a bank, on the splits that a trial may read."""
     train = regime_of_train(bank.about)
     if not train and bank.views and key.views == 0 and key.bn_mode == "eval":
         clean = bank.train()
         train = _regime("train", SplitLogits(clean.logits.unsqueeze(0), clean.labels))
-    # Of an earlier version, whose views of train are not the clean images; imports may lack it.
+    # For banks of an earlier version with augmented views of train. Imports may lack the accuracy.
     if not train and (accuracy := bank.about["accuracy"].get("train")) is not None:
         train = {column("train", "accuracy"): accuracy}
     return regime_of_base(bank_logits(bank, torch.device("cpu")), train)
@@ -128,18 +129,18 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Return metrics of one classifier (K = 1), without those that are not defined.
+    """Evaluate one classifier (K = 1), leaving out metrics that are not defined.
 
     Args:
-        logits: logits on ``select``, ``calib`` and, outside a search, ``test``; without it only the
-            metrics of trials of a search are computed.
+        logits: logits on ``select``, ``calib`` and, outside a search, ``test``. Without ``test``,
+            only the metrics that trials of a search report are computed.
         posthoc: transform to fit on ``calib`` first.
-        known: further metrics, of ``regime_of_train`` or of ``regime_of_base``.
+        known: further metrics, from ``regime_of_train`` or ``regime_of_base``.
 
     Returns:
         The evaluation, or None if a logit is not finite.
     """
-    # None and no error: a diverged trial is a result, and the other heads of its batch go on.
+    # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
     transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
@@ -159,16 +160,17 @@ def evaluate_one(
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
-    """Return transformed logits, and the labels."""
-    # In float32 a saturated softmax is exactly 0 or 1: such a probability is in another bin or
-    # in none, and classwise errors differ in the first digits.
+    """Return the transformed logits and the labels."""
+    # In float32, a saturated softmax is exactly 0 or 1. Such a probability is in another bin or in
+    # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
     return (logits if transform is None else transform.transform(logits)), split.labels
 
 
 def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Return flags of one classifier, given its transformed logits on ``select``."""
-    # On select, since a trial at chance may not be chosen, and nothing may be chosen on test.
+    """Return the flags of one classifier, given its transformed logits on ``select``."""
+    # On select, since a trial at chance level must not be selected, and nothing may be selected on
+    # test.
     found = {} if transform is None else transform.flags()
     at_chance = is_at_chance(logits[0].softmax(-1), labels)
     return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))
@@ -176,7 +178,7 @@ def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> t
 
 @torch.no_grad()
 def fit_transform(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
-    """Return the transform of a slot, fitted on logits as they were computed, in float32."""
+    """Fit the transform of a slot on the original float32 logits."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     transform.fit(calib.logits, calib.labels)
     return transform

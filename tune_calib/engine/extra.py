@@ -1,7 +1,7 @@
 """Extra evaluations of finished trials: other images, shift sets, bootstrap intervals.
 
-Networks are read from the store, and so are classifiers, unless one must be made again. The row of
-the trial stays as it is.
+Networks and classifiers are read from the store; a missing classifier is trained again. The result
+row of the trial does not change.
 """
 
 import math
@@ -44,7 +44,7 @@ from tune_calib.spec.trial import TrialSpec, content_hash
 
 
 class FinishedTrial:
-    """The classifier of a finished trial, on data that are on its device."""
+    """The classifier of a finished trial, for data on its device."""
 
     def __init__(
         self, spec: TrialSpec, store: Store, development: Development, device: torch.device
@@ -61,7 +61,7 @@ class FinishedTrial:
         return {name: self._logits(split, self.info) for name, split in known.items()}
 
     def logits(self, split: Split) -> SplitLogits:
-        """Return logits of test images, before the post-hoc transform."""
+        """Return the logits of test images before the post-hoc transform."""
         return self._logits(split, self.info.of_test())
 
     def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
@@ -70,7 +70,7 @@ class FinishedTrial:
         return SplitLogits(self.classifier.uncalibrated(outputs), split.labels)
 
     def judge(self, logits: SplitLogits) -> Evaluation | None:
-        """Return metrics of ``logits``, as ``test/<name>``; None if one is not finite."""
+        """Return metrics of ``logits``, as ``test/<name>``, or None if a logit is not finite."""
         return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
 
@@ -80,8 +80,8 @@ def network_behind(
     """Return the network on whose features the head of a trial was evaluated."""
     trained = load_network(spec, store, device)
     key = bank_key(spec, spec.head)
-    # The store holds the statistics of training, but select, calib and test in the bank were
-    # predicted with those that the views of train had moved.
+    # The store holds the statistics of training, but select, calib and test of the bank were
+    # predicted after the views of train had updated them.
     if key.bn_mode == "train":
         train = development().train.to(device)
         for outputs in train_outputs(key, trained.method, trained.network, spec.data.info, train):
@@ -91,12 +91,12 @@ def network_behind(
 
 
 def spread_out(samples: int, most: int) -> Tensor:
-    """Return positions of at most ``most`` samples of a split, at equal distances."""
+    """Return positions of at most ``most`` evenly spaced samples of a split."""
     return torch.linspace(0, samples - 1, min(most, samples)).round().long()
 
 
 class ShiftKey(Params):
-    """Everything that determines shifted features: two equal keys are one artifact."""
+    """Everything that determines shifted features: equal keys mean the same artifact."""
 
     bank: BankKey
     name: str
@@ -104,27 +104,27 @@ class ShiftKey(Params):
 
     @property
     def identity(self) -> str:
-        """Folder name of the artifact."""
+        """Return the folder name of the artifact."""
         return content_hash(self)
 
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
     """Return the key of the bank whose network computes the shifted features of a trial.
 
-    Views are part of it only where they moved the statistics of the network.
+    Views are part of it only if they updated the statistics of the network.
     """
     key = bank_key(spec, spec.head)
     return key if key.bn_mode == "train" else bank_key(spec, None)
 
 
 class ShiftedFeatures:
-    """Features of a shift set on disk; a ``DamagedFileError`` is raised if they are not whole."""
+    """Features of a shift set on disk; raises ``DamagedFileError`` if they are incomplete."""
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.about = opened(folder)
         for name in self.about["parts"]:
             if _file(name) not in self.about["files"]:
-                raise DamagedFileError(f"{folder} lacks the part {name!a} that its manifest names")
+                raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
 
     def parts(self) -> dict[str, FeatureSplit]:
         """Return the parts by name, memory-mapped."""
@@ -139,10 +139,10 @@ def ensure_shifted(
     network: Callable[[], TrainedNetwork],
     device: torch.device,
 ) -> ShiftedFeatures:
-    """Return the features of a shift set, made if they are absent or damaged.
+    """Return the features of a shift set, computing them if they are absent or damaged.
 
-    Each part of a set (a severity) has an Arrow file, as each split of a bank. ``network`` returns
-    the result of ``network_behind`` if it is needed.
+    Each part of a set (a severity) has one Arrow file, like each split of a bank. ``network`` is
+    called only if needed and returns the result of ``network_behind``.
     """
     identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
     folder = store.folder("shifts", identity.identity)
@@ -169,16 +169,16 @@ def _file(part: str) -> str:
 Row = dict[str, Any]
 
 _FLIPPED = 2
-"""Samples whose prediction may differ from the trial's, since last digits depend on threads."""
+"""Largest number of predictions that may differ from the trial's, as threads affect last digits."""
 
 _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
-"""Metrics whose draws are stored: those that papers print and make claims about."""
+"""Metrics whose draws are stored: those that papers report and make claims about."""
 
 
 class ExtraEvaluation:
-    """Extra evaluations of trials of one network, whose features are read or made once.
+    """Extra evaluations of trials of one network, whose features are read or computed once.
 
-    All trials have the ``shifted_bank_key`` of ``spec``.
+    All trials must have the same ``shifted_bank_key`` as ``spec``.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class ExtraEvaluation:
         self.key = shifted_bank_key(spec)
         self._classifiers: dict[str, Classifier] = {}
         self._known: set[tuple[Any, ...]] = set()  # checked by ``refuse_other``
-        self._draw = lru_cache(maxsize=2)(draw)  # of the test samples, and of foreign images
+        self._draw = lru_cache(maxsize=2)(draw)  # of the test samples and of the OOD images
         self._network = cache(lambda: network_behind(spec, store, self._development, device))
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
@@ -210,8 +210,8 @@ class ExtraEvaluation:
                 values = under_corruption(found, labels) if own is None else detection(own, found)
             draws: dict[str, Tensor] = {}
             if resamples and not any(map(math.isnan, values.values())):
-                # The test samples are drawn as they are for intervals. With their seed, as many
-                # foreign images would be drawn.
+                # The test samples are drawn as for intervals. OOD images get another seed: the same
+                # one would draw an equal number of them at the same positions.
                 if own is None:
                     weights = self._draw(len(found), resamples, 0)
                     draws = drawn_under_corruption(found, labels, weights)
@@ -233,7 +233,7 @@ class ExtraEvaluation:
         return rows
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
-        """Return rows of a trial in the table ``intervals``; none if a logit is not finite."""
+        """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""
         test, calib = self.bank.test(), self.bank.calib()
         own, known = (self._calibrated(spec, split)[None] for split in (test, calib))
         if not bool(own.isfinite().all() and known.isfinite().all()):
@@ -255,8 +255,8 @@ class ExtraEvaluation:
         ]
 
     def refuse_other(self, spec: TrialSpec, expected: dict[str, float]) -> None:
-        """Refuse a classifier whose metrics are not those of its row: another store or images."""
-        # Once for all sets: the head alone costs a sixth of an evaluation on a corruption.
+        """Raise if metrics differ from those of the result row, as with another store or images."""
+        # Once for all sets: the head takes a sixth of the time of an evaluation on a corruption.
         key = (spec.hash, *sorted(expected.items()))
         if key in self._known:
             return
@@ -269,14 +269,14 @@ class ExtraEvaluation:
             value, before = now[name], expected[column("test", name)]
             if not math.isclose(value, before, abs_tol=_FLIPPED / len(test.labels)):
                 raise UserError(
-                    f"test {name} is {value:.6f} now and was {before:.6f} in its trial; name the "
-                    "`store` and `data_root` of the run"
+                    f"test {name} is {value:.6f} now but was {before:.6f} in the trial; set "
+                    "`store` and `data_root` to those of the run"
                 )
         self._known.add(key)
 
     @cached_property
     def bank(self) -> FeatureBank:
-        """Features of ``calib`` and ``test``; views of train are made only if they matter."""
+        """Return the bank of ``calib`` and ``test``, with views of train only if they matter."""
         splits = lambda: (self._development(), self._test)  # noqa: E731
         with_train = self.key.bn_mode == "train"
         return ensure_bank(self.spec, self.key, self.store, splits, self.device, with_train)
@@ -289,7 +289,7 @@ class ExtraEvaluation:
         return load_development(self.spec.data, self.root, self.store.images)
 
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
-        """Return logits (N, C) of a trial's classifier, float64."""
+        """Return the logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             found = load_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = found

@@ -13,15 +13,15 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 CHANCE = 1e-6
-"""Probability that a network that did not see the held-out images is refused."""
+"""Probability of refusing a network that did not see the held-out images."""
 
 
 def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
-    """Refuse held-out images on which a network of this program was trained or selected."""
+    """Raise if a network of this program was trained or selected on the held-out images."""
     network = made.network
     if network.weights is not None:
         own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
-        TrialSpec.build(data=data.model_dump(), network=own)  # which may be known themselves
+        TrialSpec.build(data=data.model_dump(), network=own)  # checks these weights in turn
     is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
     cuts = {(each.split, each.holdout, each.holdout_shares) for each in (made.data, data)}
     if network.is_frozen or not is_same or len(cuts) == 1:
@@ -30,22 +30,22 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
     if data.holds_out_train:
         raise UserError(
-            f"{trained}, and another cut of the training part holds out images that it saw; use "
-            "the same cut, or take `holdout` test"
+            f"{trained}, and a different cut of the training part holds out images that it saw; "
+            "use the same cut, or set `holdout` to test"
         )
     needs = METHODS[network.method].needs
     if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
         raise UserError(
-            f"{trained}, and its epoch was chosen on test images; cut the test part in the same "
-            "way, so that test lacks them"
+            f"{trained}, and its epoch was selected on test images; cut the test part in the same "
+            "way, so that `test` does not contain them"
         )
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
-    """Refuse a frozen network that is better on images held out of train than on test.
+    """Raise if a frozen network is better on images held out of train than on test.
 
-    A one-sided z-test of two proportions decides. Nothing is refused without test, which a search
-    may not read, or if this program knows which images the network saw.
+    A one-sided z-test of two proportions decides. There is no check without test, which a search
+    may not read, or if this program knows on which images the network was trained.
     """
     network = spec.network
     if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:
@@ -61,16 +61,16 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
     if gap <= NormalDist().inv_cdf(1 - CHANCE) * spread:
         return
     made = trained_spec(network.weights, store)
-    if made is not None and made.network.weights is None:  # else it began with foreign weights
+    if made is not None and made.network.weights is None:  # not started from unknown weights
         return
     raise RefusedError(
-        f"the frozen network is right on {right / count:.2%} of select and calib, which are of the "
-        f"training part, but on {right_of_test / tested:.2%} of test: it was trained on the images "
-        "held out; take `holdout` test"
+        f"the frozen network is correct on {right / count:.2%} of select and calib, which are from "
+        f"the training part, but on {right_of_test / tested:.2%} of test: it was trained on the "
+        "held-out images; set `holdout` to test"
     )
 
 
 def _right(split: SplitLogits) -> tuple[int, int]:
-    """Return the number of right samples, and of all."""
+    """Return the number of correct samples and of all samples."""
     count = len(split.labels)
     return round(float(accuracy(split.logits[0].double().softmax(-1), split.labels)) * count), count

@@ -35,13 +35,13 @@ from tune_calib.text import short_repr
 KIND, NAMES = "imports", "import_names"
 
 LAYOUT = 2
-"""Version of what an import holds; part of the digest."""
+"""Version of the content of an import; part of the digest."""
 
 SHARED = 0.01
-"""Share of a split's samples that may be in another one, as in published data sets."""
+"""Share of a split's samples that may be in another split, as in published data sets."""
 
 SURE = 3.0
-"""Standard deviations by which shared samples must exceed what chance gives."""
+"""Standard deviations by which shared samples must exceed the number expected by chance."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -50,7 +50,7 @@ _Read = TypeVar("_Read")
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import before they are stored, with the stamp of each at that time."""
+    """Checked files of an import before they are stored, with the stamp of each file."""
 
     record: ImportedData
     files: Mapping[str, Sequence[str]]
@@ -65,15 +65,15 @@ def check_files(
     test: Sequence[str],
     head: Sequence[str],
 ) -> Import:
-    """Read and check the files of each split, one after the other, and compute the digest.
+    """Read and check the files of all splits, one after the other, and compute the digest.
 
-    ``train`` and ``select`` may be empty: without ``select``, ``calib`` is cut in two. ``head`` is
-    the last layer, which features need.
+    ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two. ``head``
+    is the last layer, which is required with features.
     """
     splits = {"train": train, "select": select, "calib": calib, "test": test}
     for name in ("calib", "test"):
         if not splits[name]:
-            raise UserError(f"`{name}` is missing: name the files of this split")
+            raise UserError(f"`{name}` is missing; specify the files of this split")
     files = {name: each for name, each in splits.items() if each}
     own = read_head(head) if head else None
     stamps: dict[Path, tuple[int, int]] = {}
@@ -87,19 +87,16 @@ def check_files(
         summaries[name] = _summarise(split)
     assert first is not None
     if own is not None and not first.width:
-        raise UserError(
-            "is used with features only; add features, or leave `head` out", setting="head"
-        )
+        raise UserError("is used with features only; add features, or omit `head`", setting="head")
     counts = {"train": 0, **{name: summary.samples for name, summary in summaries.items()}}
     if "select" not in files:
         if counts["calib"] < 2:
-            raise UserError("has one sample, too few for select and calib", setting="calib")
+            raise UserError("has only one sample, too few for select and calib", setting="calib")
         counts |= {"select": (counts["calib"] + 1) // 2, "calib": counts["calib"] // 2}
     for one, two in combinations(summaries, 2):
         if shared := _count_shared(summaries[one], summaries[two]):
             raise UserError(
-                f"`{one}` and `{two}` share {shared} samples, equal to the last digit; splits must "
-                "be disjoint"
+                f"`{one}` and `{two}` share {shared} identical samples; splits must be disjoint"
             )
     record = ImportedData(
         digest=_digest(summaries, own),
@@ -113,7 +110,7 @@ def check_files(
 
 
 def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:
-    """Write an import into a store under a name; ``replace`` allows the name of another import."""
+    """Write an import to a store under a name; ``replace`` allows reusing an existing name."""
     check_name(name)
     digest = checked.record.digest
     require_writable(store.root, f"{KIND}/{digest}")
@@ -121,8 +118,8 @@ def write_import(name: str, checked: Import, store: Store, replace: bool) -> Non
         before = _digest_named(name, store)
         if before is not None and before != digest and not replace:
             raise UserError(
-                f"{store.root} has another import by the name {name} ({before}); choose another "
-                "name, or `replace` it: results of the old one stay as they are"
+                f"{store.root} has another import named {name} ({before}); choose another name, or "
+                "use `replace`, which keeps the results of the old import"
             )
         folder = store.folder(KIND, digest)
         if read_or_remove(folder, artifact_manifest) is None:
@@ -138,19 +135,21 @@ def find_names(digest: str, store: Store) -> list[str]:
 
 
 def check_name(name: str) -> None:
-    """Refuse an invalid name of an import."""
+    """Raise if the name of an import is invalid."""
     if not _NAME.fullmatch(name):
-        raise UserError(f"{short_repr(name)} is no name of an import: use letters, digits, _.-")
+        raise UserError(
+            f"{short_repr(name)} is not a valid name of an import: use letters, digits, _.-"
+        )
 
 
 def read_record(name: str, store: Store) -> ImportedData:
-    """Return the record of the import that a name stands for."""
+    """Return the record of the import with a name."""
     check_name(name)
     digest = _digest_named(name, store)
     if digest is None:
         raise UserError(
-            f"{store.root} has no import {name!r}: create it with "
-            f"tune-calib import {name} --calib FILE --test FILE --store {store.root}, or name the "
+            f"{store.root} has no import {name!r}; create it with "
+            f"tune-calib import {name} --calib FILE --test FILE --store {store.root}, or use the "
             "`store` that has it"
         )
     return ImportedData(**_read(artifact_manifest, digest, store)["imported"])
@@ -159,8 +158,8 @@ def read_record(name: str, store: Store) -> ImportedData:
 def open_import(
     read: Callable[[AnyPath], _Read], imported: ImportedData | str, store: Store
 ) -> _Read:
-    """Read the bank or the manifest of an import: ``read`` is the class of a bank, for example."""
-    if isinstance(imported, str):  # names are resolved before anything is planned
+    """Read the bank or the manifest of an import; ``read`` can be the class of a bank."""
+    if isinstance(imported, str):  # names are resolved before planning
         raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
     return _read(read, imported.digest, store)
 
@@ -175,8 +174,8 @@ def _read(read: Callable[[AnyPath], _Read], digest: str, store: Store) -> _Read:
         return read(store.folder(KIND, digest))
     except DamagedFileError as error:
         raise UserError(
-            f"{store.root} does not hold the whole import {digest} ({error}); import its files "
-            "again"
+            f"{store.root} does not contain the complete import {digest} ({error}); import its "
+            "files again"
         ) from None
 
 
@@ -216,10 +215,10 @@ def _write_bank(checked: Import, store: Store) -> None:
                     write_split(folder / file, split.chunks(mask), labels)
         if head is not None:
             write_arrow(folder / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
-        # Else the digest would be that of other numbers.
+        # Otherwise the digest would not match the stored numbers.
         for path, stamp in checked.stamps.items():
             if stamp_of(path) != stamp:
-                raise UserError(f"{path} was changed while it was read; import it again")
+                raise UserError(f"{path} changed while it was read; import it again")
         about["accuracy"] = {name: regime["accuracy"] for name, regime in regimes.items()}
         about["regime"] = regimes.get("train", {})
 
@@ -237,19 +236,19 @@ def _with_labels(
 
 
 def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
-    """Refuse splits that cannot be of one network."""
+    """Raise if splits cannot belong to the same network."""
     for name, key in (("classes", "classes"), ("features", "width"), ("outputs", "kind")):
         one, two = getattr(first, key), getattr(other, key)
         if one != two:
             raise UserError(
                 f"`{first.name}` and `{other.name}` differ in {name}: {one} and {two}; are they "
-                "outputs of one network?"
+                "outputs of the same network?"
             )
 
 
 @dataclass(frozen=True)
 class _Summary:
-    """Digest of a split, and 64-bit sums of its distinct rows, (M,) uint64, with counts."""
+    """Digest of a split, and 64-bit hashes of its distinct rows, (M,) uint64, with counts."""
 
     digest: str
     samples: int
@@ -265,7 +264,7 @@ def _summarise(split: ImportedSplit) -> _Summary:
     for chunk in split.numbers():
         for digest, values in zip(digests, chunk, strict=True):
             digest.update(values.contiguous().numpy().data)
-        # 64 bits for each row: the same for equal rows, hardly ever for others.
+        # A 64-bit hash of each row: the same for equal rows, and hardly ever for others.
         values = chunk[0] if split.width else chunk[1]
         bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
         odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
@@ -276,11 +275,11 @@ def _summarise(split: ImportedSplit) -> _Summary:
 
 
 def _count_shared(one: _Summary, two: _Summary) -> int:
-    """Count the samples that two splits share; 0 where they are few or may be equal by chance.
+    """Count the samples that two splits share; 0 if they are few or may be equal by chance.
 
-    Probabilities of two classes, of few digits or near 1 are equal by chance. On average, rows with
-    one sample in each split are then no more frequent than rows with two samples in one split and
-    none in the other: at rates a and b, ab <= (a^2 + b^2) / 2.
+    Probabilities of two classes, with few digits or near 1 can be equal by chance. On average, rows
+    with one sample in each split are then no more frequent than rows with two samples in one split
+    and none in the other: at rates a and b, ab <= (a^2 + b^2) / 2.
     """
     if one.digest == two.digest:
         return one.samples
@@ -295,7 +294,7 @@ def _count_shared(one: _Summary, two: _Summary) -> int:
 
 
 def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
-    """Return the digest in specs, 16 hexadecimal digits."""
+    """Return the digest used in specs, 16 hexadecimal digits."""
     own = hashlib.sha256()
     for tensor in (head.weight, head.bias) if head else ():
         own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())

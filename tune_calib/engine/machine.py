@@ -1,7 +1,7 @@
-"""The machine that computes numbers: its facts, its precisions, and torch's switches.
+"""The machine that computes numbers: its description, its precisions, and torch's switches.
 
-A network that memorises noise amplifies one unit in the last place to about a point of accuracy,
-and libraries sum in the order that suits the instruction set of the processor.
+These matter because a network that memorises noise amplifies one unit in the last place to about a
+point of accuracy, and libraries choose the order of sums by the processor's instruction set.
 """
 
 import platform
@@ -30,7 +30,7 @@ def machine() -> dict[str, str | None]:
 @lru_cache
 def processor() -> str:
     """Return the model name of the processor, or its architecture if the name is unknown."""
-    # On Linux platform.processor() knows the architecture at most.
+    # On Linux, platform.processor() returns the architecture at most.
     about = Path("/proc/cpuinfo")
     for line in about.read_text().splitlines() if about.exists() else ():
         name, _, value = line.partition(":")
@@ -40,23 +40,23 @@ def processor() -> str:
 
 
 def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
-    """Return the variables that the processes of some trials need before they load torch."""
-    # Actors are reused: one process, with one environment, computes trials of many specs.
+    """Return the environment variables that processes of these trials need before loading torch."""
+    # Actors are reused: one process, with one environment, runs trials of many specs.
     networks = [spec.network for spec in specs]
     kinds = {network.portable for network in networks}
     if len(kinds) > 1:
-        raise UserError("network.portable holds for all trials of a run; set it for all or none")
-    # Without it torch refuses products on a GPU under deterministic algorithms.
+        raise UserError("network.portable must be the same in all trials of a run")
+    # Without it, torch refuses matrix products on a GPU with deterministic algorithms.
     strict = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     is_strict = any(network.deterministic for network in networks)
     return {**(PORTABLE if kinds == {True} else {}), **(strict if is_strict else {})}
 
 
 def require_environment(spec: TrialSpec) -> None:
-    """Refuse to compute a portable trial in a process that is not set up for it."""
+    """Raise if a portable trial runs in a process that is not set up for it."""
     if not spec.network.portable:
         return
-    # The variables alone prove nothing: they are read when torch is loaded, perhaps before they
+    # The variables alone prove nothing: torch reads them when it is loaded, perhaps before they
     # were set, and the processor may lack AVX2.
     if not is_portable_process() or torch.backends.cpu.get_cpu_capability() != "AVX2":
         wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
@@ -67,11 +67,11 @@ def require_environment(spec: TrialSpec) -> None:
 
 
 AMPERE = (8, 0)
-"""Compute capability from which on a GPU has bfloat16 and TF32."""
+"""Lowest compute capability of a GPU with bfloat16 and TF32."""
 
 
 def refuse_slow(precision: Precision, device: torch.device) -> None:
-    """Refuse a precision that a device does not compute fast, before anything starts."""
+    """Raise, before anything starts, if a device is not fast in a precision."""
     if precision == "fp32":
         return
     if device.type == "cuda":
@@ -84,8 +84,8 @@ def refuse_slow(precision: Precision, device: torch.device) -> None:
         need = "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)"
         need = "TF32 (a GPU from Ampere on)" if precision == "tf32" else need
         raise UserError(
-            f"network.precision={precision} needs a device with fast {need}; this {kind} has "
-            "none: take network.precision=fp32"
+            f"network.precision={precision} needs a device with fast {need}, which this {kind} "
+            "lacks; use network.precision=fp32"
         )
 
 
@@ -93,15 +93,15 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
     """Set torch's switches for a network, for the whole process, after ``refuse_slow``."""
     refuse_slow(slot.precision, device)
     on_gpu = device.type == "cuda"
-    # Some backward passes have no deterministic kernel; none of those is used on a CPU.
+    # Some backward passes have no deterministic kernel on a GPU; on a CPU, all that are used do.
     is_strict = slot.deterministic or not on_gpu
     if slot.compile:
         torch.use_deterministic_algorithms(is_strict, warn_only=not on_gpu)
-    else:  # the same switch, without the second that importing torch's compiler takes
+    else:  # the same switch, but without importing torch's compiler, which takes a second
         strictness = "error" if on_gpu else "warn"
         torch.set_deterministic_debug_mode(strictness if is_strict else "default")
     if on_gpu:
-        # torch takes TF32 for convolutions by default; fp32 here means IEEE.
+        # By default, torch uses TF32 for convolutions; fp32 here means IEEE.
         kind = "tf32" if slot.precision == "tf32" else "ieee"
         torch.backends.cuda.matmul.fp32_precision = kind
         torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
@@ -110,7 +110,7 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Use a number of torch threads, on which last digits depend, within a block."""
+    """Set the number of torch threads, on which last digits depend, within a block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -1,7 +1,7 @@
-"""Training of one network: an iterator that yields one report an epoch.
+"""Training of one network: an iterator that yields one report per epoch.
 
-All chance of an epoch comes from (seed, purpose, epoch), so a resumed run needs the tensors and
-the epoch alone to give the numbers of an uninterrupted one.
+All random numbers of an epoch follow from (seed, purpose, epoch). A resumed run therefore needs
+only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
@@ -41,15 +41,15 @@ from tune_calib.spec.trial import TrialSpec
 
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
-# Not free to change: the views of a bank are drawn so many images at a time, and batch
-# normalisation in train mode takes its statistics over so many.
+# Must not be changed: it determines the random views of a bank, and the statistics of batch
+# normalisation in train mode.
 EVALUATION_BATCH = 500
 LARGEST_OF_FULL_BATCH = 96
 
 
 @dataclass
 class Best:
-    """The epoch that ``select`` judged best so far, and its weights."""
+    """The best epoch so far according to ``select``, and its weights."""
 
     score: float = -math.inf
     epoch: int = -1
@@ -57,9 +57,9 @@ class Best:
 
 
 class NetworkTrainer:
-    """Trains the network of a spec; each ``next`` is one epoch.
+    """Trains the network of a spec; each ``next`` trains one epoch.
 
-    ``samples`` are the method's records of single samples in the last epoch, by split.
+    ``samples`` holds the per-sample records of the method in the last epoch, by split.
     """
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
@@ -71,14 +71,15 @@ class NetworkTrainer:
         set_switches(self.slot, device)
         network, method = build(spec, len(self.train))
         self.network, self.method = network.to(device), method.to(device)
-        # For a method that learns from calib; all others do not see it before the post-hoc fit.
+        # Only for a method that learns from calib; all others do not see it before the post-hoc
+        # fit.
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
         self.optimizer = _optimizer(self.slot, self.parameters, self.method, device)
         self.rule = StepRule(
             self.optimizer,
-            # The network's parameters alone: FeDLaS's program does not clip its gate either.
+            # Only the network's parameters: FeDLaS's program does not clip its gate either.
             self.parameters,
             self.slot.clip_grad_norm,
             self.slot.loss_reduction == "sum",
@@ -98,14 +99,14 @@ class NetworkTrainer:
             raise StopIteration
         # For dropout and other draws from torch's global generators.
         torch.manual_seed(child_seed(self.slot.seed, "torch", self.epoch))
-        # A generator for each purpose: two methods of which one draws more must have the same
-        # batches and crops.
+        # One generator per purpose, so that batches and crops do not depend on how many random
+        # numbers a method draws.
         chance = generator(child_seed(self.slot.seed, "method", self.epoch))
         self.method.begin_epoch(self.epoch, chance)
         report = self._train_epoch()
         self.samples = {"train": self.method.samples_seen()}
-        # Before the judgement: what a method changes here (BalCAL's share) is part of the
-        # classifier that is judged and stored with this epoch's weights.
+        # Before the evaluation on select: what a method changes here (BalCAL's share) is part of
+        # the classifier that is evaluated and stored with the weights of this epoch.
         with self.watch.phase("feedback"):
             report |= self.method.end_epoch(self.epoch, self._feedback())
         with self.watch.phase("judgement on select"):
@@ -119,12 +120,12 @@ class NetworkTrainer:
             len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
         ).to(self.device)
         batches = list(order.split(self.slot.batch_size))
-        # A split smaller than a batch counts as full: else drop_last would train on nothing.
+        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
         is_full = len(batches[-1]) == min(self.slot.batch_size, len(self.train))
         return batches[:-1] if self.slot.drop_last and not is_full else batches
 
     def _train_epoch(self) -> dict[str, float]:
-        # In each epoch anew, since feedback and judgement leave both in evaluation mode.
+        # In each epoch, since feedback and evaluation leave both in evaluation mode.
         self.network.train()
         self.method.train()
         until = round(self.slot.augment_until * self.slot.epochs)
@@ -155,7 +156,7 @@ class NetworkTrainer:
     def _step(
         self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
     ) -> tuple[Tensor, Tensor]:
-        """Take a step on raw images; return the mean loss and the number of right samples."""
+        """Take a step on raw images; return the mean loss and the number of correct samples."""
         labels = self.train.labels[positions]
         with self.watch.phase("images"):
             batch = Batch(normalise(images, self.info), labels, positions)
@@ -177,7 +178,7 @@ class NetworkTrainer:
         features, logits = predict(self.method, self.network, self.select, self.info)
         self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
         logits = logits.double()
-        # The losses of the epoch may all be finite although its last step overshot.
+        # All losses of the epoch may be finite although its last step overshot.
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
         probs, labels = logits.softmax(1), self.select.labels
@@ -194,9 +195,9 @@ class NetworkTrainer:
             "best_val_acc": report["select/accuracy"],
             "min_val_nll": -report["select/nll"],
         }[rule]
-        # The first of equal epochs stays: accuracies on a small split are often equal.
+        # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
-            # The last epoch is in the network anyway; a copy would double memory and checkpoint.
+            # The network holds the last epoch anyway; a copy would double memory and checkpoint.
             weights = {} if rule == "last" else self._weights()
             weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
             self.best = Best(score, self.epoch, weights)
@@ -213,7 +214,7 @@ class NetworkTrainer:
         return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return all that a resumed run needs: tensors, and values for JSON."""
+        """Return everything that a resumed run needs: tensors, and values for JSON."""
         optimizer = self.optimizer.state_dict()["state"]
         moments = {f"{i}.{key}": value for i, s in optimizer.items() for key, value in s.items()}
         tensors = {
@@ -232,7 +233,7 @@ class NetworkTrainer:
         for name, tensor in unnest("optimizer", tensors).items():
             index, _, key = name.partition(".")
             moments.setdefault(int(index), {})[key] = tensor
-        # These follow from the slot, and the learning rate is set at every epoch.
+        # These follow from the slot, and the learning rate is set in every epoch.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.epoch = about["epoch"]
@@ -251,7 +252,7 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)
     method: NetworkMethod = METHODS[slot.method].implementation(slot.params, context)
     method.adapt(network)
-    # A quarter to a third less time for a convolution on a CPU, and no slower on a GPU.
+    # Convolutions take a quarter to a third less time on a CPU, and no more on a GPU.
     return network.to(memory_format=torch.channels_last), method
 
 
@@ -260,14 +261,14 @@ def predict(
 ) -> tuple[Tensor, Tensor]:
     """Return features (N, D) and logits (N, C) of a split.
 
-    The network is in evaluation mode afterwards; ``bn_mode`` = ``train`` normalises by the
-    statistics of each batch and updates the running ones, as TST's code does.
+    The network is in evaluation mode afterwards. ``bn_mode`` = ``train`` normalises by the
+    statistics of each batch and updates the running statistics, as TST's code does.
     """
     return outputs_of(method, network, split.images.split(evaluation_batch(info)), info, bn_mode)
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
-    """Return the number of images that are evaluated at once, smaller for large images."""
+    """Return the number of images evaluated at once, which is smaller for large images."""
     if info.size <= LARGEST_OF_FULL_BATCH:
         return EVALUATION_BATCH
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
@@ -281,7 +282,7 @@ def outputs_of(
     info: DatasetInfo,
     bn_mode: str = "eval",
 ) -> tuple[Tensor, Tensor]:
-    """Predict raw images, (M, C, H, W) uint8, that come in chunks."""
+    """Return features and logits of raw images (M, C, H, W) uint8, given in chunks."""
     outputs = list(chunks_of_outputs(method, network, chunks, info, bn_mode))
     return torch.cat([features for features, _ in outputs]), torch.cat([z for _, z in outputs])
 
@@ -294,7 +295,7 @@ def chunks_of_outputs(
     info: DatasetInfo,
     bn_mode: str = "eval",
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield features and logits of raw images chunk by chunk."""
+    """Yield features and logits of raw images, chunk by chunk."""
     network.eval()
     method.eval()
     if bn_mode == "train":
@@ -309,10 +310,10 @@ def chunks_of_outputs(
 def _optimizer(
     slot: NetworkSlot, parameters: list[nn.Parameter], method: nn.Module, device: torch.device
 ) -> torch.optim.Optimizer:
-    # One optimiser for the network and the method's own parameters, as in FeDLaS's program; decay
-    # acts on biases and BN too, as in all of the papers' programs.
+    # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight decay
+    # also applies to biases and BN, as in the programs of all papers.
     trained = [*parameters, *method.parameters()]
-    # On a GPU one kernel for all tensors. Not on a CPU, whose digits it would change.
+    # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
     fused = device.type == "cuda" or None
     if slot.optimizer == "sgd":
         return torch.optim.SGD(

@@ -1,4 +1,4 @@
-"""Optimisers over stacked parameters: learning rate and weight decay differ between heads."""
+"""Optimisers for stacked parameters, with learning rate and weight decay per head."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # apart from types torch alone, for the benchmark on a bare machine
+if TYPE_CHECKING:  # otherwise only torch is needed, for the benchmark on a bare machine
     from tune_calib.spec.slots.head import HeadSlot
 
 CACHE_BYTES = 2**20
@@ -16,16 +16,16 @@ CACHE_BYTES = 2**20
 
 _NONE: Mapping[str, Tensor] = MappingProxyType({})
 
-# Kind (parameter, gradient, moment, mask) to the name of a parameter to its tensor (K, ...).
+# Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
 _Groups = dict[str, dict[str, Tensor]]
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
     """Return the squared L2 norm of each head's part: (K, ...) to (K,).
 
-    One sum a head: a sum over one axis of all of them orders its terms by K, and the last bit of
-    a head's numbers would depend on the population. A GPU, where so many sums would take longer
-    than the rest of the step, makes that sum.
+    On a CPU, each head is summed separately: in one sum over an axis, the order of the terms and
+    thus the last bit of a head's result would depend on K. On a GPU, separate sums would take
+    longer than the rest of the step.
     """
     if tensor.device.type != "cpu":
         return tensor.flatten(1).square().sum(1)
@@ -36,8 +36,8 @@ class StackedOptimizer:
     """SGD, Adam or AdamW as torch.optim defines them, with per-head rates.
 
     Args:
-        slots: K slots that agree in optimizer, momentum and clipping.
-        parameters: stacked leaves, each (K, ...).
+        slots: K slots with the same optimizer, momentum and clipping.
+        parameters: stacked leaf tensors, each (K, ...).
     """
 
     def __init__(self, slots: Sequence["HeadSlot"], parameters: dict[str, Tensor]) -> None:
@@ -46,8 +46,8 @@ class StackedOptimizer:
         self.clip = slots[0].clip_grad_norm
         self.parameters = parameters
         device = next(iter(parameters.values())).device
-        # (K, 1, 1), to be multiplied with (K, out, in): torch.optim has one rate for a tensor and
-        # cannot give each head its own.
+        # (K, 1, 1), to be multiplied with (K, out, in). torch.optim has one learning rate per
+        # tensor and cannot give each head its own.
         self.lr = torch.tensor([slot.lr for slot in slots], device=device)[:, None, None]
         decays = [slot.weight_decay for slot in slots]
         self.decay = torch.tensor(decays, device=device)[:, None, None]
@@ -64,10 +64,11 @@ class StackedOptimizer:
     def step(
         self, frozen: Mapping[str, Tensor] = _NONE, restricted: Mapping[str, Tensor] = _NONE
     ) -> None:
-        """Move the parameters along their gradients, which are cleared.
+        """Update the parameters by their gradients, and clear the gradients.
 
         Args:
-            frozen: masks of parameters of which only the entries at 1 may move, moments included.
+            frozen: masks of parameters. Only entries where the mask is 1 change, together with
+                their moments.
             restricted: masks by which gradients are multiplied first.
         """
         self.steps += 1
@@ -86,12 +87,12 @@ class StackedOptimizer:
             parameter.grad = None
 
     def _step(self, block: _Groups) -> None:
-        """Take a step of some heads."""
+        """Take a step for some heads."""
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
         self._clip(block)
-        # Computed for all entries and then put back: a masked gradient would not do, since decay
-        # and momentum move an entry without one.
+        # All entries are updated and frozen ones restored afterwards. A masked gradient would not
+        # suffice, since weight decay and momentum change entries without a gradient.
         before = {
             (kind, name): block[kind][name].clone()
             for kind in ("parameter", *self._moments())
@@ -106,11 +107,11 @@ class StackedOptimizer:
         return ("first",) if self.kind == "sgd" else ("first", "second")
 
     def _clip(self, block: _Groups) -> None:
-        """Clip the L2 norm of each head's gradient on its own."""
+        """Clip the L2 norm of each head's gradient separately."""
         if self.clip is None:
             return
-        # Not clip_grad_norm_, whose one norm would tie the heads to each other; the 1e-6 and the
-        # limit of 1 are its own.
+        # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit of 1
+        # are taken from it.
         gradients = list(block["gradient"].values())
         squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
         for gradient in gradients:
@@ -119,8 +120,8 @@ class StackedOptimizer:
         torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
 
     def _update(self, block: _Groups) -> None:
-        # Lists of tensors at once: as many operations, and a fraction of the calls from Python.
-        # torch documents these names as they are, underscore and all (2.12 to 2.15).
+        # Lists of tensors in one call save most of the calls from Python. torch documents these
+        # functions, although their names begin with an underscore (2.12 to 2.15).
         parameters = list(block["parameter"].values())
         gradients, firsts = list(block["gradient"].values()), list(block["first"].values())
         rate = {name: [tensor] * len(parameters) for name, tensor in block["rate"].items()}
@@ -130,7 +131,7 @@ class StackedOptimizer:
         elif self.has_decay:
             torch._foreach_addcmul_(gradients, parameters, rate["decay"])
         if self.kind == "sgd":
-            # Begun at zero this is torch's first step too, which takes the gradient as the
+            # Starting at zero, this equals torch's first step, which uses the gradient as the
             # momentum.
             torch._foreach_mul_(firsts, self.momentum)
             torch._foreach_add_(firsts, gradients)
@@ -162,7 +163,7 @@ class StackedOptimizer:
 def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
     """Yield all tensors (K, ...) in parts of a few heads each.
 
-    On a CPU a part fits into the cache, since a step passes over it many times.
+    On a CPU, a part fits into the cache, since a step passes over it many times.
     """
     state = [*groups["parameter"].values()]
     of_a_head = sum(t[0].numel() * t.element_size() for g in groups.values() for t in g.values())

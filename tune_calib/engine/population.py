@@ -1,4 +1,4 @@
-"""Training of K heads together on one feature bank: an iterator that yields one report an epoch."""
+"""Joint training of K heads on one feature bank: an iterator that yields one report per epoch."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -21,41 +21,41 @@ from tune_calib.spec.slots.head import HeadSlot
 
 PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
 
-# With more threads a lone head's products are summed in another order than a population's, and
-# its last digits would depend on K. Populations run side by side instead.
+# With more threads, the order of summation would depend on K, and so would the last digits of a
+# head. Head batches run in parallel processes instead.
 HEAD_THREADS = 1
 
-# Samples that all heads see at once outside training, which bounds memory at a large K.
+# Samples that all heads process at once outside training, which bounds memory for a large K.
 PASS_BATCH = 4096
 
-# Logits that are evaluated at once, in float64: those of many heads would need more memory than
-# their training.
+# Logits that are evaluated at once, in float64: evaluating all heads at once would need more memory
+# than their training.
 JUDGED = 2**21
 
-# Version of a checkpoint: 2 keeps what a method draws and learns in addition to the weights of the
-# best epoch.
+# Version of a checkpoint. Version 2 stores the state of the method at the best epoch, in addition
+# to its weights.
 LAYOUT = 2
 
 POPULATION_BYTES = 2**31
-"""Memory of one head batch at most; a node trains one on each core."""
+"""Largest memory of one head batch; a node trains one on each core."""
 
-# Copies of each weight, at most: itself, its gradient, two moments and a mask; weight and mask of
-# the best epoch; and, while that one predicts, both of the epoch that is set aside.
+# Largest number of copies of each weight: itself, its gradient, two moments and a mask; weight and
+# mask of the best epoch; and, while the best epoch predicts, those of the current epoch.
 COPIES = 9
 
-# Copies of the outputs of each layer on a pass: themselves, the next layer's, a logarithm.
+# Copies of the outputs of each layer in a pass: themselves, those of the next layer, a logarithm.
 OUTPUTS = 3
 
 
 class PopulationTrainer:
-    """Trains K heads of one shape (a head batch); each ``next`` is one epoch of all of them.
+    """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
 
     The numbers of head k do not depend on the other heads.
 
     Args:
-        slots: head slots that agree in all but their per-head settings.
+        slots: head slots that differ only in per-head settings.
         bank: features of the frozen network; ``test`` is not read here.
-        network_seed: seed of the batch order that the heads share.
+        network_seed: seed of the shared batch order of the heads.
         device: device of the heads.
     """
 
@@ -90,7 +90,7 @@ class PopulationTrainer:
         return self
 
     def __next__(self) -> dict[str, Tensor]:
-        """Train one epoch and return its report, (K,) float64 each."""
+        """Train one epoch and return its report, each value (K,) float64."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
         train = self.views.view(self.epoch % self.bank.views)
@@ -99,7 +99,7 @@ class PopulationTrainer:
         with torch.no_grad():
             if self.method.wants_pass():
                 statistics = self._pass(train)
-            # Before the judgement, as in the training of networks.
+            # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
             report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
@@ -109,9 +109,9 @@ class PopulationTrainer:
         return report
 
     def _order(self, samples: int) -> Tensor:
-        """Return positions of an epoch: (N,), or (K, N) when every head has an order of its own."""
+        """Return the order of an epoch: (N,), or (K, N) if every head has its own order."""
         if self.slot.batch_order == "shared":
-            # The network's seed: a head's own would make the order depend on the other heads.
+            # The seed of a head would make the order depend on the other heads of the batch.
             seed = child_seed(self.network_seed, "head order", self.epoch)
             return torch.randperm(samples, generator=generator(seed))
         seeds = [child_seed(slot.seed, "order", self.epoch) for slot in self.slots]
@@ -119,7 +119,7 @@ class PopulationTrainer:
 
     def _train_epoch(self, train: FeatureSplit) -> tuple[dict[str, Tensor], EpochStatistics]:
         samples = len(train.labels)
-        # All on the device until the epoch is over: reading one would make a GPU's work wait.
+        # These stay on the device until the end of the epoch, since reading one would stall a GPU.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
         steps = math.ceil(samples / self.slot.batch_size)
         batches = self.views.batches(train, self._order(samples), self.slot.batch_size)
@@ -128,11 +128,11 @@ class PopulationTrainer:
             log_probs = self.method.training_logits(features).log_softmax(-1)
             loss = self.method.loss(log_probs, labels)
             size = labels.shape[-1]
-            # Heads share no parameter, so that the gradient of the sum is each head's own.
+            # Heads share no parameters, so the gradient of the sum is the gradient of each head.
             factor = size if self.slot.loss_reduction == "sum" else 1
             loss.backward(torch.full_like(loss, factor))
-            # Of the last batch, for the record alone; before the restriction, which would hide what
-            # it removes.
+            # For the record only, and for the last batch; before the restriction, which would hide
+            # what it removes.
             norms = self._gradient_norms() if number == steps - 1 else {}
             self.method.restrict_gradients()
             self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
@@ -184,7 +184,7 @@ class PopulationTrainer:
             self.best_epoch[:] = self.epoch
             return
         score = report["select/accuracy"] if rule == "best_val_acc" else -report["select/nll"]
-        # NaN compares false: a diverged head keeps its best epoch before.
+        # Comparisons with NaN are false, so a diverged head keeps its earlier best epoch.
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.best_epoch[better] = self.epoch
@@ -193,14 +193,14 @@ class PopulationTrainer:
             self.best[name] = torch.where(chosen, tensor, self.best.get(name, tensor))
 
     def selected(self, k: int) -> dict[str, Tensor]:
-        """Return the tensors that head k predicts by at its selected epoch, K = 1; not copied."""
-        # Under the rule `last` the heads in training are the result.
+        """Return the tensors of head k at its selected epoch (K = 1), without copying them."""
+        # With the rule `last`, the heads in training are the result.
         tensors = self.best or tensors_of(self.method)
         return {name: tensor[k : k + 1] for name, tensor in tensors.items()}
 
     @torch.no_grad()
     def predict(self, split: FeatureSplit) -> Tensor:
-        """Return logits (K, N, C) of the selected epoch's heads; training may go on afterwards."""
+        """Return logits (K, N, C) of the selected epochs; training may continue afterwards."""
         if not self.best:
             return self._logits(split.features)
         in_training = {name: tensor.clone() for name, tensor in tensors_of(self.method).items()}
@@ -227,23 +227,23 @@ class PopulationTrainer:
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Load a ``state``; one of another version, which stored other parts, is refused."""
+        """Restore a ``state``, or raise if another version with a different layout stored it."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
-                "this checkpoint of heads is of another version of tune-calib, which stored other "
-                "parts of the best epoch; begin without it"
+                "this checkpoint of heads was written by another version of tune-calib, which "
+                "stored different parts of the best epoch; start without it"
             )
         restore_tensors(self.method, state)
         self.optimizer.load_state(unnest("optimizer", state))
         self.best = {k: v.to(self.device) for k, v in unnest("best", state).items()}
         self.epoch = int(state["epoch"])
-        # Copied, since they are changed in place.
+        # Copied, since they are modified in place.
         self.best_score, self.best_epoch = state["best_score"].clone(), state["best_epoch"].clone()
         self.diverged_epoch = state["diverged_epoch"].clone()
 
 
 def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
-    """Return all tensors that the predictions of heads depend on, without copying them."""
+    """Return all tensors on which the predictions of heads depend, without copying them."""
     weights = {name: tensor.detach() for name, tensor in method.parameters.items()}
     return {**nest("head", weights), **nest("method", method.state())}
 
@@ -256,9 +256,9 @@ def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
 
 
 def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
-    """Return logits (K, N, C) of features (N, D) that begin at ``first`` in their split."""
-    # Copies, since features of a mapped bank are aligned differently: on some processors the last
-    # digit of a product depends on that.
+    """Return logits (K, N, C) of features (N, D) from position ``first`` of their split on."""
+    # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
+    # product depends on some processors.
     parts = [
         method.predict(features[start : start + PASS_BATCH].to(device, copy=True), first + start)
         for start in range(0, len(features), PASS_BATCH)
@@ -276,14 +276,14 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
         epochs=slot.epochs,
         weight=weight.to(device),
         bias=bias.to(device),
-        # At most 1, as every gamma; a network that is never right on train has no ratio.
+        # At most 1, like every gamma. The bound avoids a division by 0 for an accuracy of 0.
         val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
         device=device,
     )
 
 
 def population_key(slot: HeadSlot) -> str:
-    """Return a text of the settings that the heads of one batch must have in common."""
+    """Return the settings that the heads of one batch must have in common, as text."""
     per_head = METHODS[slot.method].per_head
     common = slot.model_dump(mode="json", exclude=set(PER_HEAD_SLOT))
     common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}
@@ -291,10 +291,10 @@ def population_key(slot: HeadSlot) -> str:
 
 
 def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged one."""
+    """Return metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged head."""
     logits = logits.double()
     finite = logits.flatten(1).isfinite().all(1)
-    # A diverged head is evaluated on zeros and marked afterwards; the others must go on.
+    # A diverged head is evaluated on zeros and marked afterwards; the others must continue.
     logits = torch.where(finite[:, None, None], logits, 0.0)
     probs = logits.softmax(-1)
     scores = {
@@ -306,7 +306,7 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:
-    """Split the heads of a batch into parts of about one size, which changes no number."""
+    """Split the heads of a batch into parts of about equal size, which does not change results."""
     most = max(1, POPULATION_BYTES // _bytes_of_a_head(slots[0], bank))
     size = math.ceil(len(slots) / math.ceil(len(slots) / most))
     return [list(slots[first : first + size]) for first in range(0, len(slots), size)]
@@ -317,7 +317,7 @@ def _bytes_of_a_head(slot: HeadSlot, bank: DevelopmentBank) -> int:
     method: HeadMethod = METHODS[slot.method].implementation([slot], context)
     tensors = method.parameters.values()
     weights = sum(tensor.numel() for tensor in tensors)
-    # The first axis behind the heads: outputs of a layer, 1 of its bias.
+    # The first axis after that of the heads: the outputs of a layer, or 1 for its bias.
     outputs = sum(tensor.shape[1] for tensor in tensors)
     judged = sum(len(split.labels) for split in bank.evaluated().values())
     numbers = COPIES * weights + OUTPUTS * PASS_BATCH * outputs + judged * context.classes

@@ -1,7 +1,7 @@
-"""Records of a method for single samples, epoch by epoch, as artifacts.
+"""Per-sample records of a method for each epoch, stored as artifacts.
 
-Each epoch has a folder, written before the epoch's checkpoint, so that a run that is killed and
-resumed writes the same folders again and loses none.
+Each epoch has a folder that is written before the checkpoint of the epoch, so that a run that is
+killed and resumed writes the same folders again and loses none.
 """
 
 import pyarrow as pa
@@ -17,7 +17,7 @@ KIND = "samples"
 def write_epoch(
     store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
 ) -> None:
-    """Write the records of an epoch (1-based) by split, each of ``NetworkMethod.samples_seen``."""
+    """Write the results of ``NetworkMethod.samples_seen`` in an epoch (1-based), by split."""
     tensors: dict[str, Tensor] = {}
     for split, record in samples.items():
         if record:
@@ -27,12 +27,12 @@ def write_epoch(
 
 
 def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Sort by sample, in the types of the ``samples`` table."""
+    """Sort a record by sample, and convert it to the types of the ``samples`` table."""
     correct = record["correct"]
-    # Batches are shuffled and name their samples; a split evaluated as a whole is in its own order.
+    # Shuffled batches list their samples; a split evaluated as a whole is in its original order.
     sample = record.get("sample", torch.arange(len(correct), device=correct.device))
     order = sample.argsort()
-    # Norms have no bound, and float16 would turn those above it into infinity.
+    # Norms are unbounded, and float16 would turn large values into infinity.
     largest = torch.finfo(torch.float16).max
     return {
         "sample": sample[order].int(),
@@ -44,7 +44,7 @@ def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
-    """Return the records of a network as rows of the ``samples`` table, if it has any."""
+    """Return the per-sample records of a network as rows of the ``samples`` table."""
     schema, folder = SCHEMAS["samples"], store.folder(KIND, network_id)
     tables = [schema.empty_table()]
     for epoch in range(1, epochs + 1) if folder.exists() else ():
@@ -52,7 +52,7 @@ def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> p
         for split in sorted({name.partition(".")[0] for name in tensors}):
             columns = {name: tensor.numpy() for name, tensor in unnest(split, tensors).items()}
             size = len(columns["correct"])
-            # An epoch of an earlier version of this program has no confidence.
+            # Epochs written by an earlier version of this program have no confidence.
             columns.setdefault("confidence", pa.nulls(size))
             same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
             columns |= {name: pa.repeat(value, size) for name, value in same.items()}

@@ -1,6 +1,6 @@
 """The inner loop of training: learning rates, batches, steps, and the time of each phase.
 
-It needs torch alone, so that it can be measured where nothing else is installed.
+It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
 import math
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Images(Protocol):
-    """Raw images (N, C, H, W), uint8, of which batches are taken."""
+    """Raw images (N, C, H, W), uint8, that can be indexed by batch."""
 
     def __getitem__(self, positions: Tensor) -> Tensor:
         """Return the images at some positions."""
@@ -28,7 +28,7 @@ class Images(Protocol):
 
 @dataclass
 class Stopwatch:
-    """Seconds of each phase of an epoch; a GPU is synchronised at the ends of a phase."""
+    """Seconds of each phase of an epoch; a GPU is synchronised at both ends of a phase."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -49,10 +49,10 @@ class Stopwatch:
 
 
 class NoWatch:
-    """A stopwatch that measures nothing, and does not synchronise a GPU."""
+    """A stopwatch that measures nothing and does not synchronise a GPU."""
 
     def phase(self, name: str) -> AbstractContextManager[None]:
-        """Run the block."""
+        """Run a block without measuring it."""
         del name
         return nullcontext()
 
@@ -62,26 +62,26 @@ NO_WATCH = NoWatch()
 
 @dataclass(frozen=True)
 class StepRule:
-    """The rule by which a gradient becomes a step."""
+    """How a gradient becomes a step of the optimiser."""
 
     optimizer: torch.optim.Optimizer  # optimiser of all parameters
     clipped: Sequence[nn.Parameter]  # parameters whose gradients are clipped together
     clip: float | None  # largest L2 norm of the clipped gradient, or None
-    is_summed: bool  # the loss is summed over the batch, not averaged
+    is_summed: bool  # whether the loss is summed over the batch, not averaged
 
 
 def backward_and_step(
     loss: Tensor, size: int, rule: StepRule, frozen: Sequence[nn.Parameter], watch: Any
 ) -> None:
-    """Move the parameters, except frozen ones, along the gradient of a batch's mean loss."""
+    """Update the parameters, except frozen ones, by the gradient of the mean loss of a batch."""
     with watch.phase("backward"):
         rule.optimizer.zero_grad(set_to_none=True)
-        # Methods give means. The factor would be a learning rate but for the clip below, which acts
-        # on the gradient of the sum in Mukhoti's program.
+        # Methods return means. The factor would only scale the learning rate if there were no
+        # clipping, which applies to the gradient of the sum in Mukhoti's program.
         (loss * size if rule.is_summed else loss).backward()
     with watch.phase("optimiser"):
         for parameter in frozen:
-            # None and not zeros: the optimiser skips the tensor, decay and momentum included.
+            # None, not zeros: the optimiser then skips the tensor, including decay and momentum.
             parameter.grad = None
         if rule.clip is not None:
             nn.utils.clip_grad_norm_(rule.clipped, rule.clip)
@@ -96,9 +96,9 @@ def batches_of(
     chance: torch.Generator,
     spare: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield positions and augmented raw images of each batch, as ``draw_views`` draws them.
+    """Yield positions and augmented raw images of each batch, drawn by ``draw_views``.
 
-    All crops and flips of the epoch are drawn at once and sent to a GPU once. ``order`` has the
+    All crops and flips of the epoch are drawn and sent to a GPU at once. ``order`` holds the
     positions of each batch, on the device of the images.
     """
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
@@ -119,13 +119,13 @@ def train_epoch(
 
     Args:
         batches: the result of ``batches_of``.
-        step: from the number of a batch, positions and images to its mean loss and the number of
-            right samples, both on the device.
+        step: takes the number of a batch, its positions and its images; returns its mean loss and
+            its number of correct samples, both on the device.
         watch: a stopwatch.
 
     Returns:
-        Sum of the losses over samples, right samples (both on the device, so that no batch waits
-        for a GPU), and samples.
+        The sum of the losses over samples, the number of correct samples (both on the device, so
+        that no batch waits for a GPU), and the number of samples.
     """
     total = correct = None
     seen = number = 0
@@ -141,18 +141,18 @@ def train_epoch(
         correct = right if correct is None else correct + right
         seen, number = seen + size, number + 1
     if total is None or correct is None:
-        raise ValueError("an epoch has no batch")
+        raise ValueError("the epoch has no batches")
     return total, correct, seen
 
 
-# Of torch's OneCycleLR: where it starts, and what it ends at.
+# First and last factor of torch's OneCycleLR.
 _ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000
 
 
 def learning_rate(slot: "NetworkSlot", epoch: int, batch: int = 0, batches: int = 1) -> float:
-    """Return the learning rate of a batch of an epoch, both 0-based."""
+    """Return the learning rate of a batch in an epoch, both 0-based."""
     progress = (epoch + batch / batches) / slot.epochs
-    # Of the middle of a batch, so that no batch is trained with a rate of 0.
+    # At the middle of a batch, so that no batch is trained with a learning rate of 0.
     rise = (progress + 0.5 / (batches * slot.epochs)) / slot.warmup if slot.warmup else 1.0
     fall = (progress - slot.warmup) / (1 - slot.warmup)
     if slot.schedule == "one_cycle":
@@ -162,12 +162,12 @@ def learning_rate(slot: "NetworkSlot", epoch: int, batch: int = 0, batches: int 
     rise = min(1.0, rise)
     if slot.schedule == "cosine":
         return slot.lr * rise * _between(1.0, 0.0, max(0.0, fall))
-    # Not one epoch early, as in programs that step their schedule at the start of an epoch: 3/7
-    # of 350 epochs is before the 151st. Rounded, since a product may miss it by its last bit.
+    # Unlike programs that step their schedule at the start of an epoch, drops do not come one epoch
+    # early: 3/7 of 350 epochs is before the 151st. Rounded, since a product may be off by one bit.
     passed = sum(round(m * slot.epochs) <= epoch for m in slot.milestones)
     return slot.lr * slot.lr_decay**passed * rise
 
 
 def _between(start: float, end: float, share: float) -> float:
-    """Follow half a cosine from start (share 0) to end (share 1)."""
+    """Interpolate by half a cosine from start (share 0) to end (share 1)."""
     return end + (start - end) * (1 + math.cos(math.pi * share)) / 2

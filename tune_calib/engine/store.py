@@ -1,11 +1,11 @@
-"""The artifact store: checksummed folders that are written once and appear whole.
+"""The artifact store: checksummed folders that are written once and appear atomically.
 
 ``networks/<network id>`` holds a trained network, ``banks/<bank id>`` a feature bank and
 ``checkpoints/<network id>`` the last finished epoch of a network in training.
 
-On a remote store the objects of an artifact are named by their content, and its manifest is put
-last. The objects of a replaced manifest are removed after it, so that a crash at any moment leaves
-a whole artifact, which is read from a copy on this machine, by the same checksums.
+On a remote store, the objects of an artifact are named by their content, and its manifest is
+uploaded last. The objects of a replaced manifest are removed afterwards, so that a crash at any
+moment leaves a complete artifact. It is read from a local copy with the same checksums.
 """
 
 import contextlib
@@ -48,11 +48,11 @@ Read = TypeVar("Read")
 
 
 class MisplacedError(DamagedFileError):
-    """A folder of the store holds the whole artifact of another one."""
+    """A folder of the store contains the artifact of another folder."""
 
 
 class Store:
-    """Folders of artifacts under one root, which is created when the first one is written."""
+    """Folders of artifacts under one root, which is created with the first artifact."""
 
     def __init__(self, root: AnyPath) -> None:
         self.root = root
@@ -62,12 +62,12 @@ class Store:
         return self.root / kind / identity
 
     def holds(self, kind: str, identity: str) -> bool:
-        """Return whether an artifact was written; not whether it is undamaged."""
+        """Return whether an artifact was written, without checking it for damage."""
         return (self.folder(kind, identity) / ARTIFACT_MANIFEST).exists()
 
     @property
     def images(self) -> Path:
-        """Return the folder of decoded images: always local, since they are memory-mapped."""
+        """Return the folder of decoded images, always local since they are memory-mapped."""
         if isinstance(self.root, Path):
             beside = self.root / "images"
             if beside.exists() or is_writable(self.root):
@@ -76,13 +76,13 @@ class Store:
 
     @property
     def is_writable(self) -> bool:
-        """Return whether artifacts can be added; for a remote store, by trying."""
+        """Return whether artifacts can be added; a remote store is assumed to be writable."""
         return isinstance(self.root, RemotePath) or is_writable(self.root)
 
     def lock(self, kind: str, identity: str) -> FileLock:
-        """Lock of one artifact; the operating system frees it when its holder dies.
+        """Return the lock of an artifact, which is released when its holder dies.
 
-        That of a remote store holds among the processes of this machine: see ``lock_file``.
+        For a remote store, it applies to the processes of this machine only, see ``lock_file``.
         """
         return FileLock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
 
@@ -94,12 +94,12 @@ class Store:
         make: Callable[[Read | None], None],
         suffices: Callable[[Read], bool] = lambda _: True,
     ) -> Read:
-        """Read an artifact, made first if it is absent, damaged or does not suffice.
+        """Read an artifact; create it first if it is absent, damaged or insufficient.
 
-        One process makes it under its ``lock``, others wait. ``make`` writes the folder, given what
-        it contains so far.
+        One process creates it under its ``lock`` while others wait. ``make`` writes the folder and
+        receives its previous content.
         """
-        # A whole one needs no lock, and may lie where no lock file can be made.
+        # A complete artifact needs no lock, and may be where no lock file can be created.
         with contextlib.suppress(DamagedFileError):
             whole = read(folder)
             if suffices(whole):
@@ -115,7 +115,7 @@ class Store:
 def write_folder(
     folder: AnyPath, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
 ) -> None:
-    """Fill a folder and let it appear at once, with the checksum of every file."""
+    """Write a folder atomically, with the checksum of every file."""
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:
@@ -130,23 +130,23 @@ def write_folder(
         (temporary / ARTIFACT_MANIFEST).write_text(
             json.dumps({"files": files, **about, _NAME: name}, sort_keys=True)
         )
-        # On the disk before the name is: else a power cut could leave the name with empty files.
+        # Flush before renaming: otherwise a power failure could leave the folder with empty files.
         for path in temporary.iterdir():
             with path.open("rb") as file:
                 os.fsync(file.fileno())
-        # A rename does not replace a folder with something in it. Who dies in between leaves none,
-        # which is made again; half of one would be a wrong number.
+        # A rename does not replace a non-empty folder. A crash in between leaves no folder, which
+        # is then created again; a partial folder would give wrong numbers.
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)
     except (OSError, RuntimeError, SafetensorError) as error:
-        raise UserError(f"cannot write {folder}: {error}; free space or mend it") from None
+        raise UserError(f"cannot write {folder}: {error}; free space or repair it") from None
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)  # a whole one has its own name by now
+        shutil.rmtree(temporary, ignore_errors=True)  # gone already after success
 
 
 def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
-    """Check every file of an artifact; return its folder on this machine, and its manifest."""
+    """Check every file of an artifact; return its local folder and its manifest."""
     if isinstance(folder, RemotePath):
         return _fetched(folder)
     return folder, _checked(folder, folder)
@@ -158,7 +158,7 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
-    """Return the manifest of an artifact whose files lie in ``files``, after their checksums."""
+    """Check the files of an artifact in ``files`` and return its manifest."""
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
         manifest: dict[str, Any] = json.loads(content)
@@ -167,24 +167,24 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
         own = _own_name(manifest, folder.parent.name)
     except (OSError, *_NOT_A_MANIFEST) as error:
-        raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
+        raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     if own not in (None, _name_of(folder)):
         raise MisplacedError(
-            f"{folder} holds {own}, which was moved or renamed: restore its name, or delete it"
+            f"{folder} contains {own}, which was moved or renamed; restore its name, or delete it"
         )
     return manifest
 
 
 def _files_of(manifest: bytes) -> dict[str, str]:
-    """Return the checksums by the names of the files of an artifact.
+    """Return the checksums of the files of an artifact, by file name.
 
-    A ValueError is raised for other names and checksums: with those of a foreign manifest files
-    would be read, written and removed anywhere.
+    Raises ValueError for invalid names and checksums: those of a malicious manifest could make this
+    program read, write or remove files anywhere.
     """
     files: dict[str, str] = json.loads(manifest)["files"]
     for name, checksum in files.items():
         if not is_file_name(name) or not re.fullmatch("[0-9a-f]{64}", checksum):
-            raise ValueError(f"its manifest names the file {name!a}")
+            raise ValueError(f"its manifest lists the file {name!a}")
     return files
 
 
@@ -193,9 +193,9 @@ def _name_of(folder: AnyPath) -> str:
 
 
 def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
-    """Return the name of the artifact that a manifest describes, None if it is unknown.
+    """Return the name of the artifact that a manifest describes, or None if it is unknown.
 
-    Manifests of earlier versions hold what the name was computed from.
+    For manifests of earlier versions, the name is computed from their content.
     """
     if _NAME in manifest:
         return str(manifest[_NAME])
@@ -213,7 +213,7 @@ def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
 
 
 def _upload(source: Path, folder: RemotePath) -> None:
-    """Put a whole artifact of this machine in the place of the one that lies there."""
+    """Upload a complete local artifact, replacing an existing one."""
     content = (source / ARTIFACT_MANIFEST).read_bytes()
     before = _manifest_there(folder)
     after = _objects(content)
@@ -225,12 +225,12 @@ def _upload(source: Path, folder: RemotePath) -> None:
 
 
 def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
-    """Return the copy of an artifact on this machine, and its manifest."""
+    """Return the local copy of a remote artifact, and its manifest."""
     content = _manifest_there(folder)
     if not content:
-        raise DamagedFileError(f"{folder} holds no artifact")
-    # By its content: a later artifact of the same name gets a copy of its own, and nobody who reads
-    # the earlier one is disturbed.
+        raise DamagedFileError(f"{folder} contains no artifact")
+    # Named by its content: a later artifact of the same name gets its own copy, so that readers of
+    # the earlier one are not affected.
     copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
@@ -243,22 +243,22 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
             for stored, name in _objects(content).items():
                 (folder / stored).download(whole / name)
             manifest = _checked(whole, folder)
-            # A whole copy that another process put there meanwhile stays, since it may be in use.
+            # A complete copy written by another process meanwhile stays, since it may be in use.
             try:
                 _checked(copy, folder)
             except DamagedFileError:
                 shutil.rmtree(copy, ignore_errors=True)
-                with contextlib.suppress(OSError):  # another process was quicker
+                with contextlib.suppress(OSError):  # another process was faster
                     whole.rename(copy)
     except FileNotFoundError as error:
-        if _manifest_there(folder) != content:  # another artifact took its place meanwhile
+        if _manifest_there(folder) != content:  # another artifact replaced it meanwhile
             return _fetched(folder)
-        raise DamagedFileError(f"{folder} is not a whole artifact ({error})") from None
+        raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     return copy, manifest
 
 
 def _manifest_there(folder: RemotePath) -> bytes:
-    """Return the manifest of a remote artifact; nothing if there is none."""
+    """Return the manifest of a remote artifact, empty if there is none."""
     try:
         return (folder / ARTIFACT_MANIFEST).read_bytes()
     except FileNotFoundError:
@@ -266,7 +266,7 @@ def _manifest_there(folder: RemotePath) -> bytes:
 
 
 def _objects(manifest: bytes) -> dict[str, str]:
-    """Return the files of a remote artifact by the names of their objects."""
+    """Return the file names of a remote artifact, by the names of their objects."""
     try:
         return {f"{name}.{checksum}": name for name, checksum in _files_of(manifest).items()}
     except _NOT_A_MANIFEST:
@@ -274,7 +274,7 @@ def _objects(manifest: bytes) -> dict[str, str]:
 
 
 def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | None:
-    """Read an artifact; remove a damaged one and return None, as for an absent one."""
+    """Read an artifact; return None if it is absent, or damaged and now removed."""
     if not folder.exists():
         return None
     try:
@@ -282,7 +282,7 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
     except MisplacedError:
         raise
     except DamagedFileError:
-        # Callers hold the artifact's lock: nobody is writing it.
+        # Callers hold the lock of the artifact, so no process is writing it.
         remove_folder(folder)
         return None
 
@@ -297,29 +297,29 @@ TENSORS = "tensors.safetensors"
 
 
 def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Write an artifact of one safetensors file."""
-    # safetensors refuses other strides, which weights in channels_last have.
+    """Write an artifact that consists of one safetensors file."""
+    # safetensors needs contiguous tensors, and weights in channels_last are not.
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
 
 
 def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an artifact of one safetensors file and its manifest, checked as ``opened`` does."""
+    """Read an artifact of one safetensors file and its manifest, checked by ``opened``."""
     files, manifest = opened(folder)
     return load_file(files / TENSORS), manifest
 
 
 def nest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Put a prefix and a dot before every name."""
+    """Add a prefix and a dot to every name."""
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
 def unnest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Take the tensors under a prefix back out."""
+    """Return the tensors with a prefix, without it."""
     start = f"{prefix}."
     return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
 
 
 def generator(seed: int) -> torch.Generator:
-    """Return a CPU generator, so that what is drawn does not depend on the device."""
+    """Return a CPU generator, so that random numbers do not depend on the device."""
     return torch.Generator().manual_seed(seed)

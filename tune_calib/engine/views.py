@@ -1,4 +1,4 @@
-"""Reading of the views of a bank for the training of heads: in order, some batches at once."""
+"""Reading the views of a bank for the training of heads: in order, several batches at once."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # apart from types torch alone, for the benchmark on a bare machine
+if TYPE_CHECKING:  # otherwise only torch is needed, for the benchmark on a bare machine
     from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 
-# Features that are gathered together: many batches of one head's, which fit a processor's cache.
+# Size of the features that are gathered together: several batches, which fit a processor's cache.
 GATHERED_BYTES = 2**20
 
-# Share of the free memory of a device; the rest is for the training.
+# Share of a device's free memory for a view; the rest is for training.
 SHARE_OF_FREE = 0.5
 
 
 class Views:
-    """Views of the training split on a device, as few of them in memory as possible."""
+    """Views of the training split on a device, with as few as possible in memory."""
 
     def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
         self.bank, self.device = bank, device
         self.held: dict[int, FeatureSplit] = {}
 
     def view(self, index: int) -> "FeatureSplit":
-        """Return one view: on a CPU a memory map of its file, on a GPU a copy if there is room."""
+        """Return one view: a memory map of its file, or a copy on a GPU with enough memory."""
         if index not in self.held:
             split = self.bank.train(index)
             if self.device.type == "cpu":
-                # The previous map is dropped, and with it the memory of its pages.
+                # Dropping the previous map frees the memory of its pages.
                 self.held = {index: split}
             elif split.features.nbytes >= SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]:
                 return split
             else:
                 features = split.features.to(self.device)
                 labels = split.labels.to(self.device)
-                # No logits: training does not read them.
+                # Without logits, which training does not read.
                 none = features[:, :0]
                 self.held[index] = replace(split, features=features, logits=none, labels=labels)
         return self.held[index]
@@ -46,7 +46,7 @@ class Views:
     ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
 
-        ``order`` has the positions of an epoch on the CPU, (N,), or (K, N) of each head.
+        ``order`` holds the order of an epoch on the CPU, (N,), or (K, N) with one per head.
         """
         order = _sent(order, split.features.device)
         row = split.features[:1].nbytes
@@ -60,7 +60,7 @@ class Views:
                 yield from zip(features.split(size), labels.split(size), strict=True)
 
     def chunks(self, split: "FeatureSplit", size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features and labels in their own order, ``size`` at a time, on the device."""
+        """Yield features and labels in their original order, ``size`` at a time, on the device."""
         for features, labels in zip(
             split.features.split(size), split.labels.split(size), strict=True
         ):
@@ -68,13 +68,13 @@ class Views:
 
 
 def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
-    # Faster than an index, which it equals.
+    # Equivalent to indexing, but faster.
     found = rows.index_select(0, positions.flatten())
     return found.view(*positions.shape, *rows.shape[1:])
 
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Send a tensor to a device without waiting for a GPU."""
+    """Copy a tensor to a device without waiting for a GPU."""
     if tensor.device == device or device.type == "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,8 +1,8 @@
-"""Weights that a network starts from: a local safetensors file, stored by its hash.
+"""Initial weights of a network from a local safetensors file, stored by its hash.
 
-Training reads the copy in the store, so that no other machine needs the file. Tensors are matched
-by name; a file that does not match is refused, since a wrong assignment would be another network
-under this one's name.
+Training reads the copy in the store, so that other machines do not need the file. Tensors are
+matched by name. A file that does not match is an error, since a wrong assignment would silently
+give a different network.
 """
 
 import contextlib
@@ -36,17 +36,17 @@ from tune_calib.text import format_count
 KIND, FILE = "weights", "weights.safetensors"
 
 SPEC = "spec"
-"""Key of the spec in the metadata of a file, or the manifest beside it."""
+"""Key of the spec in the metadata of a file or in the manifest next to it."""
 
-# Prefixes that programs put before all names, and names of the last layer.
+# Prefixes that programs add to all names, and names of the last layer.
 _PREFIX = re.compile(r"(module|model|network|_orig_mod|net|backbone)\.")
 _HEAD: tuple[str, ...] = ("head.weight", "head.bias")
 _HEADS = ("head", "fc", "classifier", "linear", "head.fc")
 
-# Prefixes in an artifact or an export of this program.
+# Prefixes in artifacts and exports of this program.
 _PARTS = {"network", "method", "classifier"}
 
-# Largest number of tensors of one kind in a message.
+# Largest number of tensors of one kind listed in a message.
 _NAMED = 3
 
 
@@ -57,14 +57,14 @@ def is_hash(weights: str) -> bool:
 
 def store_weights(path: Path, store: Store) -> str:
     """Copy a file of weights into the store, with the spec that trained it; return its hash."""
-    read(path)  # to refuse a damaged file now, and not during training
+    read(path)  # raises for a damaged file now, and not during training
     identity = hash_of(path)
     folder = store.folder(KIND, identity)
 
     def fill(at: Path) -> None:
         shutil.copyfile(path, at / FILE)
         if hash_of(at / FILE) != identity:
-            raise UserError(f"network.weights: {path} was changed while it was read; try again")
+            raise UserError(f"network.weights: {path} changed while it was read; try again")
 
     def make(_: dict[str, Any] | None) -> None:
         spec = trained_by(path)
@@ -76,10 +76,10 @@ def store_weights(path: Path, store: Store) -> str:
 
 
 def trained_by(path: Path) -> TrialSpec | None:
-    """Return the spec by which this program trained the weights in a file; None for other files.
+    """Return the spec with which this program trained the weights in a file, or None.
 
-    It is in the metadata of the file, or in the JSON next to it: the manifest of an artifact, or
-    the description of an export.
+    The spec is in the metadata of the file or in a JSON file next to it (the manifest of an
+    artifact, or the description of an export).
     """
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
         if SPEC in (metadata := file.metadata() or {}):
@@ -94,14 +94,14 @@ def trained_by(path: Path) -> TrialSpec | None:
 
 
 def trained_spec(identity: str, store: Store) -> TrialSpec | None:
-    """Return the spec that trained stored weights, as ``trained_by``."""
+    """Return the spec with which stored weights were trained, as ``trained_by`` does."""
     with contextlib.suppress(DamagedFileError):
         return _parse_spec(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
     return None
 
 
 def _parse_spec(text: Any) -> TrialSpec | None:
-    # One of a later version, or of a plug-in that is not in use, cannot be read here.
+    # A spec of a later version, or of a plug-in that is not in use, cannot be read here.
     with contextlib.suppress(UserError, ValueError, TypeError):
         plain = json.loads(text)
         return TrialSpec.build(**(json.loads(plain) if isinstance(plain, str) else plain))
@@ -114,18 +114,20 @@ def hash_of(path: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file of weights, and refuse NaN."""
+    """Read a safetensors file of weights; raise if it contains NaN."""
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(
-            f"network.weights: {path} is no safetensors file that can be read ({reason}); files of "
-            "torch.save must be converted, since reading them runs code in them"
+            f"network.weights: {path} is not a readable safetensors file ({reason}); files of "
+            "torch.save must be converted, since reading them may run code"
         ) from None
     for name, tensor in tensors.items():
         if bool(tensor.isnan().any()):
-            raise UserError(f"network.weights: {path}: {name} holds NaN; did its training diverge?")
+            raise UserError(
+                f"network.weights: {path}: {name} contains NaN; did its training diverge?"
+            )
     return tensors
 
 
@@ -137,8 +139,8 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
         folder, _ = opened(store.folder(KIND, identity))
     except DamagedFileError as error:
         raise UserError(
-            f"network.weights: {store.root} does not hold the weights {identity} ({error}); run "
-            "the first command again, with the file"
+            f"network.weights: {store.root} does not contain the weights {identity} ({error}); run "
+            "the first command again with the file"
         ) from None
     matched, _ = match_weights(network, read(folder / FILE), identity, slot.is_frozen)
     network.load_state_dict(matched, strict=False)
@@ -150,14 +152,14 @@ def match_weights(
     """Return the tensors of a file under the names of a network.
 
     Args:
-        network: the network that starts from them.
-        tensors: those of the file, under the names of this program, of the backbone's own module,
+        network: the network to initialise.
+        tensors: tensors of the file, with the names of this program, of the backbone's own module,
             of timm or of torchvision, with or without prefixes.
         file: name of the file in messages.
-        is_frozen: the network is not trained, so that the last layer must match too.
+        is_frozen: whether the network is not trained, so that the last layer must match too.
 
     Returns:
-        The weights, and a remark if the last layer has other classes and keeps its initial values.
+        The weights, and a note if the last layer has other classes and keeps its initial values.
     """
     own = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}
@@ -166,8 +168,8 @@ def match_weights(
     for name, tensor in tensors.items():
         if name.endswith(".weight") and not tensor.is_floating_point():
             raise UserError(
-                f"network.weights: {file} is of a quantised network ({name} is {tensor.dtype}); "
-                "give its weights as floating-point numbers"
+                f"network.weights: {file} belongs to a quantised network ({name} is "
+                f"{tensor.dtype}); provide its weights as floating-point numbers"
             )
     last = vars(network.backbone).get("name_of_last_layer")  # see ``name_last_layer``
     matched = _rename(tensors, own, last, file)
@@ -180,39 +182,39 @@ def match_weights(
     if shapes[0] == shapes[1]:
         return {**matched, **head}, ""
     if not is_frozen:
-        return matched, "its last layer has other classes: the network's own keeps its first values"
+        return matched, "its last layer has other classes; the network's keeps its initial values"
     raise UserError(
-        f"network.weights: the last layer of {file} is {shapes[0].get('head.weight', 'none')}, and "
-        "a network that is not trained (network.epochs=0) needs one of "
-        f"{shapes[1]['head.weight']}: is it a classifier of this data set, whose logits come "
-        "straight out of a linear layer?"
+        f"network.weights: the last layer of {file} has shape "
+        f"{shapes[0].get('head.weight', 'none')}, but a network that is not trained "
+        f"(network.epochs=0) needs {shapes[1]['head.weight']}: is it a classifier of this data "
+        "set, whose logits are the output of a linear layer?"
     )
 
 
 def _rename(
     tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], last: str | None, file: str
 ) -> dict[str, Tensor]:
-    """Return the tensors of a file under the names of a network; unknown ones are of the body."""
+    """Return the tensors of a file under the names of a network, unknown ones under its body."""
     before: dict[str, str] = {}
     for name in tensors:
         new = next(_own_names(name, own, last), f"backbone.{name}")
         if new in before:
             raise UserError(
-                f"network.weights: {file} has both {before[new]} and {name}, which stand for one "
-                "tensor; leave one of them out of the file"
+                f"network.weights: {file} has both {before[new]} and {name} for the same tensor; "
+                "remove one of them from the file"
             )
         before[new] = name
     return {new: tensors[name] for new, name in before.items()}
 
 
 def _own_names(name: str, own: Mapping[str, Tensor], last: str | None) -> Iterator[str]:
-    """Yield the network's names of a tensor, first with all prefixes, then with fewer."""
+    """Yield possible names of a tensor in the network, first with all prefixes, then with fewer."""
     while True:
         yield from (each for each in (name, f"backbone.{name}") if each in own)
         layer, _, kind = name.rpartition(".")
         if layer in (last, *_HEADS) and kind in ("weight", "bias"):
             yield f"head.{kind}"
-        # One by one: a user's module may have a part named `model`.
+        # One prefix at a time: a user's module may have a part named `model`.
         if not (prefix := _PREFIX.match(name)):
             return
         name = name[prefix.end() :]
@@ -221,8 +223,8 @@ def _own_names(name: str, own: Mapping[str, Tensor], last: str | None) -> Iterat
 def _refuse_other_network(
     own: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
 ) -> None:
-    """Refuse tensors whose names or shapes are not those of a network's body."""
-    # No result depends on a counter of batches, and some programs leave it out.
+    """Raise if names or shapes of tensors differ from those of a network's body."""
+    # Results do not depend on the counter of batches, and some programs leave it out.
     kinds = {
         "of another shape": {
             name: f" {tuple(matched[name].shape)} there and {tuple(tensor.shape)} here"
@@ -242,11 +244,13 @@ def _refuse_other_network(
             found.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(texts)}")
     if not found:
         return
-    way = "name the backbone that it was saved from, or give it as FILE.py:FUNCTION"
-    # The stem of ResNets on small images, which weights of ImageNet do not have.
+    way = "use the backbone from which it was saved, or provide the network as FILE.py:FUNCTION"
+    # The stem of ResNets for small images, which weights of ImageNet do not have.
     if [name for names in kinds.values() for name in names] == ["backbone.conv1.weight"]:
         way = (
-            "a ResNet of timm has another stem on images of up to 64 pixels: give your network as "
-            "FILE.py:FUNCTION"
+            "a ResNet of timm has a different stem for images of up to 64 pixels; provide your "
+            "network as FILE.py:FUNCTION"
         )
-    raise UserError(f"network.weights: {file} is of another network ({'; '.join(found)}); {way}")
+    raise UserError(
+        f"network.weights: {file} belongs to another network ({'; '.join(found)}); {way}"
+    )

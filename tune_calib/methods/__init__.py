@@ -1,4 +1,4 @@
-"""Methods, one in each file; files that begin with an underscore are shared by several."""
+"""Methods, one per file. Files that begin with an underscore are shared by several methods."""
 
 from tune_calib.methods._base import (
     Batch,

@@ -1,4 +1,4 @@
-"""Affine maps in front of the softmax: a penalised NLL, fitted until its gradient vanishes."""
+"""Affine maps before the softmax, fitted by a penalised NLL until its gradient vanishes."""
 
 from dataclasses import dataclass
 
@@ -7,27 +7,27 @@ from torch import Tensor
 
 from tune_calib.methods.temperature import converged
 
-EXACT = 1e-6  # largest entry of the gradient, of parameters scaled to a unit Hessian
-ROUGH = 1e-4  # the same, where a fit is only judged by
-# Multiplications of a whole fit, and of one that is only judged by: 100 and 10 steps for a full map
-# of 1,000 classes by 2,500 samples.
+EXACT = 1e-6  # largest entry of the gradient, for parameters scaled to a unit Hessian
+ROUGH = 1e-4  # the same, for fits that only serve cross-validation
+# Multiplications of an exact and a rough fit: 100 and 10 steps for a full map of 1,000 classes on
+# 2,500 samples.
 _WORK = {EXACT: 2.5e11, ROUGH: 2.5e10}
-_CORRECTIONS = 10  # pairs that L-BFGS keeps; at 1,000 classes each takes 16 MB
-_DENSE = 500  # parameters up to which a Hessian is cheaper than the steps that it saves
+_CORRECTIONS = 10  # pairs that L-BFGS stores; each takes 16 MB with 1,000 classes
+_DENSE = 500  # largest number of parameters for which a Hessian costs less than the steps it saves
 _NEWTON_STEPS = 100
-_DAMPING = 1e-6  # of a unit Hessian, to begin with
-_LEAST_DAMPING = 1e-12  # also what makes the Hessian regular: a softmax knows no common shift
-_ROUNDING = 1e-14  # of the objective
+_DAMPING = 1e-6  # initial damping, for a unit Hessian
+_LEAST_DAMPING = 1e-12  # keeps the Hessian regular: a softmax ignores a common shift
+_ROUNDING = 1e-14  # relative rounding error of the objective
 
 
 @dataclass(frozen=True)
 class Ridge:
-    """Weights of squared deviations from a map; 0 where there is no penalty.
+    """Weights of the squared deviations from a target map; 0 where there is no penalty.
 
     Attributes:
-        weight: of each entry of the map, of its shape, or a number for all.
-        target: what the map is drawn to, of its shape.
-        intercept: of each entry of the intercept, which is drawn to 0.
+        weight: weight of each entry of the map, of its shape, or one number for all entries.
+        target: target of the map, of the same shape.
+        intercept: weight of each entry of the intercept, whose target is 0.
     """
 
     weight: Tensor | float
@@ -37,11 +37,11 @@ class Ridge:
 
 @dataclass(frozen=True)
 class Affine:
-    """A map (C,), which is a diagonal, or (C, C), and an intercept (C,), both float64.
+    """An affine map in float64.
 
     Attributes:
-        weight: the map.
-        intercept: what is added.
+        weight: the diagonal (C,) of a diagonal map, or a full map (C, C).
+        intercept: the intercept, (C,).
         is_converged: whether the solver reached its tolerance.
     """
 
@@ -59,18 +59,18 @@ class Affine:
 
 
 def mapped(inputs: Tensor, weight: Tensor, intercept: Tensor) -> Tensor:
-    """Inputs (N, C) by a map (C,) or (C, C) and an intercept (C,)."""
+    """Apply a map (C,) or (C, C) and an intercept (C,) to inputs (N, C)."""
     return (inputs * weight if weight.ndim == 1 else inputs @ weight.T) + intercept
 
 
 def identity(inputs: Tensor, scale: float = 1.0) -> Affine:
-    """Return a diagonal map of one scale."""
+    """Return a diagonal map with the same scale for all classes."""
     diagonal = torch.full_like(inputs[0], scale)
     return Affine(diagonal, torch.zeros_like(diagonal))
 
 
 def scaled(inputs: Tensor, labels: Tensor) -> Affine:
-    """A diagonal map of the best temperature."""
+    """Return the diagonal map of the best temperature."""
     return identity(inputs, 1 / converged(inputs, labels, ROUGH))
 
 
@@ -83,26 +83,26 @@ def minimised(
     *,
     is_missing_kept: bool = False,
 ) -> Affine:
-    """The map of the smallest mean NLL plus penalty, which are convex.
+    """Fit the affine map that minimises the mean NLL plus the penalty, a convex problem.
 
-    By Newton's method for up to 500 parameters, by L-BFGS for more. Parameters are scaled by the
-    diagonal of the Hessian at the start, so that one tolerance fits all: 1e-6 is an NLL within
-    about 1e-12 times their number. A million of them (1,000 classes) take 0.4 GB and, with 2,500
-    samples, some 0.3 s a step on one core.
+    The solver is Newton's method for up to 500 parameters and L-BFGS for more. Parameters are
+    scaled by the diagonal of the Hessian at the start, so that one tolerance suits all problems:
+    1e-6 gives an NLL within about 1e-12 times the number of parameters. A million parameters (1,000
+    classes) take 0.4 GB and, with 2,500 samples, about 0.3 s per step on one core.
 
-    Both are of torch alone: scipy's L-BFGS calls a BLAS with threads of its own, as many as the
-    machine has cores. On a busy machine these made minutes of a second.
+    Both solvers use only torch: scipy's L-BFGS calls a BLAS that starts as many threads as the
+    machine has cores, which turned seconds into minutes on a busy machine.
 
     Args:
         inputs: (N, C), float64.
         labels: (N,).
         ridge: the penalty.
-        start: where to start, of the same shape as the result.
-        tolerance: of the largest entry of the scaled gradient; Newton's steps, which gain digits by
-            the pair, are always exact.
-        is_missing_kept: whether classes without a sample keep what they start with, and the
-            softmax is one of the other classes, as they must where no penalty holds them: they
-            would be driven out by their own intercept, or by a common one of all others.
+        start: initial map, of the same shape as the result.
+        tolerance: largest allowed entry of the scaled gradient. Newton's method converges
+            quadratically and always runs to the exact tolerance.
+        is_missing_kept: whether classes without samples keep their initial values and are left out
+            of the softmax. This is necessary where they are not penalised: their own intercept, or
+            a common one of all other classes, would drive their probability to 0 without end.
     """
     is_free = torch.ones_like(start.intercept, dtype=torch.bool)
     if is_missing_kept:
@@ -119,16 +119,17 @@ def minimised(
 
 
 class _Problem:
-    """The objective of F classes that are free, by their rows (F, D): weights, then the intercept.
+    """The objective as a function of the rows (F, D) of the F free classes.
 
-    D is 2 for a diagonal map and C + 1 for a full one.
+    A row holds the weights and then the intercept of a class. D is 2 for a diagonal map and C + 1
+    for a full one.
 
     Args:
         inputs: (N, C).
-        labels: (N,), of free classes.
+        labels: (N,), all of free classes.
         ridge: the penalty.
-        start: of all classes.
-        is_free: (C,).
+        start: initial map of all classes.
+        is_free: (C,), mask of the free classes.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class _Problem:
         self.first = _joined(start.weight, start.intercept)[is_free]
 
     def value(self, rows: Tensor) -> tuple[float, Tensor]:
-        """The objective and its gradient (F, D)."""
+        """Return the objective and its gradient (F, D)."""
         log_probs, away = self._log_probs(rows), rows - self._target
         value = (self._penalty * away.square()).sum()
         value = value - log_probs[self._rows, self._labels].mean()
@@ -160,17 +161,17 @@ class _Problem:
         return float(value), gradient.add_(2 * self._penalty * away)
 
     def curvature(self, rows: Tensor) -> Tensor:
-        """Diagonal of the Hessian, (F, D)."""
+        """Return the diagonal of the Hessian, (F, D)."""
         probs = self._log_probs(rows).exp_()
         spread, squared = probs * (1 - probs) / len(probs), self._inputs.square()
         own = (spread * squared).sum(0)[:, None] if self._is_diagonal else spread.T @ squared
         return torch.cat([own, spread.sum(0)[:, None]], 1) + 2 * self._penalty
 
     def hessian(self, rows: Tensor) -> Tensor:
-        """(F D, F D)."""
+        """Return the Hessian, (F D, F D)."""
         probs = self._log_probs(rows).exp_()
         ones = torch.ones_like(self._inputs[:, :1])
-        # Of each sample and class, (N, F or 1, D): what the class is a sum of.
+        # The factors of the parameters in the logit of each sample and class, (N, F or 1, D).
         if self._is_diagonal:
             terms = torch.stack([self._inputs, ones.expand_as(self._inputs)], -1)
         else:
@@ -197,17 +198,20 @@ def _parts(rows: Tensor, is_diagonal: bool) -> tuple[Tensor, Tensor]:
 
 
 def _scale(problem: _Problem) -> Tensor:
-    """Roots of the diagonal of the Hessian at the start."""
+    """Return the square roots of the diagonal of the Hessian at the start."""
     found = problem.curvature(problem.first)
-    # Where a class is certain there is no curvature, and a scale of zero would be no scale. Weights
-    # and intercepts apart, since inputs may be of any size.
+    # A class predicted with certainty has no curvature, and a scale must not be 0. Weights and
+    # intercepts are clamped separately because the inputs may have any magnitude.
     for part in (found[:, :-1], found[:, -1]):
         part.clamp_(min=1e-6 * float(part.mean()) + 1e-12)
     return found.sqrt()
 
 
 def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
-    """Damped as by Levenberg and Marquardt: less where the quadratic tells the fall, else more."""
+    """Minimise by Newton's method with Levenberg-Marquardt damping.
+
+    The damping decreases while the quadratic model predicts the decrease well.
+    """
     scale, rows, damping = _scale(problem).flatten(), problem.first, _DAMPING
     value, gradient = problem.value(rows)
     for _ in range(_NEWTON_STEPS):
@@ -235,7 +239,10 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
 
 
 def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, bool]:
-    """Stop by the gradient alone: a small step says nothing about the distance that is left."""
+    """Minimise by L-BFGS.
+
+    Only the gradient decides when to stop: a small step does not show how far the minimum is.
+    """
     scale = _scale(problem)
     point = (problem.first * scale).requires_grad_()
     solver = torch.optim.LBFGS(
@@ -259,9 +266,9 @@ def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, 
 
 
 def _steps(inputs: Tensor, tolerance: float) -> int:
-    """Return the number of steps of a fit, by its size: a clock would not give equal digits."""
+    """Return the number of steps of a fit from its size; a time limit would not be reproducible."""
     samples, classes = inputs.shape
-    # A diagonal map costs as much as a full one of some hundred classes, for its exponentials; a
-    # full one of few samples as one of a thousand, for what L-BFGS does with its parameters.
+    # The exponentials make a diagonal map as costly as a full one of some hundred classes. With few
+    # samples, a full map costs as much as with a thousand, since L-BFGS works on its parameters.
     work = max(samples, 1000) * classes * max(classes, 300)
     return int(min(max(_WORK[tolerance] / work, 10), 5000))

@@ -1,4 +1,4 @@
-"""Interfaces between methods and the engine, one for each kind of method."""
+"""Interfaces between methods and the engine, one per kind of method."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,10 +21,10 @@ class NetworkContext:
     """Everything that a network method may know about the run.
 
     Attributes:
-        classes: C.
-        width: D, the width of the features.
-        samples: N, size of the training split.
-        epochs: planned epochs.
+        classes: number of classes C.
+        width: width D of the features.
+        samples: size N of the training split.
+        epochs: planned number of epochs.
         seed: seed of the network.
     """
 
@@ -37,7 +37,13 @@ class NetworkContext:
 
 @dataclass(frozen=True)
 class Batch:
-    """Images (N, ...) float32, normalised and augmented; labels (N,); indices (N,) int64."""
+    """A training batch.
+
+    Attributes:
+        images: (N, ...) float32, normalised and augmented.
+        labels: (N,) int64.
+        indices: (N,) int64, positions in the training split.
+    """
 
     images: Tensor
     labels: Tensor
@@ -46,7 +52,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Step:
-    """Mean loss of a batch, and the logits (N, C) that its accuracy is counted on."""
+    """Mean loss of a batch, and the logits (N, C) from which its accuracy is computed."""
 
     loss: Tensor
     logits: Tensor
@@ -56,7 +62,7 @@ class Step:
 class EpochFeedback:
     """Logits (N, C) and labels (N,) of the split ``calib``, in evaluation mode, after an epoch.
 
-    ``test`` can not be among what a method learns from, and ``select`` stays unseen too.
+    A method never receives ``test`` or ``select``.
     """
 
     logits: Tensor
@@ -64,14 +70,14 @@ class EpochFeedback:
 
 
 class NetworkMethod(nn.Module):
-    """A way to train the whole network, with what state it needs.
+    """A way to train the whole network, with its own state.
 
-    Buffers and parameters registered here are part of the checkpoint; parameters are trained
-    by the network's optimiser, but their gradient is not clipped.
+    Buffers and parameters registered here are part of the checkpoint. The optimiser of the network
+    trains the parameters, but their gradients are not clipped.
 
     Args:
-        params: the method's hyper-parameters.
-        context: what it may know of the run.
+        params: hyper-parameters of the method.
+        context: what the method may know about the run.
     """
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
@@ -80,41 +86,41 @@ class NetworkMethod(nn.Module):
         self.context = context
 
     def adapt(self, network: Any) -> None:
-        """Make modules that depend on the network; called once, before the optimiser is made."""
+        """Build modules that depend on the network; called once, before the optimiser is built."""
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Before the first batch of an epoch (0-based).
+        """Prepare for an epoch, before its first batch.
 
         Args:
-            epoch: which one.
-            generator: of the CPU, seeded by (seed, epoch): the only source of chance, so that
-                a resumed run needs no state of it.
+            epoch: zero-based epoch.
+            generator: CPU generator seeded by (seed, epoch). It must be the only source of
+                randomness, so that a resumed run needs no generator state.
         """
 
-    # The network is always an argument and never an attribute: as a submodule it would stand twice
+    # The network is always an argument and never an attribute: as a submodule it would appear twice
     # in the checkpoint and in the optimiser.
     def step(self, network: Any, batch: Batch) -> Step:
-        """Mean loss of a batch; the default is one forward pass and ``loss``."""
+        """Compute the mean loss of a batch, by default with one forward pass and ``loss``."""
         output = network(batch.images)
         loss = self.loss(output.logits, batch.labels, output.features, batch.indices)
         return Step(loss, output.logits)
 
     def trained(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Those of the network's parameters that the optimiser moves in this epoch."""
+        """Return the network parameters that the optimiser updates in this epoch."""
         return parameters
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
-        """After the optimiser's step, with the detached logits of the batch."""
+        """Update the state after the optimiser's step, given the detached logits of the batch."""
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """After the last batch.
+        """Update the state after the last batch of an epoch.
 
         Args:
-            epoch: which one, 0-based.
-            feedback: only for a method whose record needs ``calib_pass``.
+            epoch: zero-based epoch.
+            feedback: given only to a method whose record needs ``calib_pass``.
 
         Returns:
-            What to record of the epoch.
+            Values to record for the epoch, by name.
         """
         return {}
 
@@ -122,26 +128,26 @@ class NetworkMethod(nn.Module):
         """Return per-sample values of the epoch's training samples, each (N,), for the record.
 
         Returns:
-            ``sample`` (positions in the training split), ``gate``, ``indicator``, ``confidence``,
-            ``correct``; empty for a method that judges no single sample.
+            ``sample`` (positions in the training split), ``gate``, ``indicator``, ``confidence``
+            and ``correct``; empty for a method without per-sample values.
         """
         return {}
 
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """Return the values of ``samples_seen`` for samples that the method does not train on."""
+        """Return the values of ``samples_seen`` for samples that are not used for training."""
         return {}
 
     def forward(self, network: Any, images: Tensor) -> Any:
-        """Features and logits at evaluation; the default is the network's own."""
+        """Return features and logits at evaluation, by default those of the network."""
         return network(images)
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean loss of a batch.
+        """Return the mean loss of a batch.
 
         Args:
             logits: (N, C), unnormalised.
             labels: (N,) int64.
-            features: (N, D), what the head sees.
+            features: (N, D), inputs of the head.
             indices: (N,) int64, positions in the training split.
 
         Returns:
@@ -155,13 +161,13 @@ class HeadContext:
     """Everything that a head method may know about the frozen network.
 
     Attributes:
-        width: D.
-        classes: C.
-        epochs: planned epochs.
-        weight: (C, D) weight of the network's own head.
-        bias: (C,) bias of the network's own head.
-        val_ratio: accuracy on ``select`` over accuracy on ``train`` of the network, (0, 1].
-        device: where the population lives.
+        width: width D of the features.
+        classes: number of classes C.
+        epochs: planned number of epochs.
+        weight: (C, D), weight of the network's own head.
+        bias: (C,), bias of the network's own head.
+        val_ratio: ratio of the network's accuracies on ``select`` and ``train``, in (0, 1].
+        device: device of the head batch.
     """
 
     width: int
@@ -175,21 +181,21 @@ class HeadContext:
 
 @dataclass(frozen=True)
 class EpochStatistics:
-    """Accuracy and confidence of each head on the training split in one epoch, each (K,)."""
+    """Accuracy and mean confidence of each head on the training split in one epoch, each (K,)."""
 
     accuracy: Tensor
     confidence: Tensor
 
 
 class HeadMethod:
-    """K heads of one shape trained together on frozen features.
+    """K heads of one shape, trained together on frozen features.
 
-    Every tensor has a leading population axis K, and no operation mixes its entries, so that
-    the numbers of head k do not depend on the other heads.
+    Every tensor has a leading axis K over the head batch, and no operation mixes its entries, so
+    that the numbers of head k do not depend on the other heads.
 
     Args:
-        heads: K slots of this method that agree in everything but the per-head settings.
-        context: what the method may know of the frozen network.
+        heads: K slots of this method, which may differ only in seeds and per-head settings.
+        context: what the method may know about the frozen network.
     """
 
     parameters: dict[str, Tensor]
@@ -200,116 +206,116 @@ class HeadMethod:
         self.context = context
 
     def per_head(self, name: str) -> Tensor:
-        """Values of one hyper-parameter of every head, (K,) float32."""
+        """Return the values of one hyper-parameter for all heads, (K,) float32."""
         values = [getattr(head.params, name) for head in self.heads]
         return torch.tensor(values, dtype=torch.float32, device=self.context.device)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Prepare for an epoch (0-based), before its first batch."""
+        """Prepare for a zero-based epoch, before its first batch."""
 
     def begin_batch(self, step: int) -> None:
-        """Prepare for a batch; ``step`` counts from the start of training."""
+        """Prepare for a batch; ``step`` counts batches from the start of training."""
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Logits that the loss is taken of: features (B, D) or (K, B, D) to (K, B, C)."""
+        """Return the logits for the loss: features (B, D) or (K, B, D) to (K, B, C)."""
         raise NotImplementedError
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of each head: log_probs (K, B, C), labels (B,) or (K, B) to (K,)."""
+        """Return the mean loss of each head: log_probs (K, B, C), labels (B,) or (K, B) to (K,)."""
         return nll(log_probs, labels)
 
     def restrict_gradients(self) -> None:
-        """Change ``.grad`` of the parameters in place after the backward pass."""
+        """Modify ``.grad`` of the parameters in place after the backward pass."""
 
     def gradient_masks(self) -> dict[str, Tensor]:
-        """Parameters whose gradient is multiplied by a mask of the same shape, before the step.
+        """Return masks by which gradients are multiplied before the step, by parameter name.
 
-        A restriction that is a mask costs less here than in ``restrict_gradients``.
+        For a restriction that is a mask, this is cheaper than ``restrict_gradients``.
         """
         return {}
 
     def update_masks(self) -> dict[str, Tensor]:
-        """Parameters of which only some entries may move: 1 where they may, same shape."""
+        """Return masks, by parameter name, that are 1 where the optimiser may change an entry."""
         return {}
 
     def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
-        """After the last batch; returns what to record of the epoch, each (K,)."""
+        """Update the state after the last batch; return values (K,) to record for the epoch."""
         return {}
 
     def wants_pass(self) -> bool:
-        """Return whether the epoch's statistics come from a pass of their own (``pass_logits``)."""
+        """Return whether the epoch's statistics need a separate pass (``pass_logits``)."""
         return False
 
     def pass_logits(self, features: Tensor) -> Tensor:
-        """Logits of that pass: (N, D) to (K, N, C)."""
+        """Return the logits of the separate pass: (N, D) to (K, N, C)."""
         raise NotImplementedError
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
-        """Logits, or logarithms of averaged probabilities, at evaluation: (N, D) to (K, N, C).
+        """Return logits or log mean probabilities at evaluation: (N, D) to (K, N, C).
 
         Args:
-            features: of some samples that follow each other in a split.
-            first: place of the first one in the split; what is drawn for a sample follows from
-                its place, and not from how the split is cut.
+            features: features of consecutive samples of a split.
+            first: position of the first sample in the split. Random numbers for a sample depend on
+                its position, not on how the split is divided.
         """
         return self.training_logits(features)
 
     def draws(self) -> bool:
-        """Return whether ``predict`` draws numbers, which an exported file cannot do."""
+        """Return whether ``predict`` draws random numbers, which an exported file cannot do."""
         return False
 
     def state(self) -> dict[str, Tensor]:
-        """Tensors beyond the parameters that go on, or that ``predict`` reads, each (K, ...).
+        """Return the tensors, each (K, ...), that training or ``predict`` needs beyond parameters.
 
-        A checkpoint keeps them, and so does the best epoch of each head.
+        They are saved in checkpoints and for the best epoch of each head.
         """
         return {}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` gave."""
+        """Restore a result of ``state``."""
 
 
 class PostHocMethod:
     """A transform of logits that is fitted on ``calib``.
 
-    The transform is exported, and runs on other devices and in other precisions: it takes
-    operations of torch alone, and what it reads of the fit are tensors, its state.
+    The transform is exported and runs on other devices and in other precisions. It must therefore
+    use only torch operations, and its state must consist of tensors.
     """
 
     def __init__(self, params: Any) -> None:
         self.params = params
 
     def fit(self, logits: Tensor, labels: Tensor) -> None:
-        """Fit on held-out logits: (K, N, C) and (N,)."""
+        """Fit on held-out logits (K, N, C) and labels (N,)."""
         raise NotImplementedError
 
     def transform(self, logits: Tensor) -> Tensor:
-        """Calibrated logits, or log-probabilities, of the same shape and type; all finite."""
+        """Return finite calibrated logits or log-probabilities, of the same shape and type."""
         raise NotImplementedError
 
     def state(self) -> dict[str, Tensor]:
-        """Everything that ``transform`` reads, each (K, ...)."""
+        """Return all tensors that ``transform`` reads, each (K, ...)."""
         raise NotImplementedError
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what ``state`` gave, in a fresh instance of the same hyper-parameters."""
+        """Restore a result of ``state`` in a new instance with the same hyper-parameters."""
         raise NotImplementedError
 
     def fitted(self) -> dict[str, Tensor]:
-        """Numbers of the fit for the record, each (K,); after ``fit`` alone."""
+        """Return numbers of the fit to record, each (K,); only available after ``fit``."""
         raise NotImplementedError
 
     def flags(self) -> dict[str, Tensor]:
-        """Return the flags of ``names.FLAGS`` that the fit of each classifier raises, (K,) bool."""
+        """Return which flags of ``names.FLAGS`` the fit of each classifier raises, (K,) bool."""
         return {}
 
 
 def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
-    """Logarithm of the mean of probabilities, given the logarithms of each draw; same shape.
+    """Return the logarithm of the mean of probabilities, given the log-probabilities of each draw.
 
-    A running sum, by exp and log alone: a mean over an axis of the draws and torch.logaddexp
-    round an entry by its place in the tensor, and a head's numbers must not depend on its
-    population. Nothing underflows, so that no logarithm of 0 is taken.
+    The sum is accumulated with exp and log only. The rounding of torch.logaddexp and of a mean over
+    an axis depends on the position in the tensor, and the numbers of a head must not depend on its
+    head batch. Nothing underflows, so that no logarithm of 0 is taken.
     """
     draws = iter(draws)
     highest = next(draws)
@@ -322,9 +328,9 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
 
 
 def stacked_on(drawn: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Stack the CPU draws of each head as one tensor on a device.
+    """Stack the CPU tensors of the heads into one tensor on a device.
 
-    A GPU is not waited for: a plain copy to it would wait until all work before it is done.
+    The copy to a GPU is asynchronous: a plain copy would wait for all pending work.
     """
     stacked = torch.stack(list(drawn))
     if device.type == "cpu":

@@ -1,4 +1,4 @@
-"""Curves through knots: isotonic fits, and their evaluation by torch alone."""
+"""Piecewise linear curves: isotonic fits, and their evaluation in pure torch."""
 
 import numpy as np
 import torch
@@ -11,31 +11,31 @@ _TINY = torch.finfo(torch.float64).tiny
 
 
 def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tensor:
-    """Knots (2, M) of the rising curve of least squares; scikit-learn pools adjacent violators.
+    """Fit an increasing curve by least squares with scikit-learn, and return its knots (2, M).
 
     Args:
-        values: (N,), where the curve is known.
-        targets: (N,), in [0, 1].
+        values: (N,), inputs.
+        targets: (N,), targets in [0, 1].
     """
-    from sklearn.isotonic import IsotonicRegression  # half a second, for methods that few use
+    from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
 
     fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets)
     knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
-    # One knot stands for a level line, and takes two ends to be one.
+    # A single knot means a constant curve, which needs two ends.
     return torch.from_numpy(knots if knots.shape[1] > 1 else np.repeat(knots, 2, axis=1))
 
 
 def joined(knots: list[Tensor]) -> Tensor:
-    """Return the knots of several curves, (C, 2, M); a curve with fewer repeats its last one."""
+    """Stack the knots of several curves, (C, 2, M); shorter curves repeat their last knot."""
     width = max(each.shape[1] for each in knots)
     ends = [each[:, -1:].expand(2, width - each.shape[1]) for each in knots]
     return torch.stack([torch.cat([each, end], 1) for each, end in zip(knots, ends, strict=True)])
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:
-    """Count the sorted places (C, M) that do not exceed each of the values (C, N); (C, N).
+    """Count the sorted places (C, M) that do not exceed each of the values (C, N): (C, N).
 
-    By bisection: ``torch.searchsorted``, which gives the same, cannot be exported to ONNX.
+    It uses bisection, because ``torch.searchsorted`` cannot be exported to ONNX.
     """
     size = places.shape[1]
     found = torch.zeros_like(values, dtype=torch.int64)
@@ -48,7 +48,7 @@ def count_below(places: Tensor, values: Tensor) -> Tensor:
 
 
 def interpolated(values: Tensor, knots: Tensor) -> Tensor:
-    """Return curves (C, 2, M) at values (C, N), linear between knots and constant outside."""
+    """Evaluate curves (C, 2, M) at values (C, N), linear between knots and constant outside."""
     places, heights = knots[:, 0], knots[:, 1]
     above = count_below(places, values).clamp(1, places.shape[1] - 1)
     left, right = places.gather(1, above - 1), places.gather(1, above)

@@ -13,26 +13,27 @@ from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds, lo
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.spec.methods import Params
 
-# From the strongest down: a weak penalty is the longer fit, and rarely the better one.
+# From strong to weak: fits with weak penalties take longer and are rarely better.
 _OFF_DIAGONAL = (1e8, 1e6, 1e4, 1e2, 1e0, 1e-2)
 _INTERCEPT = (1e4, 1e2, 1e0, 1e-2, 1e-4)
-_RISE = 1.001  # of the held-out NLL; less may be a fit that is not exact
+_RISE = 1.001  # factor of the held-out NLL; smaller rises may come from inexact fits
 
 
 class OdirParams(Params):
     """Hyper-parameters."""
 
     off_diagonal: float | None = Field(None, ge=0)
-    """Weight of the mean square of the entries off the diagonal; 0 is no penalty. None is chosen by
-    5-fold cross-validation on `calib`: from 1e8 to 0.01 by factors of 100, until the NLL rises."""
+    """Weight of the mean square of the off-diagonal entries; 0 for no penalty. If none is given, it
+    is chosen by 5-fold cross-validation on `calib`: from 1e8 to 0.01 by factors of 100, until the
+    NLL rises."""
     intercept: float | None = Field(None, ge=0)
-    """Weight of the mean square of the intercept; 0 is no penalty. None is chosen by 5-fold
-    cross-validation on `calib` among 1e4, 1e2, 1, 1e-2, 1e-4, with a diagonal map."""
+    """Weight of the mean square of the intercept; 0 for no penalty. If none is given, it is chosen
+    by 5-fold cross-validation on `calib` among 1e4, 1e2, 1, 1e-2 and 1e-4, with a diagonal map."""
 
 
 @dataclass(frozen=True)
 class _Split:
-    """The data that a fold is fitted on, and the data that it is judged on."""
+    """The data on which a fold is fitted, and the data on which it is evaluated."""
 
     inputs: Tensor
     labels: Tensor
@@ -40,19 +41,19 @@ class _Split:
     held_labels: Tensor
 
     def loss(self, found: Affine) -> Tensor:
-        """NLL of each held-out sample."""
+        """Return the NLL of each held-out sample."""
         return losses(found(self.held_inputs), self.held_labels)
 
 
 class Odir(FittedAlone):
-    """W x + b by the NLL plus lambda mean_{i != j} W_ij^2 + mu mean_j b_j^2."""
+    """W x + b, fitted by the NLL plus lambda mean_{i != j} W_ij^2 + mu mean_j b_j^2."""
 
     @abstractmethod
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the inputs of the map, (N, C) float64."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit W and b, and choose the penalties that are not given."""
+        """Fit W and b, and choose any penalty that is not given."""
         inputs = self.inputs(logits)
         parts = [
             _Split(inputs[~held], labels[~held], inputs[held], labels[held])
@@ -62,8 +63,9 @@ class Odir(FittedAlone):
         off_diagonal, of_folds = self.params.off_diagonal, None
         if off_diagonal is None:
             off_diagonal, of_folds = _chosen_off_diagonal(parts, intercept, starts)
-        # The diagonal, which is free, would drive a class out for ever that calib lacks, and grows
-        # for ever where all are right: there is no optimum to be exact about.
+        # The diagonal is not penalised. There is no optimum to reach exactly where calib lacks a
+        # class, whose probability would fall without end, or where all samples are correct and the
+        # scale would grow without end.
         is_bounded = has_optimum(inputs, labels)
         tolerance = EXACT if is_bounded else ROUGH
         start = _diagonal(inputs, labels, intercept, scaled(inputs, labels), tolerance)
@@ -78,7 +80,7 @@ class Odir(FittedAlone):
         )
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
-        """Fit by the penalties of the whole, less exactly."""
+        """Fit a fold with the penalties of the whole fit and a larger tolerance."""
         inputs, penalties = self.inputs(logits), whole.record
         start = _diagonal(inputs, labels, penalties["intercept"], scaled(inputs, labels), ROUGH)
         found = _full(
@@ -87,16 +89,16 @@ class Odir(FittedAlone):
         return Fit(found.state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """W x + b."""
+        """Return W x + b."""
         return mapped(self.inputs(logits), state["weight"], state["intercept"])
 
 
 def _chosen_intercept(parts: Sequence[_Split], given: float | None) -> tuple[float, list[Affine]]:
-    """The penalty of the intercept, and the diagonal maps of the folds under it."""
+    """Choose the penalty of the intercept; return it with the diagonal maps of the folds."""
     starts = [scaled(part.inputs, part.labels) for part in parts]
     tried: dict[float, list[Affine]] = {}
     for penalty in (given,) if given is not None else _INTERCEPT:
-        # Each from the one before, which saw the same fold.
+        # Each fit starts from the previous one, which saw the same fold.
         starts = [
             _diagonal(part.inputs, part.labels, penalty, start, ROUGH)
             for part, start in zip(parts, starts, strict=True)
@@ -109,11 +111,11 @@ def _chosen_intercept(parts: Sequence[_Split], given: float | None) -> tuple[flo
 def _chosen_off_diagonal(
     parts: Sequence[_Split], intercept: float, starts: Sequence[Affine]
 ) -> tuple[float, Sequence[Affine]]:
-    """The penalty off the diagonal, and the maps of the folds under it."""
+    """Choose the off-diagonal penalty; return it with the maps of the folds."""
     best, found = _OFF_DIAGONAL[0], starts
     lowest = torch.inf
     for penalty in _OFF_DIAGONAL if parts else ():
-        # Each from the one before, which saw the same fold.
+        # Each fit starts from the previous one, which saw the same fold.
         starts = [
             _full(part.inputs, part.labels, penalty, intercept, start, ROUGH)
             for part, start in zip(parts, starts, strict=True)
@@ -127,7 +129,7 @@ def _chosen_off_diagonal(
 
 
 def _score(parts: Sequence[_Split], found: Sequence[Affine]) -> float:
-    """Return the mean NLL of all held-out samples; 0 without folds."""
+    """Return the mean NLL of all held-out samples, or 0 without folds."""
     values = [part.loss(one) for part, one in zip(parts, found, strict=True)]
     return float(torch.cat(values).mean()) if values else 0.0
 
@@ -135,7 +137,7 @@ def _score(parts: Sequence[_Split], found: Sequence[Affine]) -> float:
 def _diagonal(
     inputs: Tensor, labels: Tensor, intercept: float, start: Affine, tolerance: float
 ) -> Affine:
-    """The best diagonal map, from another one."""
+    """Fit the diagonal map, starting from another one."""
     ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
     return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)
 
@@ -148,7 +150,7 @@ def _full(
     start: Affine,
     tolerance: float,
 ) -> Affine:
-    """The best full map, from a diagonal or a full one."""
+    """Fit the full map, starting from a diagonal or a full one."""
     classes = inputs.shape[-1]
     full = start.weight if start.weight.ndim == 2 else start.weight.diag()
     weight = torch.full_like(full, off_diagonal / max(1, classes * (classes - 1)))

@@ -1,8 +1,8 @@
-"""Hyper-parameters of several methods in their papers."""
+"""Published hyper-parameters shared by several methods."""
 
 from typing import Any
 
 
 def as_on_tiny(**values: Any) -> dict[str, dict[str, Any]]:
-    """Return a paper's settings on Tiny-ImageNet; FeDLaS takes the same on CUB and Aircraft."""
+    """Return a paper's settings for Tiny-ImageNet, which FeDLaS also uses for CUB and Aircraft."""
     return {name: dict(values) for name in ("tiny_imagenet", "cub", "aircraft")}

@@ -1,4 +1,4 @@
-"""Parts of post-hoc methods: fits of one classifier after the other, and the flags of a fit."""
+"""Parts of post-hoc methods: separate fits of each classifier, and the flags of a fit."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from torch import Tensor
 from tune_calib.methods._base import PostHocMethod
 
 UNCONVERGED = "posthoc_unconverged"
-SMALLEST = 1e-12  # a probability below it is taken for it wherever a logarithm is taken
+SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
 FOLDS = 5
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
-_HARM_SHARE = 0.01  # of the NLL without a transform
-_LEAD = 1e-6  # of log-probability: float32 still tells it
+_HARM_SHARE = 0.01  # share of the NLL without a transform
+_LEAD = 1e-6  # in log-probability, still resolved by float32
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Fit:
     Attributes:
         state: all tensors that the transform reads, float64.
         record: numbers for the result row of the trial.
-        flags: names of ``names.FLAGS``, except that of harm.
-        of_folds: states of fits without each of the ``folds``, if they are known already.
+        flags: names of ``names.FLAGS``, except the flag of harm.
+        of_folds: states of the fits without each of the ``folds``, if they are already known.
     """
 
     state: Mapping[str, Tensor]
@@ -35,9 +35,9 @@ class Fit:
 
 
 class FittedAlone(PostHocMethod):
-    """A transform that is fitted to each classifier by itself, in float64.
+    """A transform that is fitted to each classifier separately, in float64.
 
-    ``fit`` also judges by cross-validation whether the transform does harm.
+    ``fit`` also checks by cross-validation whether the transform is harmful.
     """
 
     harm_flag = "posthoc_harms"
@@ -48,15 +48,15 @@ class FittedAlone(PostHocMethod):
 
     @abstractmethod
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Logits or log-probabilities (N, C) float64 of one classifier, by torch alone."""
+        """Transform the logits (N, C) float64 of one classifier, with torch operations only."""
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
-        """Fit a part of ``calib``, to judge by; may start from, or take over of, the whole fit."""
+        """Fit a part of ``calib`` for cross-validation; may reuse results of the whole fit."""
         return self.fit_one(logits, labels)
 
     @torch.no_grad()
     def fit(self, logits: Tensor, labels: Tensor) -> None:
-        """Fit every classifier: (K, N, C) and (N,)."""
+        """Fit every classifier to logits (K, N, C) and labels (N,)."""
         heads = [head.double() for head in logits]
         fits = [self.fit_one(head, labels) for head in heads]
         self._state = {
@@ -87,22 +87,22 @@ class FittedAlone(PostHocMethod):
         return dict(self._state)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Take back what ``state`` gave."""
+        """Restore a result of ``state``."""
         self._state = dict(state)
 
     def fitted(self) -> dict[str, Tensor]:
-        """Numbers of the fit."""
+        """Return the recorded numbers of the fit."""
         return self._record
 
     def flags(self) -> dict[str, Tensor]:
-        """Flags of the fit, and where it does worse than none on held-out data."""
+        """Return the flags of the fit, and the flag of harm on held-out data."""
         return self._flags
 
     def _is_harmful(self, logits: Tensor, labels: Tensor, whole: Fit) -> bool:
-        """Return whether cross-validation gives a larger NLL than no transform.
+        """Return whether the cross-validated NLL is larger than without a transform.
 
-        By its noise and 1 % at least: without these margins every second classifier that needs no
-        transform would be flagged.
+        The difference must exceed its noise and 1 %. Without these margins, every second classifier
+        that needs no transform would be flagged.
         """
         excess, without = [], losses(logits, labels)
         for fold, held in enumerate(folds(labels)):
@@ -121,30 +121,30 @@ class FittedAlone(PostHocMethod):
 
 
 def folds(labels: Tensor) -> list[Tensor]:
-    """Return masks (N,) of the held-out samples of each fold; none if there is one sample."""
-    # By position and not drawn: the flag of a fit must not depend on a seed.
+    """Return masks (N,) of the held-out samples of each fold; no folds for a single sample."""
+    # By position, not at random: the flag of a fit must not depend on a seed.
     fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
-    # One sample cannot be judged by the others.
+    # A single sample leaves no others to fit.
     count = min(FOLDS, len(labels)) if len(labels) > 1 else 0
     return [fold_of == fold for fold in range(count)]
 
 
 def exact(value: float, like: Tensor) -> Tensor:
-    """Return a number as a tensor, which ONNX writes in double precision.
+    """Return a number as a tensor, which is exported to ONNX in double precision.
 
-    The exporter rounds numbers of Python to single precision, where 1 - 1e-12 is 1 and the smallest
+    The exporter rounds Python numbers to single precision, where 1 - 1e-12 is 1 and the smallest
     double is 0.
     """
     return like.new_tensor(value)
 
 
 def losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """NLL of each sample, (N,)."""
+    """Return the NLL of each sample, (N,)."""
     return -logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
 
 
 def logarithm(probabilities: Tensor) -> Tensor:
-    """Return log-probabilities (N, C) of rows that need not sum to one; at least log 1e-12.
+    """Normalise rows (N, C) and return their logarithms, at least log 1e-12.
 
     A row of zeros becomes uniform.
     """
@@ -155,10 +155,10 @@ def logarithm(probabilities: Tensor) -> Tensor:
 
 
 def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
-    """Return normalised log-probabilities (N, C) whose largest class is that of the logits.
+    """Return normalised log-probabilities (N, C) with the same top class as the logits.
 
-    It leads by at least a millionth. Transforms that keep the order in exact arithmetic need this
-    where rounding, or a flat piece, makes several classes equal.
+    The top class leads by at least a millionth. Transforms that preserve the order in exact
+    arithmetic need this where rounding or a flat section makes several classes equal.
     """
     first = logits.argmax(-1, keepdim=True)
     others = log_probabilities.scatter(-1, first, -torch.inf).amax(-1, keepdim=True)
@@ -168,7 +168,7 @@ def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
 
 
 def _stacked(parts: Sequence[Tensor]) -> Tensor:
-    """Parts of several classifiers as one; a shorter one repeats its last column."""
+    """Stack the tensors of several classifiers; a shorter one repeats its last column."""
     width = max((part.shape[-1] for part in parts if part.ndim), default=0)
     return torch.stack([_padded(part, width) for part in parts])
 

@@ -1,8 +1,9 @@
 """Parts of structured vector and matrix scaling (Berta et al., arXiv 2511.03685).
 
-First the best temperature, then a mixture with the uniform distribution, 1 / (n + 1) of it, so that
-no logarithm is without bound; then an affine map of the log-probabilities that ridge penalties draw
-to the identity. Each penalty grows with the number of what it penalises and falls with n.
+The best temperature is followed by a mixture with the uniform distribution of weight 1 / (n + 1),
+which bounds all logarithms, and by an affine map of the log-probabilities with ridge penalties on
+the deviation from the identity. Each penalty grows with the number of penalised parameters and
+falls with n.
 """
 
 from abc import abstractmethod
@@ -33,21 +34,21 @@ class Structured(FittedAlone):
 
     @abstractmethod
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
-        """The penalty, and the identity in the shape of the map; inputs (n, C)."""
+        """Return the penalty, and the identity in the shape of the map, for inputs (n, C)."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit all of it; the problem is strictly convex."""
+        """Fit the temperature, then the map, a strictly convex problem."""
         temperature = converged(logits, labels)
         state, is_converged = self._fit(logits, labels, temperature, EXACT)
         flags = frozenset() if is_converged else frozenset({UNCONVERGED})
         return Fit(state, {"temperature": temperature}, flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
-        """Fit less exactly."""
+        """Fit with a larger tolerance."""
         return Fit(self._fit(logits, labels, converged(logits, labels, ROUGH), ROUGH)[0])
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Scale, mix and map."""
+        """Scale the logits, mix in the uniform distribution and apply the map."""
         inputs = _mixed(logits / state["temperature"], state["samples"])
         return mapped(inputs, state["weight"], state["intercept"])
 
@@ -62,13 +63,13 @@ class Structured(FittedAlone):
 
 
 def _mixed(logits: Tensor, samples: Tensor) -> Tensor:
-    """Logarithms of probabilities of which 1 / (n + 1) is uniform."""
+    """Return log-probabilities mixed with the uniform distribution of weight 1 / (n + 1)."""
     own = logits.log_softmax(-1) + (samples / (samples + 1)).log()
     return torch.logaddexp(own, -(samples + 1).log() - log(logits.shape[-1]))
 
 
 def diagonal(inputs: Tensor, params: StructuredParams) -> tuple[Ridge, Affine]:
-    """The penalty and the start of a diagonal map."""
+    """Return the penalty and the start of a diagonal map."""
     samples, classes = inputs.shape
     start = identity(inputs)
     ridge = Ridge(

@@ -1,11 +1,12 @@
 """Adaptive and conditional label smoothing (Park et al., ICCV 2023).
 
-https://arxiv.org/abs/2308.11911. Cross entropy, and squared penalties: on a largest logit above a
-margin, and on logits that lie more than the margin below the largest. The default follows the
-authors' code, whose first penalty is on the raw logit (adding a constant to all logits changes it).
+https://arxiv.org/abs/2308.11911. Cross entropy plus two squared penalties: on the largest logit
+where it exceeds a margin, and on logits more than the margin below the largest. The default follows
+the authors' code, where the first penalty applies to the raw logit, so that adding a constant to
+all logits changes it.
 
-Own recipe: that of MbLS's code: SGD on the mean loss, clipped at 2, the epoch of best validation
-accuracy, and on CIFAR-10 without the incomplete last batch.
+Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
+with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal
@@ -25,18 +26,18 @@ class AclsParams(Params):
     pos_lambda: float = Field(1.0, ge=0)
     """Weight of the penalty on the largest logit."""
     neg_lambda: float = Field(0.1, ge=0)
-    """Weight of the penalty on the others."""
+    """Weight of the penalty on the other logits."""
     alpha: float = Field(0.1, ge=0)
     """Weight of both penalties."""
     margin: float = Field(6.0, ge=0)
-    """What costs nothing."""
+    """Size up to which logits and distances are not penalised."""
     positive_distance: Literal["raw_max", "max_minus_min"] = "raw_max"
-    """What the first penalty is on.
+    """Quantity of the first penalty.
 
-    - `raw_max`: the largest logit itself, as in the authors' code and in all published re-runs;
-      adding a constant to all logits changes the loss.
-    - `max_minus_min`: the distance of the largest logit to the smallest, as the paper is said to
-      write it; its text could not be checked.
+    - `raw_max`: the largest logit itself, as in the authors' code and in all published re-runs.
+      Adding a constant to all logits changes the loss.
+    - `max_minus_min`: the distance of the largest logit from the smallest, reportedly as in the
+      paper; its text could not be checked.
     """
 
 
@@ -50,7 +51,7 @@ class Acls(NetworkMethod):
         return F.cross_entropy(logits, labels) + self.params.alpha * self.penalty(logits)
 
     def penalty(self, logits: Tensor) -> Tensor:
-        """Weighted sum of both penalties, a scalar; every tied maximum counts as largest."""
+        """Return the weighted sum of both penalties, a scalar; all tied maxima count as largest."""
         samples, classes = logits.shape
         params = self.params
         highest = logits.max(1, keepdim=True).values
@@ -59,7 +60,7 @@ class Acls(NetworkMethod):
         if params.positive_distance == "max_minus_min":
             height = highest - logits.min(1, keepdim=True).values
         above = is_top * F.relu(height - params.margin).square()
-        # No gradient through the maximum here, though there is one above: so in the authors' code.
+        # As in the authors' code, no gradient flows through the maximum here, unlike above.
         below = ~is_top * F.relu(highest.detach() - logits - params.margin).square()
         others = samples * (classes - 1)
         return params.pos_lambda * above.sum() / samples + params.neg_lambda * below.sum() / others

@@ -1,15 +1,15 @@
 """AdaFocal (Ghosh et al., NeurIPS 2022, https://arxiv.org/abs/2211.11838): feedback on gamma.
 
-A focal loss whose exponent belongs to a bin of the right class's probability, and is moved after
-each epoch by that bin's gap of confidence and accuracy on held-out data; negative exponents are an
-inverse focal loss, for bins that are not sure enough.
+A focal loss with one exponent for each bin of the true class's probability. After each epoch, the
+exponent is updated by the bin's gap between confidence and accuracy on held-out data. Negative
+exponents give an inverse focal loss, for under-confident bins.
 
 The feedback comes from ``calib``. Differences from the authors' code: the bins are part of the
 checkpoint (theirs are written to a text file and never read back), and 1 - p is computed from
 log p, so that it is not rounded to 0 near p = 1.
 
-Own recipe: that of the authors' code, which is Mukhoti's: SGD, the loss summed over the batch and
-its gradient clipped at 2, the last epoch.
+Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss summed over the
+batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from typing import Any, NamedTuple
@@ -34,11 +34,11 @@ class AdaFocalParams(Params):
     bins: int = Field(15, ge=1)
     """Number of bins."""
     lam: float = Field(1.0, ge=0)
-    """Rate at which a gap moves an exponent."""
+    """Rate at which a gap changes an exponent."""
     gamma_initial: float = 1.0
-    """Exponent of every bin at the start."""
+    """Initial exponent of every bin."""
     switch_pt: float = Field(0.2, ge=0)
-    """An exponent nearer to 0 than this changes its sign."""
+    """An exponent closer to 0 than this changes its sign."""
     gamma_max: float = Field(20.0, gt=0)
     """Largest exponent."""
     gamma_min: float = Field(-2.0, lt=0)
@@ -50,9 +50,9 @@ class Bins(NamedTuple):
 
     Attributes:
         lower: lower edges.
-        upper: upper edges, each the lower edge of the next.
+        upper: upper edges, each equal to the lower edge of the next bin.
         gamma: exponents.
-        gap: confidence minus accuracy that ``gamma`` was moved by; 0 for an empty bin.
+        gap: confidence minus accuracy, from which ``gamma`` was updated; 0 for an empty bin.
     """
 
     lower: Tensor
@@ -62,16 +62,16 @@ class Bins(NamedTuple):
 
 
 def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams) -> Bins:
-    """New bins of equal mass, and the exponents moved by their gaps.
+    """Compute new equal-mass bins, and update the exponents by their gaps.
 
     Args:
-        gamma: (B,), the exponents so far.
-        logits: (N, C) of held-out data; binned in single precision, as by the authors.
+        gamma: (B,), the current exponents.
+        logits: (N, C) of held-out data, binned in single precision as in the authors' code.
         labels: (N,).
         params: the hyper-parameters.
     """
-    # Binned by the largest probability, while a sample finds its bin by that of the right class: so
-    # in the authors' code.
+    # As in the authors' code, the bins are made from the largest probabilities, although a sample
+    # is assigned to its bin by the probability of the true class.
     table = adaptive_table(logits.softmax(1).float(), labels, len(gamma))
     gap = table.gap.to(gamma)
     moved = gamma * (params.lam * torch.where(gamma > 0, gap, -gap)).exp()
@@ -82,7 +82,7 @@ def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams
 
 
 class AdaFocal(NetworkMethod):
-    """Mean of ``(1 - sign(g) p[y]) ** |g| * -log p[y]``, g the exponent of the bin of p[y]."""
+    """Mean of ``(1 - sign(g) p[y]) ** |g| * -log p[y]``, where g is the exponent of p[y]'s bin."""
 
     lower: Tensor
     upper: Tensor
@@ -90,32 +90,32 @@ class AdaFocal(NetworkMethod):
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)
-        # Buffers, since a resumed run must go on with the bins that the epochs before have moved.
+        # Buffers, since a resumed run must continue with the bins of the earlier epochs.
         edges = torch.arange(params.bins + 1, dtype=torch.float64) / params.bins
         self.register_buffer("lower", edges[:-1].clone())
         self.register_buffer("upper", edges[1:].clone())
         self.register_buffer("gamma", torch.full_like(self.lower, params.gamma_initial))
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean loss; no gradient through the exponents."""
+        """Return the mean loss, without a gradient through the exponents."""
         log_probs = label_log_probs(logits, labels)
         gamma = self.exponents(log_probs.detach().exp()).to(log_probs.dtype)
         focal = one_minus_exp(log_probs)
         inverse = 1 - gamma.sign() * log_probs.exp()
-        # Two forms, since 1 - p loses its digits near p = 1 and 1 + p does not.
+        # Two forms, since 1 - p loses digits near p = 1 and 1 + p does not.
         base = torch.where(gamma > 0, focal, inverse) + SHIFT
         return (base ** gamma.abs() * -log_probs).mean()
 
     def exponents(self, probs: Tensor) -> Tensor:
-        """Exponent of each sample from its p[y]: (N,) to (N,) float64.
+        """Return the exponent of each sample from its p[y]: (N,) to (N,) float64.
 
-        What lies below the first bin belongs to it, what lies above the last to that.
+        Values below the first bin belong to it, and values above the last bin to that.
         """
         index = torch.bucketize(probs.to(self.lower.dtype), self.lower[1:], right=True)
         return self.gamma[index]
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """Move the exponents by the gaps on ``calib``; record their range.
+        """Update the exponents by the gaps on ``calib``, and record their range.
 
         Raises:
             DivergedError: the logits are not finite.

@@ -1,20 +1,21 @@
 """BalCAL (Ni et al., CVPR 2025, https://arxiv.org/abs/2504.10007): balance two classifiers.
 
-In addition to the linear head, a fixed simplex ETF classifies normalised features, which bounds
-its confidence; the two logits are mixed, with a share that is searched after each epoch so that the
-confidence matches ``delta`` times the accuracy. In the formula E is the simplex ETF (P has
-orthonormal columns), a(x) is the output of an adaptor on the maps before pooling, and e is the
-scale of each class by its share of the batch, which evaluation leaves out.
+In addition to the linear head, a fixed simplex ETF classifies normalised features, which bounds its
+confidence. The logits of both heads are mixed. After each epoch, the share of the linear head is
+searched so that the confidence equals ``delta`` times the accuracy. In the formula, E is the
+simplex ETF (P has orthonormal columns), a(x) is the output of an adaptor on the maps before
+pooling, and e scales each class by its share of the batch, which evaluation leaves out.
 
-Differences from the authors' code (JianiNi/BalCAL): the ETF is a buffer and so part of the
-checkpoint (theirs is drawn anew at evaluation); the search always takes the softmax (theirs skips
-it when all logits lie in [0, 1]); the adaptor reads the maps that the backbone pools (theirs,
-in a pre-activation network, before the last BN and ReLU); with ``select: min_val_nll`` an epoch is
-judged by the NLL of the mixture, not by the sum of the two cross entropies.
+Differences from the authors' code (JianiNi/BalCAL): the ETF is a buffer and thus part of the
+checkpoint (theirs is redrawn at evaluation). The search always applies the softmax (theirs skips it
+when all logits lie in [0, 1]). The adaptor reads the maps that the backbone pools (in a
+pre-activation network, theirs reads them before the last BN and ReLU). With ``select:
+min_val_nll``, an epoch is selected by the NLL of the mixture, not by the sum of the two cross
+entropies.
 
-Own recipe: Adam at 1e-4 without decay, clipping or schedule, batch 256, the epoch of least
-validation NLL. The adaptor's BatchNorm momentum (.01) and initialisation (normal, fan out) are the
-authors', by whatever recipe the rest is trained.
+Own recipe: Adam at 1e-4 without weight decay, clipping or schedule, batch size 256. It keeps the
+epoch with the lowest validation NLL. The adaptor's BatchNorm momentum (.01) and initialisation
+(normal, fan out) are the authors', whichever recipe trains the rest.
 """
 
 import math
@@ -32,12 +33,12 @@ from tune_calib.models.base import draw_fan_out
 from tune_calib.models.network import Output
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
-# What the authors' program begins with, whatever its constructor is told.
+# The initial share in the authors' program, whatever its constructor receives.
 FIRST_SHARE = 0.8
 
 TOLERANCE = 1e-4
 
-# The authors', on whatever trunk; theirs, WRN-28-10, has it in every BN.
+# The authors' momentum, on any backbone. Their WRN-28-10 uses it in every BN.
 MOMENTUM = 0.01
 
 
@@ -45,14 +46,14 @@ class BalCalParams(Params):
     """Hyper-parameters."""
 
     delta: float = Field(0.95, gt=0, le=1)
-    """Target of confidence over accuracy on the training batches."""
+    """Target ratio of confidence to accuracy on the training batches."""
 
 
 def simplex_etf(orthonormal: Tensor) -> Tensor:
-    """Simplex equiangular tight frame from orthonormal columns (D, C), C >= 2.
+    """Return the simplex equiangular tight frame of orthonormal columns (D, C), C >= 2.
 
     Returns:
-        (D, C): columns of unit length, with cosine -1 / (C - 1) between any two.
+        (D, C), columns of unit length with cosine -1 / (C - 1) between any two.
     """
     classes = orthonormal.shape[1]
     centred = orthonormal - orthonormal.mean(1, keepdim=True)
@@ -67,15 +68,18 @@ def draw_etf(width: int, classes: int, seed: int) -> Tensor:
 
 
 def column_scale(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    """Scale of each class by its share of a batch: sqrt((N / U) / n_k), 1 for an absent class.
+    """Return the scale of each class by its share of a batch.
+
+    It is sqrt((N / U) / n_k), where U is the number of classes in the batch and n_k the number of
+    samples of class k, or 1 for an absent class.
 
     Args:
         labels: (N,) int64.
-        classes: C.
-        dtype: of the result.
+        classes: number of classes C.
+        dtype: type of the result.
 
     Returns:
-        (C,); U is the number of classes that are present, n_k the samples of class k.
+        (C,).
     """
     counts = (labels[:, None] == torch.arange(classes, device=labels.device)).sum(0).to(dtype)
     balanced = len(labels) / (counts > 0).sum().to(dtype)
@@ -83,7 +87,7 @@ def column_scale(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
 
 
 def balcal_loss(linear: Tensor, etf: Tensor, labels: Tensor, share: Tensor) -> Tensor:
-    """Weighted mean cross entropy of the two logits (N, C); labels (N,); a scalar, in nats."""
+    """Return the weighted mean of the cross entropies of both logits (N, C), a scalar in nats."""
     return share * F.cross_entropy(linear, labels) + (1 - share) * F.cross_entropy(etf, labels)
 
 
@@ -91,14 +95,14 @@ def find_share(linear: Tensor, etf: Tensor, labels: Tensor, delta: float) -> flo
     """Bisect for the share of the linear logits at which confidence = delta x accuracy.
 
     Args:
-        linear: (N, C) logits of an epoch.
-        etf: (N, C) logits of an epoch.
+        linear: (N, C), logits of the linear head over an epoch.
+        etf: (N, C), logits of the ETF head over an epoch.
         labels: (N,).
-        delta: target of confidence over accuracy.
+        delta: target ratio of confidence to accuracy.
 
     Returns:
-        1 if the linear head alone is not too confident; else the last midpoint that is nearer
-        to the target than the linear head alone, or 1 if none is.
+        1 if the linear head alone is not too confident. Otherwise the last midpoint that is closer
+        to the target than the linear head alone, or 1 if there is none.
     """
 
     def shortfall(share: float) -> float:
@@ -114,8 +118,8 @@ def find_share(linear: Tensor, etf: Tensor, labels: Tensor, delta: float) -> flo
     while high - low > TOLERANCE:
         middle = (low + high) / 2
         short = shortfall(middle)
-        # Against the linear head and not the best so far, as in the authors' code: the last good
-        # midpoint wins, not the nearest.
+        # As in the authors' code, a midpoint is compared with the linear head and not with the best
+        # so far: the last good midpoint wins, not the nearest.
         if abs(short) < abs(alone):
             answer = middle
         if short > 0:
@@ -126,10 +130,11 @@ def find_share(linear: Tensor, etf: Tensor, labels: Tensor, delta: float) -> flo
 
 
 class Adaptor(nn.Module):
-    """Maps (N, D, h, w) of the trunk to those that the ETF sees, same shape and >= 0.
+    """Turn the maps (N, D, h, w) of the backbone into those of the ETF, of the same shape and >= 0.
 
-    A residual branch BN, ReLU, 3x3 convolution to D / 2, and the same back to D; BN, ReLU behind.
-    Momentum of the BNs and initialisation are those of the authors' network, on any trunk.
+    A residual branch consists of BN, ReLU and a 3x3 convolution to D / 2 maps, and the same back to
+    D maps. BN and ReLU follow the addition. The momentum of the BNs and the initialisation are
+    those of the authors' network, on any backbone.
     """
 
     def __init__(self, width: int) -> None:
@@ -152,7 +157,7 @@ class Adaptor(nn.Module):
 
 
 class BalCal(NetworkMethod):
-    """Linear head and ETF head on one trunk; both send it gradients."""
+    """A linear head and an ETF head that both train the backbone."""
 
     share: Tensor
     etf: Tensor
@@ -165,30 +170,29 @@ class BalCal(NetworkMethod):
                 f"balcal needs as many features as classes, got {context.width} features "
                 f"for {context.classes} classes; choose a wider backbone"
             )
-        # Without an axis, so that its float64 does not promote the logits that it is multiplied
-        # with.
+        # A scalar, so that its float64 does not promote the logits in products.
         self.register_buffer("share", torch.tensor(FIRST_SHARE, dtype=torch.float64))
         seed = child_seed(context.seed, "etf")
         self.register_buffer("etf", draw_etf(context.width, context.classes, seed))
         self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def adapt(self, network: Any) -> None:
-        """Make the adaptor.
+        """Build the adaptor.
 
         Raises:
-            UserError: the backbone does not say where its pooling begins.
+            UserError: the backbone does not define where its pooling begins.
         """
-        # Asked before anything is drawn: a backbone without stages is refused here.
+        # Called before anything is drawn, since it raises for a backbone without stages.
         network.stages()
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(child_seed(self.context.seed, "adaptor"))
-            # timm's models say how many maps they pool; ours pool each to one feature.
+            # timm's models state how many maps they pool; ours pool each map to one feature.
             maps = getattr(network.backbone, "num_features", self.context.width)
             self.adaptor = Adaptor(maps)
         self.adaptor.to(memory_format=torch.channels_last)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Forget the logits of an earlier epoch."""
+        """Discard the logits of an earlier epoch."""
         self.seen = []
 
     def heads(self, network: Any, images: Tensor) -> tuple[Output, Tensor]:
@@ -201,20 +205,20 @@ class BalCal(NetworkMethod):
         return Output(features, network.head(features)), F.normalize(pool(self.adaptor(maps)))
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Loss of both heads; their logits are kept for the search."""
+        """Compute the loss of both heads, and store their logits for the search."""
         labels = batch.labels
         output, unit = self.heads(network, batch.images)
         linear = output.logits
         scale = column_scale(labels, self.context.classes, unit.dtype)
         etf = unit @ (self.etf * scale)
-        # With the scale of the batch, although the mixture is evaluated without: so in the authors'
-        # code.
+        # As in the authors' code, these logits include the scale of the batch, although the mixture
+        # is evaluated without it.
         self.seen.append((linear.detach(), etf.detach(), labels))
         loss = balcal_loss(linear, etf, labels, self.share)
         return Step(loss, self.share * linear + (1 - self.share) * etf)
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Search the share on the epoch's own training logits; record the one it was run with."""
+        """Search the share on the epoch's training logits, and record the share that was used."""
         used = float(self.share)
         linear, etf, labels = (torch.cat(parts) for parts in zip(*self.seen, strict=True))
         self.seen = []
@@ -222,12 +226,12 @@ class BalCal(NetworkMethod):
         return {"balcal/share": used}
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the network's own features, and the mixed logits without the scale of a batch."""
+        """Return the network's features, and the mixed logits without the scale of a batch."""
         output, unit = self.heads(network, images)
         return Output(output.features, self.mixed(output.logits, unit))
 
     def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
-        """Logits (N, C) at evaluation, from those of the linear head and the unit features."""
+        """Return the logits (N, C) at evaluation from the linear logits and the unit features."""
         return self.share * linear + (1 - self.share) * (unit @ self.etf)
 
 

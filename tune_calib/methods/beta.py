@@ -1,9 +1,10 @@
 """Beta calibration (Kull, Silva Filho and Flach, AISTATS 2017), for two classes.
 
-Logistic regression on log p and -log(1 - p) of the second class, both of a weight that is not
-negative, so that the map rises; its middle may move, so that the accuracy may change. Probabilities
-are clipped at 1e-12 before the logarithm. There is no optimum, and the trial is flagged, where the
-fitted map gets every sample of ``calib`` right. More than two classes are refused.
+Logistic regression on log p and -log(1 - p) of the second class. Both weights are non-negative, so
+that the map is increasing. The decision threshold may shift, so that the accuracy may change.
+Probabilities are clipped at 1e-12 before the logarithm. Where the fitted map classifies every
+sample of ``calib`` correctly, there is no optimum, and the trial is flagged. More than two classes
+are an error.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import is_all_right
 from tune_calib.spec.methods import METHODS, MethodInfo
 
-_TOLERANCE = 1e-6  # of the largest entry of the projected gradient, of features of unit size
+_TOLERANCE = 1e-6  # largest entry of the projected gradient, for features of unit size
 
 
 class BetaCalibration(FittedAlone):
@@ -35,8 +36,8 @@ class BetaCalibration(FittedAlone):
         """
         if logits.shape[-1] != 2:
             raise UserError(
-                f"beta calibration takes two classes, not {logits.shape[-1]}; take dirichlet, "
-                "which is the same for more"
+                f"beta calibration supports two classes only, got {logits.shape[-1]}; use "
+                "dirichlet, its generalisation to more classes"
             )
         found, is_converged = _best(_features(logits).cpu().numpy(), labels.cpu().numpy())
         names = ("a", "b", "c")
@@ -47,14 +48,14 @@ class BetaCalibration(FittedAlone):
         return Fit(state, values, frozenset() if is_found else frozenset({UNCONVERGED}))
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Log-probabilities of both classes."""
+        """Return the log-probabilities of both classes."""
         first, second = _features(logits).unbind(-1)
         margin = state["a"] * first + state["b"] * second + state["c"]
         return torch.stack([torch.zeros_like(margin), margin], -1).log_softmax(-1)
 
 
 def _features(logits: Tensor) -> Tensor:
-    """Log p and -log(1 - p) of the second class, (N, 2)."""
+    """Return log p and -log(1 - p) of the second class, (N, 2)."""
     log_probs = logits.log_softmax(-1).clamp_min(log(SMALLEST))
     return torch.stack([log_probs[:, 1], -log_probs[:, 0]], -1)
 
@@ -62,7 +63,7 @@ def _features(logits: Tensor) -> Tensor:
 def _best(
     features: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], bool]:
-    """a, b and c of the smallest NLL, and whether the solver reached it."""
+    """Return the a, b and c that minimise the NLL, and whether the solver converged."""
     scale = np.array([*np.maximum(np.sqrt((features**2).mean(0)), SMALLEST), 1.0])
     design = np.column_stack([features, np.ones(len(features))]) / scale
     signs = 2.0 * labels - 1
@@ -80,7 +81,7 @@ def _best(
         bounds=[(0, None), (0, None), (None, None)],
         options={"gtol": _TOLERANCE / 10, "ftol": 0, "maxiter": 1000},
     )
-    # At a bound a slope that leads outside is no slope.
+    # At a bound, a slope that leads outside does not count.
     slope = np.where((found.x <= 0) & (np.arange(3) < 2), np.minimum(found.jac, 0), found.jac)
     return found.x / scale, bool(np.abs(slope).max() <= _TOLERANCE)
 
@@ -89,7 +90,7 @@ METHODS.register(
     MethodInfo(
         name="beta",
         kind="posthoc",
-        title="beta calibration, of two classes",
+        title="beta calibration for two classes",
         paper="Kull et al., AISTATS",
         year=2017,
         url="https://proceedings.mlr.press/v54/kull17a.html",

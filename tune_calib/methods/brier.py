@@ -1,11 +1,11 @@
 """Brier score as a loss (Brier, 1950; for calibration: Mukhoti et al., NeurIPS 2020).
 
-https://arxiv.org/abs/2002.09437. The squared distance of the probabilities from the one-hot label,
-summed over classes. The mean over samples is part of it: unlike the other losses of that paper it
-is never summed over the batch, which the recipe says.
+https://arxiv.org/abs/2002.09437. The loss is the squared distance of the probabilities from the
+one-hot label, summed over classes and averaged over samples. Unlike the other losses of that paper,
+it is never summed over the batch, which its recipe takes into account.
 
-Own recipe: SGD on the mean loss, clipped at 2, the last epoch; on Tiny-ImageNet at learning rate
-.035.
+Own recipe: SGD on the mean loss, with gradients clipped at 2 and a learning rate of .035 on
+Tiny-ImageNet. It keeps the last epoch.
 """
 
 from torch import Tensor
@@ -20,7 +20,7 @@ class Brier(NetworkMethod):
     """Mean of ``sum_k (p[k] - 1[k = y]) ** 2``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean Brier score, in [0, 2]."""
+        """Return the mean Brier score, in [0, 2]."""
         onehot = F.one_hot(labels, logits.shape[1])
         return (logits.softmax(1) - onehot).square().sum(1).mean()
 

@@ -1,7 +1,7 @@
-"""Cross entropy: the uncalibrated baseline ("vanilla") of every paper.
+"""Cross entropy, the uncalibrated baseline ("vanilla") of every paper.
 
-Own recipe: that of Mukhoti et al. (torrvision/focal_calibration): SGD, the loss summed over the
-batch and its gradient clipped at 2, the last epoch.
+Own recipe, from the code of Mukhoti et al. (torrvision/focal_calibration): SGD on the loss summed
+over the batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from torch import Tensor
@@ -16,7 +16,7 @@ class CrossEntropy(NetworkMethod):
     """Mean of ``-log p[y]``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats."""
+        """Return the mean cross entropy, in nats."""
         return F.cross_entropy(logits, labels)
 
 

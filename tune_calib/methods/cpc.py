@@ -1,13 +1,15 @@
 """Calibration by pairwise constraints (Cheng and Vasconcelos, CVPR 2022).
 
-Cross entropy, binary discrimination of the right class against each other class, and binary
-exclusion: between two wrong classes neither should win. As in the code (by-liu/CALS) the second
-constraint runs over ordered pairs, each with itself too. With two classes there is no pair of
-wrong classes: the term is 0 where the code divides by 0. Beyond ``LARGEST`` pairs the samples are
-taken in chunks whose pairs are computed again in the backward pass, so that memory is bounded.
+The loss is the cross entropy plus two terms: binary discrimination of the true class from each
+other class, and binary exclusion, by which neither of two wrong classes should win. As in the code
+(by-liu/CALS), the second term runs over ordered pairs and includes the pair of each class with
+itself. With two classes there is no pair of wrong classes, and the term is 0 (the code divides by
+0). Beyond ``LARGEST`` pairs, samples are processed in chunks and their pairs are recomputed in the
+backward pass, which bounds the memory.
 
-Own recipe: that of the code, which is MbLS's: SGD on the mean loss, clipped at 2, the epoch of
-best validation accuracy, and on CIFAR-10 without the incomplete last batch.
+Own recipe, from the code, which is based on MbLS's: SGD on the mean loss, with gradients clipped at
+2. It keeps the epoch with the best validation accuracy and drops the incomplete last batch on
+CIFAR-10.
 """
 
 import torch
@@ -20,9 +22,9 @@ from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 LARGEST = 2**24
-"""Pairs (samples x classes^2) that are held at a time."""
+"""Largest number of pairs (samples x classes^2) in memory at once."""
 
-# In the authors' code, and here so that the terms equal theirs.
+# From the authors' code, so that the terms are equal.
 SHIFT = 1e-10
 
 
@@ -55,8 +57,8 @@ def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
         return wrong.new_zeros(())
     size = max(1, largest // classes**2)
     if size >= samples:
-        # A class with itself adds 0.5 log 2 / (C - 2), a constant that the code has as well: losses
-        # can be compared with its own.
+        # Pairs of a class with itself add the constant 0.5 log 2 / (C - 2). The authors' code has
+        # it too, so that losses can be compared.
         total = wrong_pairs(wrong)
     else:
         parts = [
@@ -64,8 +66,8 @@ def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
             for chunk in wrong.split(size)
         ]
         total = torch.stack(parts).sum()
-    # Divided by the number of pairs of different classes, though each class is paired with itself
-    # too: so in the code.
+    # As in the authors' code, the sum is divided by the number of pairs of different classes,
+    # although it includes pairs of a class with itself.
     return total / (samples * classes * (classes - 1))
 
 

@@ -1,14 +1,15 @@
 """Correctness ranking loss (Moon et al., ICML 2020, https://arxiv.org/abs/2007.01458).
 
-Cross entropy, and a ranking loss on neighbours in the batch: the sample that was right more often
-in the training so far should have the higher confidence, by as much as the shares differ. While
-all samples were right equally often the term is 0 (the authors' code divides 0 by 0), and so it is
-for a batch of one (theirs raises). The negative entropy is divided by ln C (theirs: by ln 100 for
-CIFAR-100 and by ln 10 otherwise, ``entropy_scale`` sets it). In the formula c_i is the share of
-the epochs in which sample i was right, and i + 1 its neighbour in the batch, round the end.
+Cross entropy plus a ranking loss on neighbours in the batch: the sample that was classified
+correctly more often in the training so far should have the higher confidence, by as much as the
+shares differ. While all samples have been correct equally often, the term is 0 (the authors' code
+divides 0 by 0). It is also 0 for a batch of one sample (their code raises). The negative entropy is
+divided by ln C (their code uses ln 100 for CIFAR-100 and ln 10 otherwise; ``entropy_scale`` sets
+the divisor). In the formula, c_i is the share of epochs in which sample i was correct, and i + 1 is
+the next sample of the batch; the first sample follows the last.
 
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, learning rate drops at a
-half and five sixths, the last epoch.
+Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, with learning-rate drops
+after one half and five sixths of the epochs. It keeps the last epoch.
 """
 
 import math
@@ -29,22 +30,22 @@ class CorrectnessRankingParams(Params):
     weight: float = Field(1.0, ge=0)
     """Weight of the ranking loss."""
     target: Literal["softmax", "entropy", "margin"] = "softmax"
-    """What is ranked.
+    """Confidence that is ranked.
 
     - `softmax`: the largest probability, the default of the authors' code.
-    - `entropy`: the negative entropy over `entropy_scale`.
-    - `margin`: the difference of the two largest probabilities.
+    - `entropy`: the negative entropy divided by `entropy_scale`.
+    - `margin`: the difference between the two largest probabilities.
     """
     entropy_scale: float | None = Field(None, gt=0)
-    """What the negative entropy is divided by; ln C if absent. Read with `entropy` only."""
+    """Divisor of the negative entropy; ln C by default. Used with `entropy` only."""
 
 
 class CorrectnessRanking(NetworkMethod):
     """Cross entropy plus ``weight`` times the ranking loss.
 
     Attributes:
-        n_correct: (samples,) int64, how often each sample was right in training.
-        max_correct: () int64, how often it may have been; 1 in the first two epochs.
+        n_correct: (samples,) int64, number of correct predictions of each sample in training.
+        max_correct: () int64, largest possible number; 1 in the first two epochs.
     """
 
     params: CorrectnessRankingParams
@@ -57,10 +58,10 @@ class CorrectnessRanking(NetworkMethod):
         self.register_buffer("max_correct", torch.ones((), dtype=torch.int64))
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, plus the weighted ranking loss."""
+        """Return the mean cross entropy, in nats, plus the weighted ranking loss."""
         confidence = self.confidence(logits)
         share = self.shares(indices).to(confidence.dtype)
-        # The partner is the next sample of the batch, that of the last one the first.
+        # The partner is the next sample of the batch; the last sample's partner is the first.
         distance = share - share.roll(-1)
         gap = distance.sign() * (confidence - confidence.roll(-1))
         ranking = torch.where(distance == 0, 0, F.relu(distance.abs() - gap)).mean()
@@ -79,8 +80,11 @@ class CorrectnessRanking(NetworkMethod):
         return probs.max(1).values
 
     def shares(self, indices: Tensor) -> Tensor:
-        """Share of the epochs in which samples were right, (N,) float64; 0 if all agree."""
-        # Of the whole training split, not of the batch.
+        """Return the normalised share of epochs in which samples were correct, (N,) float64.
+
+        It is 0 while all samples have been correct equally often.
+        """
+        # The minimum over the whole training split, not over the batch.
         lowest = self.n_correct.min()
         span = self.max_correct - lowest
         excess = (self.n_correct[indices] - lowest).double()
@@ -88,12 +92,12 @@ class CorrectnessRanking(NetworkMethod):
         return torch.where(span == 0, 0, excess / torch.where(span == 0, 1, span))
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
-        """Count who was right."""
-        # By the logits of the step itself, in training mode and of augmented images: no pass more.
+        """Count correct predictions."""
+        # From the training logits of the step, on augmented images, without another pass.
         self.n_correct.index_add_(0, indices, (logits.argmax(1) == labels).long())
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """Count correct predictions; from the second epoch on, a sample may have one more."""
+        """Update the largest possible count, from the second epoch on."""
         if epoch >= 1:
             self.max_correct += 1
         return {}

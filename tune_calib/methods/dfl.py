@@ -1,10 +1,10 @@
 """Dual focal loss (Tao et al., ICML 2023, https://arxiv.org/abs/2305.13665).
 
-Focal loss whose weight also looks at the largest probability below that of the right class. The
-exponent follows the backbone (``GAMMA``), whoever's recipe trains it.
+Focal loss whose weight also depends on the largest probability below that of the true class. The
+default exponent depends on the backbone (``GAMMA``), whichever recipe trains it.
 
-Own recipe: that of the authors' code, which is Mukhoti's: SGD, the loss summed over the batch and
-its gradient clipped at 2, the last epoch.
+Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss summed over the
+batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field
@@ -25,27 +25,28 @@ GAMMA = {
     "cifar100/densenet121": {"gamma": 3.4},
     **as_on_tiny(gamma=2.3),
 }
-"""What the paper tunes for each backbone; a backbone that it lacks takes ResNet-50's."""
+"""Values tuned in the paper for each backbone. Other backbones use the value of ResNet-50."""
 
 
 class DualFocalParams(Params):
     """Hyper-parameters."""
 
     gamma: float = Field(5.0, ge=0)
-    """Exponent; 0 is the cross entropy."""
+    """Exponent; 0 gives the cross entropy."""
 
 
 class DualFocal(NetworkMethod):
-    """Mean of ``(1 - p[y] + q) ** gamma * -log p[y]``, q the largest ``p[k] < p[y]`` or 0."""
+    """Mean of ``(1 - p[y] + q) ** gamma * -log p[y]``, with q the largest ``p[k] < p[y]`` or 0."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean dual focal loss; the gradient flows through q."""
+        """Return the mean dual focal loss; the gradient also flows through q."""
         log_probs = logits.log_softmax(1)
         right = log_probs.gather(1, labels[:, None])
         probs = log_probs.exp()
-        # Strictly: what equals the right class is not below it, and a least probable one has q = 0.
+        # Strictly below: classes as probable as the true class do not count, and q = 0 where the
+        # true class is the least probable.
         below = probs * (probs < right.exp())
-        # Not amax, which shares the gradient among equal ones: here the same one takes it as in the
+        # Not amax, which shares the gradient among ties. topk gives it to the same class as the
         # authors' code.
         runner_up = below.topk(1, 1).values
         return (power(one_minus_exp(right) + runner_up, self.params.gamma) * -right).mean()

@@ -1,10 +1,10 @@
 """Dirichlet calibration (Kull et al., NeurIPS 2019): softmax(W log p + b), fitted on ``calib``.
 
-With off-diagonal and intercept regularisation (ODIR), whose weights are chosen within ``calib`` by
-cross-validation, as the authors do. Probabilities are clipped at 1e-12 before the logarithm. A
-``calib`` that lacks a class is flagged: log p is negative everywhere, so that the diagonal, which
-is free, would drive the class out for ever. Here such a class keeps the scale of the best
-temperature, and no intercept, and the other classes are fitted among themselves.
+The weights of the off-diagonal and intercept regularisation (ODIR) are chosen by cross-validation
+on ``calib``, as the authors do. Probabilities are clipped at 1e-12 before the logarithm. A
+``calib`` that lacks a class is flagged: log p is always negative and the diagonal is not penalised,
+so that the probability of the class would fall without end. Here such a class keeps the scale of
+the best temperature and gets no intercept, and the other classes are fitted without it.
 """
 
 from math import log

@@ -1,11 +1,11 @@
 """Entropy (confidence) penalty (Pereyra et al., ICLR workshop 2017).
 
-https://arxiv.org/abs/1701.06548. Cross entropy minus a share of the entropy. By default the
-entropy is the mean over classes, as in the code all published comparisons rest on (by-liu/MbLS);
-the paper sums it, so that its weight is C times larger.
+https://arxiv.org/abs/1701.06548. The loss is the cross entropy minus the weighted entropy of the
+prediction. By default the entropy is averaged over classes, as in the code behind all published
+comparisons (by-liu/MbLS). The paper sums it, which makes the weight C times larger.
 
-Own recipe: that of the code: SGD on the mean loss, clipped at 2, the epoch of best validation
-accuracy, and on CIFAR-10 without the incomplete last batch.
+Own recipe, from that code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
+with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal
@@ -18,7 +18,7 @@ from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 SMALLEST = 1e-10
-"""Probabilities are clipped to [SMALLEST, 1 - SMALLEST] in the entropy."""
+"""In the entropy, probabilities are clipped to [SMALLEST, 1 - SMALLEST]."""
 
 
 class EntropyPenaltyParams(Params):
@@ -27,11 +27,11 @@ class EntropyPenaltyParams(Params):
     alpha: float = Field(0.1, ge=0)
     """Weight of the entropy."""
     entropy_reduction: Literal["mean_classes", "sum_classes"] = "mean_classes"
-    """How the terms of the entropy are put together.
+    """How the terms of the entropy are reduced.
 
-    - `mean_classes`: the mean over classes, as in the code that all published comparisons rest
-      on; `alpha` was set for it.
-    - `sum_classes`: the sum over classes, as in the paper: the weight is C times larger.
+    - `mean_classes`: the mean over classes, as in the code behind all published comparisons, for
+      which `alpha` was chosen.
+    - `sum_classes`: the sum over classes, as in the paper, which makes the weight C times larger.
     """
 
 
@@ -42,7 +42,7 @@ class EntropyPenalty(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean cross entropy, in nats, minus the weighted entropy."""
-        # Clipped as in the code: else a probability of 0 would give 0 times infinity.
+        # Clipped as in the code: a probability of 0 would give 0 times infinity.
         probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
         terms = -probs * probs.log()
         total = self.params.entropy_reduction == "sum_classes"

@@ -1,10 +1,11 @@
 """Ensemble temperature scaling, ETS (Zhang et al., ICML 2020).
 
-First the temperature, then the weights of a mixture of the scaled, the unscaled and the uniform
-distribution, both by one loss on ``calib``. The weights by the Brier score are found in closed form
-(the best of each face of the simplex), those by the NLL by a solver whose result is within 1e-6
-nats of the best, or is flagged. Probabilities below 1e-12 are raised to it. Where the weight of the
-uniform distribution hides the order of the classes, the first one keeps a lead of a millionth.
+First the temperature is fitted on ``calib``, then the weights of a mixture of the scaled, the
+unscaled and the uniform distribution, both with the same loss. For the Brier score, the weights
+have a closed form (the best over all faces of the simplex). For the NLL, a solver finds them, and
+the trial is flagged unless the result is within 1e-6 nats of the minimum. Probabilities below 1e-12
+are raised to it. Where the weight of the uniform distribution hides the order of the classes, the
+top class keeps a lead of a millionth.
 """
 
 from collections.abc import Mapping
@@ -32,9 +33,9 @@ class EtsParams(Params):
     """Hyper-parameters."""
 
     loss: Literal["brier", "nll"] = "brier"
-    """What temperature and weights minimise on `calib`; the authors' program has both.
+    """Loss that temperature and weights minimise on `calib`; the authors' program supports both.
 
-    - `brier`: the Brier score, as their program does unless told otherwise (`mse`).
+    - `brier`: the Brier score, the default of their program (`mse`).
     - `nll`: the NLL.
     """
 
@@ -63,28 +64,28 @@ class EnsembleTemperatureScaling(FittedAlone):
         return Fit(state, {"temperature": temperature, **record}, frozenset(flags))
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities of the mixture, which keeps the largest class."""
+        """Return log-probabilities of the mixture, with the same top class."""
         parts = _parts(logits, state["temperature"])
         mixed = (state["weights"][:, None, None] * parts).sum(0)
         return keep_first(mixed.clamp_min(SMALLEST).log(), logits)
 
 
 def _parts(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Scaled, unscaled and uniform probabilities, (3, N, C)."""
+    """Return the scaled, unscaled and uniform probabilities, (3, N, C)."""
     plain = logits.softmax(-1)
     uniform = torch.full_like(plain, 1 / plain.shape[-1])
     return torch.stack([(logits / temperature).softmax(-1), plain, uniform])
 
 
 def _by_brier(logits: Tensor, labels: Tensor) -> float:
-    """The temperature of the smallest Brier score."""
+    """Return the temperature that minimises the Brier score."""
     targets = one_hot(labels, logits.shape[-1])
 
     def score(log_temperature: float) -> float:
         probs = (logits / float(np.exp(log_temperature))).softmax(-1)
         return float((probs - targets).square().sum(-1).mean())
 
-    # Not convex in T: the best of a grid first, then between its neighbours.
+    # Not convex in T: find the best point of a grid, then search between its neighbours.
     grid = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)
     best = int(np.argmin([score(point) for point in grid]))
     ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
@@ -93,7 +94,7 @@ def _by_brier(logits: Tensor, labels: Tensor) -> float:
 
 
 def _of_brier(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Weights of the smallest Brier score: a square function on a triangle, face by face."""
+    """Return the weights that minimise the Brier score, a quadratic function on each face."""
     errors = (parts - one_hot(labels, parts.shape[-1])).flatten(1)
     gram = (errors @ errors.T / len(labels)).cpu().numpy()
     candidates = [_of_face(gram, face) for face in _FACES]
@@ -102,7 +103,7 @@ def _of_brier(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
 
 
 def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return where w G w is stationary along a face on which w sums to one; perhaps outside it."""
+    """Return the stationary point of w G w on the plane of a face, possibly outside the face."""
     weights = np.zeros(len(gram))
     own = np.linalg.lstsq(gram[np.ix_(face, face)], np.ones(len(face)), rcond=None)[0]
     weights[list(face)] = own / own.sum() if own.sum() > 0 else -1
@@ -117,7 +118,7 @@ def _of_labels(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
 
 
 def _of_nll(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Return the weights of the smallest NLL, which is convex in them."""
+    """Return the weights that minimise the NLL, which is convex in them."""
     own = _of_labels(parts, labels)
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -139,7 +140,7 @@ def _of_nll(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
 
 
 def _gap(own: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """A bound of how far the NLL of weights is above the smallest, by convexity."""
+    """Return an upper bound, by convexity, on the excess of the NLL of weights over its minimum."""
     mixed = np.maximum(weights @ own, SMALLEST)
     return float((own / mixed).mean(1).max() - 1)
 

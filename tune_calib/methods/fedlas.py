@@ -1,22 +1,22 @@
-"""FeDLaS (ECCV 2026): smoothing by how large the features of a sample are.
+"""FeDLaS (ECCV 2026): smoothing that depends on the feature norm of a sample.
 
-The L1 norm of a sample's features, normalised by running moments, says how confident the network
-is; a small gate on the logits decides by its sign whether large norms get more smoothing (+1) or
-less (-1). ``fedlas_ls`` smooths labels by it, ``fedlas_mbls`` weighs the margin penalty of MbLS.
-Neither indicator nor gate sends a gradient to the network; the gate learns by making the training
-loss small. In the formula s is the gate, mu and nu are the running mean and standard deviation of
-the indicator.
+The L1 norm of a sample's features, normalised by running moments, indicates the confidence of the
+network. The sign of a small gate on the logits decides whether large norms get more smoothing (+1)
+or less (-1). ``fedlas_ls`` uses the result to smooth labels, and ``fedlas_mbls`` to weight the
+margin penalty of MbLS. Neither indicator nor gate passes a gradient to the network. The gate is
+trained to minimise the training loss. In the formula, s is the gate, and mu and nu are the running
+mean and standard deviation of the indicator.
 
-As in the authors' code (nadarasarbahavan/FEDLAS): the margin penalty is a mean over classes, a gate
-that is undecided gives 0 and so smoothing ``alpha``, a new batch enters the moments with weight
-``theta``, and a batch is normalised by moments that already contain it. Different: gate and
-moments are part of the checkpoint, and a batch of one leaves the moments as they are (its standard
-deviation is NaN, which theirs keep for ever).
+As in the authors' code (nadarasarbahavan/FEDLAS), the margin penalty is a mean over classes, an
+undecided gate gives 0 and thus smoothing ``alpha``, a new batch enters the moments with weight
+``theta``, and a batch is normalised by moments that already contain it. Differences: gate and
+moments are part of the checkpoint, and a batch of one sample leaves the moments unchanged (its
+standard deviation is NaN, and the moments in the authors' code stay NaN).
 
-For ablations the gate can be fixed, random or an oracle, and other indicators can be chosen.
+For ablations, the gate can be fixed, random or an oracle, and other indicators can be selected.
 
-Own recipe: that of MbLS's code: SGD on the mean loss, clipped at 2, the epoch of best validation
-accuracy, and on CIFAR-10 without the incomplete last batch.
+Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
+with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from typing import Any, Literal
@@ -32,67 +32,67 @@ from tune_calib.methods._functional import label_log_probs, margin_excess
 from tune_calib.methods._papers import as_on_tiny
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
-# The authors' start of the moments. A new batch has weight theta, so that few steps later nothing
-# is left of it.
+# The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
 FIRST_MEAN = 20.0
 
 FIRST_DEVIATION = 100.0
 
 SHIFT = 1e-3
-"""Added to the standard deviation that an indicator is divided by."""
+"""Added to the standard deviation by which the indicator is divided."""
 
 
 class FedlasParams(Params):
     """Hyper-parameters."""
 
     alpha: float = Field(0.05, ge=0, le=0.5)
-    """Mean amount of smoothing; a sample gets between 0 and twice as much."""
+    """Mean amount of smoothing; the amount of a sample lies between 0 and 2 `alpha`."""
     beta: float = Field(4.0, ge=0)
-    """How steeply the indicator decides; 0 is smoothing by `alpha`."""
+    """Slope of the amount as a function of the indicator; 0 gives constant smoothing by `alpha`."""
     theta: float = Field(0.95, ge=0, le=1)
     """Weight of a new batch in the running moments."""
     gate: Literal["learned", "positive", "negative", "random", "oracle"] = "learned"
-    """What decides whether a large indicator means more or less smoothing.
+    """Gate that decides whether a large indicator means more or less smoothing.
 
-    - `learned`: a small network on the logits; the published method. Nothing but the training
-      loss supervises it.
-    - `positive`: large indicators are always smoothed more.
-    - `negative`: large indicators are always smoothed less.
+    - `learned`: a small network on the logits, the published method. Only the training loss
+      supervises it.
+    - `positive`: large indicators always get more smoothing.
+    - `negative`: large indicators always get less smoothing.
     - `random`: a fair coin for each sample and step.
-    - `oracle`: +1 for samples that are wrong and -1 for those that are right, so that a confident
-      mistake is smoothed most and a confident hit least. It knows the labels: an upper bound.
+    - `oracle`: +1 for wrong and -1 for correct predictions, so that confident errors get the most
+      smoothing and confident correct predictions the least. It uses the labels and is an upper
+      bound.
     """
     indicator: Literal[
         "norm_l1", "norm_l2", "norm_linf", "max_prob", "max_logit", "constant", "random"
     ] = "norm_l1"
-    """What is taken for the network's confidence in a sample.
+    """Indicator of the network's confidence in a sample.
 
-    - `norm_l1`: the L1 norm of the features; the published method.
+    - `norm_l1`: the L1 norm of the features, the published method.
     - `norm_l2`: the L2 norm of the features.
     - `norm_linf`: the largest absolute feature.
     - `max_prob`: the largest probability.
     - `max_logit`: the largest logit.
-    - `constant`: 1, so that the gate alone decides.
-    - `random`: standard normal for each sample and step.
+    - `constant`: 1, so that only the gate matters.
+    - `random`: a standard normal number for each sample and step.
     """
     normalise: bool = True
-    """Subtract the running mean and divide by the running deviation. If off, the indicator is
-    used raw. `constant` and `random` are never normalised."""
+    """Subtract the running mean from the indicator and divide it by the running standard deviation.
+    `constant` and `random` are never normalised."""
 
 
 class FedlasMarginParams(FedlasParams):
-    """Hyper-parameters: those of ``fedlas_ls``, where alpha weighs the penalty, and a margin."""
+    """Hyper-parameters of ``fedlas_ls``, where alpha weights the penalty, and a margin."""
 
     alpha: float = Field(0.1, ge=0, le=0.5)
-    """Mean weight of the penalty; a sample gets between 0 and twice as much."""
+    """Mean weight of the penalty; the weight of a sample lies between 0 and 2 `alpha`."""
     beta: float = Field(0.5, ge=0)
-    """How steeply the indicator decides; 0 weighs the penalty by `alpha`."""
+    """Slope of the weight as a function of the indicator; 0 gives the constant weight `alpha`."""
     margin: float = Field(6.0, ge=0)
-    """Distance from the largest logit that costs nothing."""
+    """Distance from the largest logit up to which a logit is not penalised."""
 
 
 class Gate(nn.Module):
-    """Sign of a two-layer network on the logits, with the gradient of what it is the sign of."""
+    """Sign of a two-layer network on the logits, with a straight-through gradient."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
@@ -107,12 +107,12 @@ class Gate(nn.Module):
 
 
 class FedlasLabelSmoothing(NetworkMethod):
-    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, a_i from ``amounts``.
+    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, with a_i from ``amounts``.
 
     Attributes:
-        gate: the learned gate; None for gates of another kind.
+        gate: the learned gate, or None for other kinds of gate.
         mean: (), running mean of the indicator.
-        deviation: (), its running standard deviation.
+        deviation: (), running standard deviation of the indicator.
     """
 
     gate: Gate | None
@@ -123,28 +123,28 @@ class FedlasLabelSmoothing(NetworkMethod):
         super().__init__(params, context)
         self.gate = None
         if params.gate == "learned":
-            # Of a seed of its own and with the global generator put back: nothing that ran before
-            # may decide on the gate's weights.
+            # With its own seed, and with the global generator restored afterwards, so that the
+            # initial weights of the gate do not depend on anything that ran before.
             with torch.random.fork_rng(devices=[]):
                 torch.default_generator.manual_seed(child_seed(context.seed, "gate"))
                 self.gate = Gate(context.classes)
         self.register_buffer("mean", torch.tensor(FIRST_MEAN))
         self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
-        # For a loss outside of an epoch; in training begin_epoch replaces it.
+        # For a loss outside of an epoch; in training, begin_epoch replaces it.
         self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
         self.epoch = 0
         self.seen: list[dict[str, Tensor]] = []
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Take the epoch's source of chance; forget the samples of an earlier epoch."""
+        """Store the generator of the epoch, and discard the samples of an earlier epoch."""
         self.chance = generator
         self.epoch = epoch
         self.seen = []
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean loss; in training mode the running moments take the batch in."""
-        # Indicator, then moments, then gate: a batch is normalised by moments that hold it, and
-        # where both draw, the order decides on what.
+        """Return the mean loss; in training mode, update the running moments with the batch."""
+        # Indicator, then moments, then gate: a batch is normalised by moments that contain it, and
+        # where both draw random numbers, the order determines which.
         values = self.values(logits.detach(), features.detach(), self.chance)
         if self.training:
             self.observe(values)
@@ -162,12 +162,12 @@ class FedlasLabelSmoothing(NetworkMethod):
         return -logits.log_softmax(1).mean(1)
 
     def amounts(self, signs: Tensor, indicator: Tensor) -> Tensor:
-        """Smoothing of each sample, (N,) in (0, 2 alpha)."""
+        """Return the amount of smoothing of each sample, (N,) in (0, 2 alpha)."""
         amounts: Tensor = 2 * self.params.alpha * (self.params.beta * signs * indicator).sigmoid()
         return amounts
 
     def values(self, logits: Tensor, features: Tensor, chance: torch.Generator) -> Tensor:
-        """The indicator before normalisation, (N,)."""
+        """Return the indicator before normalisation, (N,)."""
         match self.params.indicator:
             case "norm_l1":
                 return features.abs().sum(1)
@@ -186,20 +186,20 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     @torch.no_grad()
     def observe(self, values: Tensor) -> None:
-        """Move the running moments towards those of a batch of two or more."""
+        """Update the running moments with a batch of two or more samples."""
         if len(values) > 1:
             self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
-            # The unbiased one, torch's default, as in the authors' code.
+            # The unbiased estimate, torch's default, as in the authors' code.
             self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
 
     def normalised(self, values: Tensor) -> Tensor:
-        """The indicator as the loss uses it, (N,)."""
+        """Return the indicator as used in the loss, (N,)."""
         if not self.params.normalise or self.params.indicator in ("constant", "random"):
             return values
         return (values - self.mean) / (self.deviation + SHIFT)
 
     def signs(self, logits: Tensor, labels: Tensor, chance: torch.Generator) -> Tensor:
-        """State of the gate, (N,): 1, -1, or 0 where a learned gate is undecided."""
+        """Return the signs of the gate, (N,): 1, -1, or 0 where a learned gate is undecided."""
         if self.gate is not None:
             state: Tensor = self.gate(logits)
             return state
@@ -216,13 +216,13 @@ class FedlasLabelSmoothing(NetworkMethod):
                 return torch.where(coins == 1, ones, -ones)
 
     def samples_seen(self) -> dict[str, Tensor]:
-        """Gate, indicator, confidence and correctness of each sample as the epoch's losses saw."""
+        """Return gate, indicator, confidence and correctness of each sample used in the epoch."""
         names = self.seen[0] if self.seen else {}
         return {name: torch.cat([batch[name] for batch in self.seen]) for name in names}
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """Return per-sample values; neither the state nor the epoch's random numbers change.
+        """Return per-sample values without changing the state or the epoch's random numbers.
 
         Args:
             logits: (N, C).
@@ -230,9 +230,9 @@ class FedlasLabelSmoothing(NetworkMethod):
             features: (N, D).
 
         Returns:
-            Each (N,): ``gate``, ``indicator`` (as the loss uses it), ``amount`` of smoothing,
-            ``confidence`` (largest probability) and ``correct``, bool. What is random is drawn
-            anew, alike in every call of an epoch.
+            Each (N,): ``gate``, ``indicator`` (as used in the loss), ``amount`` of smoothing,
+            ``confidence`` (largest probability) and ``correct``, bool. Random values are drawn
+            again, identically in every call of an epoch.
         """
         seed = child_seed(self.context.seed, "record", self.epoch)
         chance = torch.Generator().manual_seed(seed)
@@ -247,7 +247,7 @@ class FedlasLabelSmoothing(NetworkMethod):
 
 
 def _judged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Largest probability of each sample, and whether its class is right, each (N,)."""
+    """Return the largest probability of each sample, and whether it is correct, each (N,)."""
     return {"confidence": logits.softmax(1).amax(1), "correct": logits.argmax(1) == labels}
 
 

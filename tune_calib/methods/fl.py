@@ -1,10 +1,10 @@
 """Focal loss (Lin et al., ICCV 2017; for calibration: Mukhoti et al., NeurIPS 2020).
 
-https://arxiv.org/abs/2002.09437. Samples that the network is already sure of weigh less. 1 - p is
-computed from log p, so that it is not rounded to 0 near p = 1.
+https://arxiv.org/abs/2002.09437. Samples that the network already predicts with confidence get less
+weight. 1 - p is computed from log p, so that it is not rounded to 0 near p = 1.
 
-Own recipe: that of the authors' code (torrvision/focal_calibration): SGD, the loss summed over the
-batch and its gradient clipped at 2, the last epoch.
+Own recipe, from the authors' code (torrvision/focal_calibration): SGD on the loss summed over the
+batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field
@@ -20,14 +20,14 @@ class FocalParams(Params):
     """Hyper-parameters."""
 
     gamma: float = Field(3.0, ge=0)
-    """Exponent; 0 is the cross entropy."""
+    """Exponent; 0 gives the cross entropy."""
 
 
 class Focal(NetworkMethod):
     """Mean of ``(1 - p[y]) ** gamma * -log p[y]``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean focal loss."""
+        """Return the mean focal loss."""
         return focal_terms(logits, labels, self.params.gamma).mean()
 
 

@@ -1,10 +1,10 @@
 """Focal loss with a sample-dependent exponent, FLSD-53 (Mukhoti et al., NeurIPS 2020).
 
-https://arxiv.org/abs/2002.09437. The less sure the network is of the right class, the larger the
-exponent: 5 below probability 0.2, 3 below 0.5, ``gamma`` from there on.
+https://arxiv.org/abs/2002.09437. The exponent is larger where the true class is less probable: 5
+for probabilities below 0.2, 3 below 0.5, and ``gamma`` from 0.5 on.
 
-Own recipe: that of the authors' code (torrvision/focal_calibration): SGD, the loss summed over the
-batch and its gradient clipped at 2, the last epoch.
+Own recipe, from the authors' code (torrvision/focal_calibration): SGD on the loss summed over the
+batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 import torch
@@ -21,11 +21,11 @@ class SampleDependentFocalParams(Params):
     """Hyper-parameters."""
 
     gamma: float = Field(3.0, ge=0)
-    """Exponent of samples with p[y] >= 0.5 (3: FLSD-53; 2: FLSD-52)."""
+    """Exponent of samples with p[y] >= 0.5: 3 gives FLSD-53, and 2 gives FLSD-52."""
 
 
 class SampleDependentFocal(NetworkMethod):
-    """Mean of ``(1 - p[y]) ** gamma_i * -log p[y]``; no gradient through ``gamma_i``."""
+    """Mean of ``(1 - p[y]) ** gamma_i * -log p[y]``, without a gradient through ``gamma_i``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean focal loss."""
@@ -34,9 +34,9 @@ class SampleDependentFocal(NetworkMethod):
         return (power(one_minus_exp(log_probs), gamma) * -log_probs).mean()
 
     def exponents(self, probs: Tensor) -> Tensor:
-        """Exponent of each sample from its p[y]: (N,) to (N,)."""
+        """Return the exponent of each sample from its p[y]: (N,) to (N,)."""
         gamma = torch.full_like(probs, self.params.gamma)
-        # Half-open as in the authors' loop: 0.2 itself has exponent 3, and 0.5 has gamma.
+        # Half-open as in the authors' loop: 0.2 itself gets exponent 3, and 0.5 gets gamma.
         return gamma.masked_fill(probs < 0.5, 3.0).masked_fill(probs < 0.2, 5.0)
 
 

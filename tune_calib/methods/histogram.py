@@ -1,8 +1,9 @@
-"""Histogram binning (Zadrozny and Elkan, ICML 2001), one class against the rest.
+"""Histogram binning (Zadrozny and Elkan, ICML 2001), one versus rest.
 
-The probability of each class becomes the share of the class among the samples of ``calib`` in its
-bin; the rows are normalised. A bin without samples gets its centre. A bin includes its left edge,
-and the last one both. A row of zeros becomes uniform, and results below 1e-12 are raised to it.
+The probability of each class is replaced by the share of the class among the samples of ``calib``
+in the same bin, and the rows are normalised. An empty bin gets its centre. A bin includes its left
+edge, and the last bin also its right edge. A row of zeros becomes uniform, and results below 1e-12
+are raised to it.
 """
 
 from collections.abc import Mapping
@@ -23,20 +24,20 @@ class HistogramParams(Params):
     """Hyper-parameters."""
 
     bins: int = Field(10, ge=1, le=1000)
-    """Bins a class."""
+    """Number of bins per class."""
     binning: Literal["equal_mass", "equal_width"] = "equal_mass"
-    """How the bins of a class are cut.
+    """How the bin edges of a class are chosen.
 
     - `equal_mass`: at quantiles of its probabilities on `calib`, as the authors do.
-    - `equal_width`: [0, 1] in equal parts.
+    - `equal_width`: in equal steps from 0 to 1.
     """
 
 
 class HistogramBinning(FittedAlone):
-    """A step function a class."""
+    """A step function per class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Count the bins of each class."""
+        """Compute the share of each class in its bins."""
         probs = logits.softmax(-1).T
         edges = self._edges(probs)
         inner = edges[:, 1:-1]
@@ -49,16 +50,16 @@ class HistogramBinning(FittedAlone):
         return Fit({"edges": inner, "shares": torch.where(counts > 0, right / counts, centres)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Log-probabilities of the normalised shares."""
+        """Return log-probabilities of the normalised shares."""
         places = count_below(state["edges"], logits.softmax(-1).T)
         return logarithm(state["shares"].gather(1, places).T)
 
     def _edges(self, probs: Tensor) -> Tensor:
-        """Edges of each class, (C, bins + 1), from probabilities (C, N)."""
+        """Return the bin edges of each class, (C, bins + 1), from probabilities (C, N)."""
         cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)
         if self.params.binning == "equal_width":
             return cuts.expand(len(probs), -1)
-        # By NumPy: torch sorts no more than 16 million entries.
+        # In NumPy: torch.quantile is limited to 16 million entries.
         found = np.quantile(probs.cpu().numpy(), cuts.cpu().numpy(), axis=1)
         return torch.from_numpy(found).to(probs.device).T
 
@@ -67,7 +68,7 @@ METHODS.register(
     MethodInfo(
         name="histogram",
         kind="posthoc",
-        title="histogram binning, one class against the rest",
+        title="histogram binning, one versus rest",
         paper="Zadrozny and Elkan, ICML",
         year=2001,
         url="https://cseweb.ucsd.edu/~elkan/calibrated.pdf",

@@ -1,9 +1,9 @@
-"""Multi-class isotonic regression, IRM (Zhang et al., ICML 2020): one rising curve for all classes.
+"""Multi-class isotonic regression, IRM (Zhang et al., ICML 2020): one curve for all classes.
 
-All N C probabilities of ``calib`` against whether each is of the label; the rows are normalised.
-A slope of 1e-9 makes the curve strictly rising, so that the order of the classes stays; where
-rounding undoes that, the first class keeps a lead of a millionth. What comes out below 1e-12 is
-raised to it.
+An increasing curve is fitted to all N C probabilities of ``calib``, with a target of 1 for the true
+class and 0 for the others. The rows of the result are normalised. An added slope of 1e-9 makes the
+curve strictly increasing, which preserves the order of the classes. Where rounding would undo this,
+the top class keeps a lead of a millionth. Results below 1e-12 are raised to it.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _SLOPE = 1e-9
 
 
 class MulticlassIsotonicCalibration(FittedAlone):
-    """A rising curve that all classes share."""
+    """An increasing curve shared by all classes."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve."""
@@ -30,7 +30,7 @@ class MulticlassIsotonicCalibration(FittedAlone):
         return Fit({"knots": isotonic(probs, targets).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Log-probabilities of the normalised curve; the first class stays."""
+        """Return log-probabilities of the normalised curve, with the same top class."""
         probs = logits.softmax(-1)
         values = interpolated(probs.reshape(1, -1), state["knots"][None]).reshape(probs.shape)
         return keep_first(logarithm(values + _SLOPE * probs), logits)
@@ -40,7 +40,7 @@ METHODS.register(
     MethodInfo(
         name="irm",
         kind="posthoc",
-        title="isotonic regression of all classes, which keeps their order",
+        title="order-preserving isotonic regression over all classes",
         paper="Zhang et al., ICML",
         year=2020,
         url="https://arxiv.org/abs/2003.07329",

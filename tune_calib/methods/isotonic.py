@@ -1,9 +1,9 @@
-"""Isotonic regression, one class against the rest (Zadrozny and Elkan, KDD 2002).
+"""Isotonic regression, one versus rest (Zadrozny and Elkan, KDD 2002).
 
-For each class the rising step function of its probability that is nearest to its labels in least
-squares, linear between the steps as in scikit-learn; the rows are normalised. A row of zeros
-becomes uniform, and what comes out below 1e-12 is raised to it: a class whose curve says 0 gets
-that probability, which costs 27.6 nats where it is the label.
+For each class, an increasing function of its probability is fitted to its labels by least squares,
+with linear interpolation as in scikit-learn. The rows of the result are normalised. A row of zeros
+becomes uniform, and results below 1e-12 are raised to it: where the curve of the true class is 0,
+the NLL is 27.6 nats.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class IsotonicCalibration(FittedAlone):
-    """A rising curve a class."""
+    """An increasing curve per class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve of each class."""
@@ -28,7 +28,7 @@ class IsotonicCalibration(FittedAlone):
         return Fit({"knots": joined(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Log-probabilities of the normalised curves."""
+        """Return log-probabilities of the normalised curves."""
         return logarithm(interpolated(logits.softmax(-1).T, state["knots"]).T)
 
 
@@ -36,7 +36,7 @@ METHODS.register(
     MethodInfo(
         name="isotonic",
         kind="posthoc",
-        title="isotonic regression, one class against the rest",
+        title="isotonic regression, one versus rest",
         paper="Zadrozny and Elkan, KDD",
         year=2002,
         url="https://doi.org/10.1145/775047.775151",

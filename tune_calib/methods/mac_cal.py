@@ -1,15 +1,16 @@
-"""MaC-Cal (arXiv 2508.09116): retrain a masked head on frozen features, sparsity adapted.
+"""MaC-Cal (arXiv 2508.09116): retrain a masked head with adaptive sparsity on frozen features.
 
-There is no published code. Each reading of equations 8 to 13 is an option; the other choices are
-explained in docs/pages/methods/index.md#mac-cal. The default was chosen on ``select`` over several
-over-confident networks (``docs/pages/results.md``): masks zero the stored weights in place, and the
-stored weights are evaluated. The rungs of the paper's ablation are settings of this method:
-``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau static). In the
-formula U and V are the two layers, a the activation, M the masks, eta the learning rate.
+There is no published code. Each possible reading of equations 8 to 13 is an option; the other
+choices are explained in docs/pages/methods/index.md#mac-cal. The default was chosen on ``select``
+over several over-confident networks (``docs/pages/results.md``): masks zero the stored weights in
+place, and the stored weights are evaluated. The rungs of the paper's ablation are settings of this
+method: ``gradient``, ``shape``, ``tau0`` (0 keeps q fixed) and ``tau_decay`` (0 keeps tau fixed).
+In the formula, U and V are the two layers, a is the activation, M are the masks, and eta is the
+learning rate.
 
-Own recipe: SGD at a constant .1, the loss summed over the batch and its gradient clipped at 2,
-weight decay 5e-4, batch 128: the text names the rate and the code base (Mukhoti et al.), which
-sums and clips.
+Own recipe: SGD at a constant learning rate of .1 on the loss summed over the batch, with gradients
+clipped at 2, weight decay 5e-4 and batch size 128. The paper states the learning rate and the code
+base (Mukhoti et al.), which sums and clips.
 """
 
 from collections.abc import Sequence
@@ -33,121 +34,125 @@ from tune_calib.spec.slots.head import HeadSlot
 
 
 class MacCalParams(Params):
-    """Hyper-parameters; which reading of the paper an option is, and what is known of it.
+    """Hyper-parameters, with the reading of the paper behind each option and its measured effect.
 
-    The numbers are of the record in ``docs/pages/results.md``: ECE on ``select``, mean over six
-    over-confident networks on CIFAR-10, each reading at its best of five learning rates and
+    The numbers are from ``docs/pages/results.md``: ECE on ``select``, averaged over six
+    over-confident networks on CIFAR-10, with each reading at the best of five learning rates and
     five gammas.
     """
 
     shape: HeadShape = "bottleneck"
     """Layers of the head.
 
-    - `bottleneck`: two layers, "two-layer bottleneck" in the text; the full method.
-    - `linear`: one layer; the first rungs of the paper's ablation.
+    - `bottleneck`: two layers ("two-layer bottleneck" in the paper), the full method.
+    - `linear`: one layer, as in the first rungs of the paper's ablation.
     """
     start: Literal["fresh", "frozen"] = Field("fresh", exclude_if=lambda start: start == "fresh")
-    """Where the weights start.
+    """Initial weights.
 
-    - `fresh`: drawn anew; the method.
-    - `frozen`: those of the network's own head, which stay as they are: masks act at inference
-      alone. What the paper sets out from; `linear` and `functional` only, and an `evaluation` that
-      has masks. One epoch is enough.
+    - `fresh`: new random weights, as in the method.
+    - `frozen`: the weights of the network's own head, which are not trained: masks act at inference
+      only. This is the paper's starting point. It needs `linear`, `functional` and an `evaluation`
+      with masks. One epoch is enough.
     """
     width: int | None = Field(None, ge=1)
-    """Hidden width of the bottleneck; D/4 if absent. The paper gives none."""
+    """Hidden width of the bottleneck; D/4 by default. The paper does not give it."""
     activation: Activation = "relu"
-    """Between the layers of the bottleneck. The paper names none.
+    """Activation between the layers of the bottleneck. The paper does not name it.
 
     - `relu`: max(0, x).
-    - `gelu`: x Phi(x), Phi the normal distribution function.
-    - `none`: both layers are linear.
+    - `gelu`: x Phi(x), where Phi is the normal distribution function.
+    - `none`: the identity, so that the head is linear.
     """
     q0: float = Field(0.5, gt=0, le=1)
-    """Probability that a connection is kept, at the start. The paper's value is not known; the
-    result depends strongly on it, which is what the adaptive rule is for."""
+    """Initial probability that a connection is kept. The paper's value is not known. The result
+    depends strongly on it, which motivates the adaptive rule."""
     q_min: float = Field(0.3, gt=0, le=1)
-    """Floor of q. It is not in the text, but without one q may run to 0: where accuracy itself
-    falls with q, nothing else stops it."""
+    """Lower bound of q. The paper has none, but without it q may fall to 0: where the accuracy
+    itself falls with q, nothing else stops it."""
     gamma: float | Literal["val_ratio"] = 0.95
-    """Target of confidence over accuracy, in (0, 1]. The paper's value is not known. 0.95 was
+    """Target ratio of confidence to accuracy, in (0, 1]. The paper's value is not known. 0.95 was
     chosen on `select`, together with the learning rate of the heads.
 
-    - `val_ratio`: the network's accuracy on `select` over that on `train`; our extension.
+    - `val_ratio`: the ratio of the network's accuracies on `select` and `train`, our extension.
     """
     tau0: float = Field(0.05, ge=0, le=1)
-    """Largest change of q an epoch, at the start; 0 keeps q fixed. The paper's value is not
-    known. Where the gap always exceeds tau, the sum of all tau is what q travels."""
+    """Initial largest change of q per epoch; 0 keeps q fixed. The paper's value is not known.
+    Where the gap always exceeds tau, the total change of q is the sum of all tau."""
     tau_decay: float = Field(5.0, ge=0)
-    """k of tau_t = tau0 exp(-k t/T); 0 keeps tau static. The paper's value is not known."""
+    """Decay rate k in tau_t = tau0 exp(-k t/T); 0 keeps tau fixed. The paper's value is not
+    known."""
     masking: Literal["destructive", "functional"] = "destructive"
-    """Where a mask acts.
+    """How a mask is applied.
 
-    - `destructive`: it zeros the stored weights in place. Chosen on `select`: ECE 2.27 %.
-    - `functional`: in the forward pass alone, as equation 9 reads. ECE 2.48 % at its best (a mask
-      a batch, q times the weights evaluated), 4.10 to 5.78 % else. Its gradient is masked by
-      nature, so that the paper's first two rungs would be one unless the mask were detached, as
-      `gradient` = `dense` does: a hint that the authors mask in place.
+    - `destructive`: it zeros the stored weights in place. This was chosen on `select`: ECE 2.27 %.
+    - `functional`: only in the forward pass, as in equation 9. ECE 2.48 % at best (new masks for
+      each batch, evaluated with q times the weights), otherwise 4.10 to 5.78 %. Its gradient is
+      masked by construction, so that the paper's first two rungs would coincide unless the mask
+      were detached, as with `gradient` = `dense`. This suggests that the authors mask in place.
     """
     gradient: Literal["masked", "dense"] = "masked"
     """Which weights get a gradient.
 
-    - `masked`: the kept connections, equation 11; the rung "gradient restriction" and all after.
-    - `dense`: all; the rung "masked retraining".
+    - `masked`: the kept connections (equation 11), as in the rung "gradient restriction" and all
+      later rungs.
+    - `dense`: all weights, as in the rung "masked retraining".
     """
     masked_update: Literal["grad_only", "freeze"] = "grad_only"
-    """What masked weights do in a step of the optimiser.
+    """How the optimiser treats masked weights.
 
-    - `grad_only`: momentum and weight decay still move them: equation 11 to the letter, in SGD.
-    - `freeze`: they stand still, moments included, as frozen tensors do in PLP.
+    - `grad_only`: momentum and weight decay still change them, which is equation 11 taken literally
+      in SGD.
+    - `freeze`: they do not change, and neither do their moments, like frozen tensors in PLP.
     """
     mask_scale: Literal["none", "inverted"] = "none"
-    """Scale of kept weights in training.
+    """Scale of the kept weights in training.
 
-    - `none`: as they are; the equations have M W and nothing else.
-    - `inverted`: divided by q, as dropout does. Functional masking only; with destructive masking
-      it would compound each epoch, and is refused.
+    - `none`: no scaling; the equations contain only M W.
+    - `inverted`: division by q, as in dropout. It is allowed with functional masking only, because
+      with destructive masking it would compound in each epoch.
     """
     evaluation: Literal["dense", "expected", "last_mask", "mc"] = "dense"
-    """Which head is evaluated. The text says that inference is deterministic and names no scale.
+    """Which head is evaluated. The paper says that inference is deterministic and gives no scale.
 
-    - `dense`: the stored weights, which destructive masking has masked. With functional masking
-      they were never all in use together: ECE 4.67 % (a mask an epoch) or 5.54 % (a batch).
-    - `expected`: q times the weights of each masked layer. With functional masking ECE 2.48 % (a
-      mask a batch) or 4.10 % (a mask an epoch); with destructive masking it would mask twice, and
-      is refused, as with `inverted`, whose expectation `dense` is.
-    - `last_mask`: the weights under the last mask. With functional masking ECE 5.78 %.
-    - `mc`: the mean of the probabilities under `mc_samples` masks; not deterministic in the
-      paper's sense. Refused with destructive masking, as `expected` is.
+    - `dense`: the stored weights, which are masked with destructive masking. With functional
+      masking they were never all used together: ECE 4.67 % (new masks in each epoch) or 5.54 % (in
+      each batch).
+    - `expected`: q times the weights of each masked layer. With functional masking, ECE 2.48 % (new
+      masks in each batch) or 4.10 % (in each epoch). It is not allowed with destructive masking,
+      where it would mask twice, or with `inverted`, where `dense` is the expectation.
+    - `last_mask`: the weights under the last mask. With functional masking, ECE 5.78 %.
+    - `mc`: the mean of the probabilities under `mc_samples` masks, which is not deterministic in
+      the paper's sense. Like `expected`, it is not allowed with destructive masking.
     """
     mc_samples: int = Field(20, ge=1)
-    """Masks of `evaluation` = `mc`."""
+    """Number of masks with `evaluation` = `mc`."""
     refresh: Literal["epoch", "batch"] = "epoch"
     """When new masks are drawn.
 
-    - `epoch`: at each epoch, which the text says twice.
-    - `batch`: at each batch. With functional masking the better of the two: ECE 2.48 against
-      4.10 % (q times the weights evaluated).
+    - `epoch`: in each epoch, as the paper says twice.
+    - `batch`: in each batch. With functional masking it is better: ECE 2.48 instead of 4.10 %
+      (evaluated with q times the weights).
     """
     masked_layers: Literal["all", "first", "last"] = "all"
     """Which weight matrices are masked.
 
-    - `all`: every one; the text restricts it to none.
-    - `first`: the first alone.
-    - `last`: the last alone.
+    - `all`: every weight matrix; the paper makes no restriction.
+    - `first`: only the first.
+    - `last`: only the last.
     """
     mask_bias: bool = False
-    """Mask the biases of those layers too. The equations mask weights."""
+    """Also mask the biases of these layers. The equations mask weights."""
     statistics: Literal["masked_running", "masked_pass", "dense_pass", "eval_head_pass"] = (
         "masked_running"
     )
-    """Accuracy and confidence that move q. The text: recorded "on the training set at each
-    training epoch".
+    """Source of the accuracy and confidence that update q. According to the paper, they are
+    recorded "on the training set at each training epoch".
 
-    - `masked_running`: of the epoch's own batches, under the mask; costs nothing.
-    - `masked_pass`: of a pass over `train` with the mask at the end of the epoch.
-    - `dense_pass`: of a pass with the stored weights.
-    - `eval_head_pass`: of a pass with the head of `evaluation`.
+    - `masked_running`: the batches of the epoch, under the mask, at no extra cost.
+    - `masked_pass`: a pass over `train` at the end of the epoch, with its mask.
+    - `dense_pass`: such a pass with the stored weights.
+    - `eval_head_pass`: such a pass with the head of `evaluation`.
     """
 
     @model_validator(mode="after")
@@ -158,18 +163,18 @@ class MacCalParams(Params):
             raise ValueError(f"q0 must be >= q_min = {self.q_min}, got {self.q0}")
         if self.mask_scale == "inverted" and self.masking == "destructive":
             raise ValueError(
-                "mask_scale=inverted with masking=destructive would compound each epoch"
+                "mask_scale=inverted with masking=destructive would compound in each epoch"
             )
         if self.evaluation in ("expected", "mc") and self.masking == "destructive":
             raise ValueError(
-                f"evaluation={self.evaluation} with masking=destructive would mask twice: the "
-                "stored weights are masked; take evaluation=dense, or masking=functional"
+                f"evaluation={self.evaluation} with masking=destructive would mask twice, because "
+                "the stored weights are masked; use evaluation=dense or masking=functional"
             )
         if self.evaluation == "expected" and self.mask_scale == "inverted":
-            # The masks of an epoch are divided by q: their mean is the weights, not q times them.
+            # The masks are divided by q, so the expected weights are the weights themselves.
             raise ValueError(
-                "evaluation=expected with mask_scale=inverted would scale by q twice; take "
-                "evaluation=dense, which is the expectation then"
+                "evaluation=expected with mask_scale=inverted would scale by q twice; use "
+                "evaluation=dense, which is the expectation in this case"
             )
         if self.start == "frozen":
             self._refuse_trained()
@@ -180,11 +185,12 @@ class MacCalParams(Params):
         for name, value in wanted.items():
             if getattr(self, name) != value:
                 raise ValueError(
-                    f"start=frozen needs {name}={value}: the network's own head stays as it is"
+                    f"start=frozen needs {name}={value}, because the network's own head is not "
+                    "trained"
                 )
         if self.evaluation == "dense":
             raise ValueError(
-                "start=frozen with evaluation=dense is the network's own head; take "
+                "start=frozen with evaluation=dense is just the network's own head; use "
                 "evaluation=last_mask, expected or mc"
             )
 
@@ -203,8 +209,8 @@ class MacCal(HeadMethod):
         self.masked_names = self._masked_names(len(sizes) - 1)
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
-        # What the masks in force were drawn with: q moves at the end of an epoch, and the weights
-        # that are evaluated then were trained under the old one.
+        # The q of the current masks. At the end of an epoch q changes, but the weights that are
+        # then evaluated were trained with the old q.
         self.mask_q = self.q
         self.looked_at: tuple[Tensor, list[float]] = (self.q, self.q.tolist())
         self.q_min = self.per_head("q_min")
@@ -222,12 +228,12 @@ class MacCal(HeadMethod):
         return [f"{i}.{kind}" for i in chosen[self.params.masked_layers] for kind in kinds]
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draw the masks of the epoch."""
+        """Draw masks for the epoch if ``refresh`` is ``epoch``."""
         if self.params.refresh == "epoch":
             self._refresh("mask", epoch)
 
     def begin_batch(self, step: int) -> None:
-        """Draw the masks of the batch."""
+        """Draw masks for the batch if ``refresh`` is ``batch``."""
         if self.params.refresh == "batch":
             self._refresh("mask", step)
 
@@ -236,14 +242,14 @@ class MacCal(HeadMethod):
         self.masks = self._draw(purpose, index)
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
-                # A weight that is zeroed here stays so until steps move it: with a dense gradient
-                # at once, with a masked one by momentum alone, until a later mask keeps it.
+                # A zeroed weight stays zero until the optimiser changes it: at once with a dense
+                # gradient, but only by momentum with a masked one, until a later mask keeps it.
                 self.parameters[name].data.mul_(mask)
 
     def _draw(self, purpose: str, index: int) -> dict[str, Tensor]:
-        """M ~ Bernoulli(q) element-wise (eq. 8), from (head seed, purpose, index) alone."""
+        """Draw M ~ Bernoulli(q) element-wise (eq. 8) from (head seed, purpose, index) only."""
         masks: dict[str, list[Tensor]] = {name: [] for name in self.masked_names}
-        # Looked at when q has moved and not at every mask, since a look waits for a GPU.
+        # Copied to the CPU only when q has changed, since the copy waits for the GPU.
         if self.looked_at[0] is not self.mask_q:
             self.looked_at = (self.mask_q, self.mask_q.tolist())
         for slot, q in zip(self.heads, self.looked_at[1], strict=True):
@@ -254,7 +260,7 @@ class MacCal(HeadMethod):
         return {name: stacked_on(drawn, self.q.device) for name, drawn in masks.items()}
 
     def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return masked parameters; the setting ``gradient`` decides how gradients pass."""
+        """Return the masked parameters, whose gradient depends on the setting ``gradient``."""
         weights = dict(self.parameters)
         for name, mask in masks.items():
             weight = self.parameters[name]
@@ -264,7 +270,7 @@ class MacCal(HeadMethod):
             if self.params.gradient == "masked":
                 weights[name] = weight * scale
             else:
-                # The value of the masked weight, with the gradient of the whole one.
+                # The value of the masked weight with the gradient of the full weight.
                 weights[name] = weight + (weight * scale - weight).detach()
         return weights
 
@@ -272,39 +278,39 @@ class MacCal(HeadMethod):
         return apply_stack(weights, features, [self.params.activation])
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Logits under the current masks (eq. 9)."""
+        """Return the logits under the current masks (eq. 9)."""
         # The stored weights were masked when the masks were drawn.
         if self.params.masking == "destructive":
             return self._apply(self.parameters, features)
         return self._apply(self._masked(self.masks), features)
 
     def gradient_masks(self) -> dict[str, Tensor]:
-        """W <- W - lr M grad (eq. 11)."""
-        # With functional masks autograd has multiplied by the mask already.
+        """Return the masks of W <- W - lr M grad (eq. 11)."""
+        # With functional masks, autograd has already multiplied by the mask.
         is_masked = self.params.gradient == "masked" and self.params.masking == "destructive"
         return self.masks if is_masked else {}
 
     def update_masks(self) -> dict[str, Tensor]:
-        """Masked weights stand still under ``masked_update`` = ``freeze``; all if frozen."""
+        """Return the masks if ``masked_update`` is ``freeze``, or zeros if ``start`` is frozen."""
         if self.params.start == "frozen":
             return {name: torch.zeros_like(w) for name, w in self.parameters.items()}
         return self.masks if self.params.masked_update == "freeze" else {}
 
     def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
-        """Q <- q + clip(gamma acc - conf, -tau, tau), kept in [q_min, 1] (eqs. 12, 13)."""
+        """Set q <- q + clip(gamma acc - conf, -tau, tau), clipped to [q_min, 1] (eqs. 12, 13)."""
         tau = self.tau0 * torch.exp(-self.tau_decay * epoch / self.context.epochs)
         gap = self.gamma * statistics.accuracy - statistics.confidence
         moved = self.q + gap.clamp(-tau, tau)
-        # Twice, because clamp takes no tensor beside a number.
+        # Two calls, because clamp does not accept a tensor together with a number.
         self.q = moved.clamp(min=self.q_min).clamp(max=1.0)
         return {"q": self.mask_q, "tau": tau}
 
     def wants_pass(self) -> bool:
-        """Return whether ``statistics`` asks for a pass over ``train`` at the end of the epoch."""
+        """Return whether ``statistics`` needs a pass over ``train`` at the end of the epoch."""
         return bool(self.params.statistics != "masked_running")
 
     def pass_logits(self, features: Tensor) -> Tensor:
-        """Logits of that pass."""
+        """Return the logits of the pass for ``statistics``."""
         if self.params.statistics == "masked_pass":
             return self._apply(self._masked(self.masks), features)
         if self.params.statistics == "dense_pass":
@@ -312,7 +318,7 @@ class MacCal(HeadMethod):
         return self.predict(features)
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
-        """Return the logits of the head that ``evaluation`` names."""
+        """Return the logits of the head selected by ``evaluation``."""
         if self.params.evaluation == "expected":
             q = self.mask_q[:, None, None]
             expected = {name: self.parameters[name] * q for name in self.masks}
@@ -328,25 +334,25 @@ class MacCal(HeadMethod):
         return bool(self.params.evaluation == "mc")
 
     def _monte_carlo(self, features: Tensor) -> Tensor:
-        # The draws are numbered, whatever part of a split is asked for: all of its samples are
-        # judged under the same masks.
+        # The masks depend only on the number of the draw, so that all samples of a split are
+        # evaluated under the same masks, however it is divided.
         return log_mean_exp(
             self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
             for sample in range(self.params.mc_samples)
         )
 
     def state(self) -> dict[str, Tensor]:
-        """The keep probabilities and the masks in force."""
+        """Return the keep probabilities and the current masks."""
         return {
-            # Masks and mask_q too: the best epoch's weights are evaluated under its own masks, not
-            # under those of the last epoch.
+            # Including masks and mask_q, because the weights of the best epoch are evaluated under
+            # its own masks, not under those of the last epoch.
             "q": self.q,
             "mask_q": self.mask_q,
             **{f"mask.{name}": mask for name, mask in self.masks.items()},
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Take back what ``state`` gave."""
+        """Restore a result of ``state``."""
         self.q, self.mask_q = state["q"].to(self.q), state["mask_q"].to(self.q)
         self.masks = {
             name.removeprefix("mask."): mask.to(self.q)

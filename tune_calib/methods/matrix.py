@@ -1,11 +1,12 @@
 """Matrix scaling (Guo et al., ICML 2017) with ODIR: softmax(W z + b), fitted on ``calib``.
 
-The off-diagonal and intercept regularisation (ODIR) is that of Kull et al. (NeurIPS 2019), who have
-matrix scaling with it too; Guo et al. have none: `off_diagonal` = 0 and `intercept` = 0. With many
-classes theirs overfits badly, and where it gets every sample of ``calib`` right there is no optimum
-to reach, so that it is flagged. So is a ``calib`` that lacks a class: the diagonal, which is free,
-would drive it out for ever. Here such a class keeps the scale of the best temperature, and no
-intercept, and the other classes are fitted among themselves.
+The off-diagonal and intercept regularisation (ODIR) is that of Kull et al. (NeurIPS 2019), who also
+apply it to matrix scaling. Guo et al. use none: `off_diagonal` = 0 and `intercept` = 0. Without
+regularisation the method overfits badly with many classes. Where it classifies every sample of
+``calib`` correctly, there is no optimum, and the trial is flagged. A ``calib`` that lacks a class
+is flagged too: the diagonal is not penalised, so that the probability of the class would fall
+without end. Here such a class keeps the scale of the best temperature and gets no intercept, and
+the other classes are fitted without it.
 """
 
 from torch import Tensor

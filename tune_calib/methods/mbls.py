@@ -1,11 +1,11 @@
 """Margin-based label smoothing (Liu et al., CVPR 2022, https://arxiv.org/abs/2111.15430).
 
-Cross entropy, and a penalty on every logit that lies more than a margin below the largest. The
-penalty is the mean over classes, as in the authors' code (the paper writes a sum); ``alpha`` was
-tuned for the mean.
+Cross entropy plus a penalty on every logit more than a margin below the largest. The penalty is
+averaged over classes, as in the authors' code (the paper writes a sum); ``alpha`` was tuned for the
+mean.
 
-Own recipe: SGD on the mean loss, clipped at 2, the epoch of best validation accuracy, and on
-CIFAR-10 without the incomplete last batch.
+Own recipe: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch with the best
+validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from pydantic import Field
@@ -22,7 +22,7 @@ class MarginLabelSmoothingParams(Params):
     """Hyper-parameters."""
 
     margin: float = Field(6.0, ge=0)
-    """Distance from the largest logit that costs nothing."""
+    """Distance from the largest logit up to which a logit is not penalised."""
     alpha: float = Field(0.1, ge=0)
     """Weight of the penalty."""
 
@@ -33,7 +33,7 @@ class MarginLabelSmoothing(NetworkMethod):
     params: MarginLabelSmoothingParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, plus the weighted penalty."""
+        """Return the mean cross entropy, in nats, plus the weighted penalty."""
         penalty = margin_excess(logits, self.params.margin).mean()
         return F.cross_entropy(logits, labels) + self.params.alpha * penalty
 

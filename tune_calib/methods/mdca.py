@@ -1,11 +1,13 @@
 """Multi-class difference of confidence and accuracy (Hebbalaguppe et al., CVPR 2022).
 
-https://arxiv.org/abs/2203.13834. A classification loss, and for each class the distance between
-the batch's mean probability and its share of the labels. The paper's label smoothing puts no mass
-on the right class; smoothing by ``ls`` with alpha C / (C - 1) is the same.
+https://arxiv.org/abs/2203.13834. The loss is a classification loss plus, averaged over classes, the
+distance between the mean probability of a class in the batch and its share of the labels. The
+paper's label smoothing spreads the smoothing mass over the wrong classes only; smoothing by ``ls``
+with alpha C / (C - 1) is the same.
 
-Own recipe: SGD on the mean loss without clipping, learning rate drops at a half and three
-quarters, the epoch of best validation accuracy, and on CIFAR-10 without the incomplete last batch.
+Own recipe: SGD on the mean loss without clipping, with learning-rate drops after one half and three
+quarters of the epochs. It keeps the epoch with the best validation accuracy and drops the
+incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal
@@ -23,22 +25,22 @@ class MdcaParams(Params):
     """Hyper-parameters."""
 
     beta: float = Field(1.0, ge=0)
-    """Weight of the difference. The authors' scripts set 1; their program's own default is 10."""
+    """Weight of the difference. The authors' scripts set 1; the default of their program is 10."""
     pairing: Literal["nll", "fl", "ls_wrong_only"] = "fl"
-    """The classification loss that the difference is added to.
+    """Classification loss to which the difference is added.
 
     - `nll`: cross entropy.
-    - `fl`: focal loss, the pairing of the authors' example.
-    - `ls_wrong_only`: label smoothing that puts no mass on the right class.
+    - `fl`: focal loss, as in the authors' example.
+    - `ls_wrong_only`: label smoothing that spreads its mass over the wrong classes only.
     """
     gamma: float = Field(1.0, ge=0)
-    """Exponent of the focal loss; read with `fl` only."""
+    """Exponent of the focal loss; used with `fl` only."""
     alpha: float = Field(0.1, ge=0, lt=1)
-    """Smoothing mass; read with `ls_wrong_only` only."""
+    """Smoothing mass; used with `ls_wrong_only` only."""
 
 
 def ls_wrong_only(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
-    """Mean cross entropy to 1 - alpha on the right class and alpha / (C - 1) on each other."""
+    """Return the mean cross entropy to 1 - alpha on the true class, alpha / (C - 1) elsewhere."""
     log_probs = logits.log_softmax(1)
     right = label_log_probs(logits, labels)
     wrong = (log_probs.sum(1) - right) / (logits.shape[1] - 1)
@@ -46,7 +48,7 @@ def ls_wrong_only(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
 
 
 def difference(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean over classes of |mean probability - share of the labels|, a scalar."""
+    """Return the mean over classes of |mean probability - share of the labels|, a scalar."""
     probs = logits.softmax(1)
     shares = F.one_hot(labels, logits.shape[1]).to(probs.dtype).mean(0)
     return (probs.mean(0) - shares).abs().mean()
@@ -58,11 +60,11 @@ class Mdca(NetworkMethod):
     params: MdcaParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean classification loss plus the weighted difference."""
+        """Return the mean classification loss plus the weighted difference."""
         return self.classification(logits, labels) + self.params.beta * difference(logits, labels)
 
     def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss of the pairing."""
+        """Return the mean classification loss of the pairing."""
         if self.params.pairing == "fl":
             return focal_terms(logits, labels, self.params.gamma).mean()
         if self.params.pairing == "ls_wrong_only":

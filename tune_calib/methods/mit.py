@@ -5,15 +5,14 @@ https://github.com/dengbaowang/Mixup-Inference-in-Training.
 
 Two mixtures of the same two samples go through the network, and the pair of linear equations is
 solved for the outputs of the samples themselves, so that the loss needs no mixed labels. MIT-L
-solves at the logits; MIT-A (the paper's final method) at every stage, and mixes again before the
-next.
-In the formula A is a sample, B its partner, and f_s a stage.
+solves the equations at the logits. MIT-A, the paper's final method, solves them at every stage and
+mixes again before the next. In the formula, A is a sample, B its partner, and f_s a stage.
 
-Differences from the authors' code: shares closer than
-1e-4, which margin 0 allows there and which divide by zero, are drawn again; chance comes from the
-epoch's generator. Stages of other networks than ResNets are ours (``Network.stages``).
+Differences from the authors' code: shares closer than 1e-4 are redrawn (with margin 0, the authors'
+code allows them and divides by zero). Random numbers come from the generator of the epoch. For
+networks other than ResNets, the stages are our choice (``Network.stages``).
 
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, the last epoch.
+Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
 from functools import partial
@@ -33,23 +32,23 @@ class MitParams(Params):
     """Hyper-parameters."""
 
     alpha: float = Field(1.0, ge=0)
-    """Both parameters of the Beta distribution of the shares; 0 mixes nothing."""
+    """Both parameters of the Beta distribution of the shares; 0 disables mixing."""
     margin: float = Field(0.5, ge=0, le=0.9)
-    """Smallest difference of the two shares. The authors' README runs 0 and 0.5."""
+    """Smallest difference between the two shares. The authors' README uses 0 and 0.5."""
 
 
 def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) -> Tensor:
-    """Half the mean cross entropy of each of the unmixed logits, (N, C), with its labels (N,)."""
+    """Return the average of the mean cross entropies of both unmixed logits (N, C)."""
     return 0.5 * F.cross_entropy(first, labels) + 0.5 * F.cross_entropy(second, partners)
 
 
 class _Mit(NetworkMethod):
-    """The shared parts of the two variants; evaluation is the ordinary forward pass."""
+    """Code shared by both variants. Evaluation is the ordinary forward pass."""
 
     chance: torch.Generator
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Take the source of the epoch's shares and permutations."""
+        """Store the generator for the shares and permutations of the epoch."""
         self.chance = generator
 
     def sections(self, network: Any) -> list[Any]:
@@ -57,11 +56,11 @@ class _Mit(NetworkMethod):
         raise NotImplementedError
 
     def draw(self) -> float:
-        """One Beta variable."""
+        """Draw one Beta variable."""
         return draw_beta(self.params.alpha, self.chance)
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Two forward passes of every section, each normalised by the statistics of its own."""
+        """Run two forward passes of every section, each with its own batch statistics."""
         order = permutation(len(batch.labels), self.chance, batch.labels.device)
         first, second = batch.images, batch.images[order]
         for section in self.sections(network):
@@ -73,7 +72,7 @@ class _Mit(NetworkMethod):
 
 
 class MitLogits(_Mit):
-    """MIT-L: solved once, at the logits."""
+    """MIT-L: the mixtures are solved once, at the logits."""
 
     def sections(self, network: Any) -> list[Any]:
         """Return the whole network as one part."""
@@ -81,20 +80,20 @@ class MitLogits(_Mit):
 
 
 class MitAll(_Mit):
-    """MIT-A: solved behind every stage; pooling and the linear head are the last section."""
+    """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Check that the backbone can be cut into stages.
+        """Check that the backbone can be split into stages.
 
         Raises:
-            UserError: it cannot.
+            UserError: the backbone cannot be split.
         """
         network.stages()
 
     def sections(self, network: Any) -> list[Any]:
-        """The stages, with the head behind the last of them."""
-        # Made for each step: kept as an attribute, these wrappers would put the network's weights
-        # into the checkpoint and the optimiser a second time.
+        """Return the stages, with the head after the last of them."""
+        # Built for each step: as an attribute, these wrappers would put the network's weights into
+        # the checkpoint and the optimiser a second time.
         *stages, last = network.stages()
         return [*stages, torch.nn.Sequential(last, network.head)]
 

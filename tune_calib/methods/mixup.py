@@ -1,11 +1,13 @@
 """mixup (Zhang et al., ICLR 2018, https://arxiv.org/abs/1710.09412): train on convex mixtures.
 
-Each batch is mixed with a permutation of itself by one Beta-distributed share, and so is the loss.
+Each batch is mixed with a permutation of itself by one Beta-distributed share, which also mixes the
+losses.
 
-Differences from the authors' code (facebookresearch/mixup-cifar10): none in the arithmetic; share
-and permutation come from the epoch's generator instead of the global ones of numpy and torch.
+Differences from the authors' code (facebookresearch/mixup-cifar10): none in the arithmetic. Share
+and permutation come from the generator of the epoch instead of the global generators of numpy and
+torch.
 
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, the last epoch.
+Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
 import torch
@@ -22,16 +24,16 @@ class MixupParams(Params):
     """Hyper-parameters."""
 
     alpha: float = Field(1.0, ge=0)
-    """Both parameters of the Beta distribution of the share; 0 mixes nothing."""
+    """Both parameters of the Beta distribution of the share; 0 disables mixing."""
 
 
 def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -> Tensor:
-    """Mean cross entropy against both labels of a mixture, weighted by their shares.
+    """Return the mean cross entropy to both labels of a mixture, weighted by their shares.
 
     Args:
-        logits: (N, C) of the mixed images.
-        labels: (N,) of the samples with share ``share``.
-        partners: (N,) labels of the samples that they were mixed with.
+        logits: (N, C), logits of the mixed images.
+        labels: (N,), labels of the samples with share ``share``.
+        partners: (N,), labels of the other samples of the mixtures.
         share: in [0, 1].
 
     Returns:
@@ -42,16 +44,16 @@ def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -
 
 
 class Mixup(NetworkMethod):
-    """One share and one permutation a batch; evaluation sees clean images."""
+    """One share and one permutation per batch. Evaluation uses unmixed images."""
 
     chance: torch.Generator
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Take the source of the epoch's shares and permutations."""
+        """Store the generator for the shares and permutations of the epoch."""
         self.chance = generator
 
     def step(self, network: torch.nn.Module, batch: Batch) -> Step:
-        """One forward pass of the mixed batch."""
+        """Run one forward pass of the mixed batch."""
         share = draw_beta(self.params.alpha, self.chance)
         order = permutation(len(batch.labels), self.chance, batch.labels.device)
         logits = network(mix(batch.images, batch.images[order], share)).logits

@@ -1,15 +1,16 @@
 """Maximum mean calibration error (Kumar et al., ICML 2018).
 
-https://proceedings.mlr.press/v80/kumar18a.html. Cross entropy, and a kernel distance between
-confidence and correctness on the batch. ``mmce`` is the plain form without the paper's square
-root, ``mmce_weighted`` the form with right and wrong samples apart, both as in torrvision/
-focal_calibration. The weighted code divides by the group sizes twice; ``lam`` was tuned on that, so
-it is the default. A batch with no right or no wrong sample has a weighted term of 0 (the code
-raises for one sample and gives NaN for two of a kind).
+https://proceedings.mlr.press/v80/kumar18a.html. Cross entropy plus a kernel distance between
+confidence and correctness on the batch. ``mmce`` is the plain form without the paper's square root.
+``mmce_weighted`` treats correct and wrong samples separately. Both follow torrvision/
+focal_calibration. The weighted code divides by the group sizes twice; ``lam`` was tuned for that,
+so it is the default. The weighted term of a batch without correct or without wrong samples is 0
+(the code raises for one sample and gives NaN for two of a kind).
 
-Own recipes: ``mmce`` that of MbLS's code, which compares with it (mean loss, clipped at 2, the
-epoch of best validation accuracy, on CIFAR-10 without the incomplete last batch);
-``mmce_weighted`` that of Mukhoti's (the loss summed over the batch, clipped at 2, the last epoch).
+Own recipes: ``mmce`` uses that of MbLS's code, where it is a baseline (SGD on the mean loss, with
+gradients clipped at 2; it keeps the epoch with the best validation accuracy and drops the
+incomplete last batch on CIFAR-10). ``mmce_weighted`` uses that of Mukhoti's code (SGD on the loss
+summed over the batch, with gradients clipped at 2; it keeps the last epoch).
 """
 
 from typing import Literal
@@ -31,51 +32,51 @@ class MmceParams(Params):
     """Hyper-parameters."""
 
     lam: float = Field(1.0, ge=0)
-    """Weight of the term."""
+    """Weight of the calibration term."""
 
 
 class WeightedMmceParams(Params):
     """Hyper-parameters."""
 
     lam: float = Field(2.0, ge=0)
-    """Weight of the term; 2 in every script of Mukhoti et al."""
+    """Weight of the calibration term; 2 in every script of Mukhoti et al."""
     normalisation: Literal["code", "paper"] = "code"
     """How the sums over pairs are normalised.
 
     - `code`: each mean is divided by its number of pairs once more, as in the authors' programs;
-      `lam` was tuned on that.
-    - `paper`: the means as they are.
+      `lam` was tuned for that.
+    - `paper`: plain means.
     """
 
 
 def judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Confidence (N,), correctness (N,) bool, and kernel (N, N) of the confidences."""
+    """Return confidence (N,), correctness (N,) bool, and kernel (N, N) of the confidences."""
     confidence, predicted = logits.softmax(1).max(1)
     kernel = (-(confidence[:, None] - confidence[None, :]).abs() / WIDTH).exp()
     return confidence, predicted == labels, kernel
 
 
 class Mmce(NetworkMethod):
-    """Cross entropy plus ``lam`` times the squared MMCE; no gradient through correctness."""
+    """Cross entropy plus ``lam`` times the squared MMCE, without a gradient through correctness."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats, plus the weighted term."""
+        """Return the mean cross entropy, in nats, plus the weighted calibration term."""
         lam: float = self.params.lam
         return F.cross_entropy(logits, labels) + lam * self.term(logits, labels)
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Mean of e_i e_j K_ij over all pairs, with e = correctness - confidence; a scalar."""
+        """Return the mean of e_i e_j K_ij over all pairs, where e = correctness - confidence."""
         confidence, correct, kernel = judged(logits, labels)
         error = correct.to(confidence.dtype) - confidence
-        # No root, which the paper's objective has: the published weights were tuned without.
+        # Without the root of the paper's objective: the published weights were tuned without it.
         return (error[:, None] * error[None, :] * kernel).mean()
 
 
 class WeightedMmce(Mmce):
-    """Cross entropy plus ``lam`` times the MMCE between right and wrong samples."""
+    """Cross entropy plus ``lam`` times the weighted MMCE of correct and wrong samples."""
 
     def term(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Root of the weighted squared MMCE; 0 if all samples are right, or all wrong."""
+        """Return the root of the weighted squared MMCE; 0 if all samples are correct or wrong."""
         confidence, correct, kernel = judged(logits, labels)
         right = correct.to(confidence.dtype)
         wrong = 1 - right
@@ -83,14 +84,14 @@ class WeightedMmce(Mmce):
         both = self.mean(doubt, doubt, kernel, right.sum() * right.sum())
         both = both + self.mean(trust, trust, kernel, wrong.sum() * wrong.sum())
         both = both - 2 * self.mean(doubt, trust, kernel, right.sum() * wrong.sum())
-        # Not negative but for rounding, which in float32 may exceed the shift.
+        # Non-negative except for rounding errors, which may exceed the shift in float32.
         root = (both + ROOT_SHIFT).clamp(min=ROOT_SHIFT / 2).sqrt()
-        # The root is clamped above 0, so that the branch not taken has a finite gradient: one that
-        # is not finite would come through where() as NaN.
+        # The root is clamped above 0, so that the branch not taken has a finite gradient: otherwise
+        # where() would turn it into NaN.
         return torch.where(correct.any() & ~correct.all(), root, 0)
 
     def mean(self, left: Tensor, right: Tensor, kernel: Tensor, pairs: Tensor) -> Tensor:
-        """Mean of left_i right_j K_ij over the pairs of two groups, normalised as asked."""
+        """Return the mean of left_i right_j K_ij over the pairs of two groups, normalised."""
         mean = left @ kernel @ right / pairs.clamp(min=1)
         return mean / (pairs + 1e-5) if self.params.normalisation == "code" else mean
 
@@ -130,7 +131,7 @@ METHODS.register(
     MethodInfo(
         name="mmce_weighted",
         kind="network",
-        title="maximum mean calibration error, right and wrong samples weighted",
+        title="maximum mean calibration error, weighted for correct and wrong samples",
         paper="Kumar et al., ICML",
         year=2018,
         url="https://proceedings.mlr.press/v80/kumar18a.html",

@@ -1,19 +1,20 @@
 """PLP, progressively layer-peeled training (Wang and Zhang, ICML 2024): freeze from the top.
 
 "Calibration Bottleneck: Over-compressed Representations are Less Calibratable",
-https://proceedings.mlr.press/v235/wang24cm.html. Cross entropy is trained as usual, but the top
-layers stop moving one group after the other, so that a classifier that is not over-trained gives
-the layers below features that can be calibrated. In the formula n_0 > n_1 > ... are the J
+https://proceedings.mlr.press/v235/wang24cm.html. The network is trained with cross entropy, but
+groups of top layers are frozen one after the other, so that the classifier is not over-trained and
+the layers below learn features that can be calibrated. In the formula, n_0 > n_1 > ... are the J
 boundaries.
 
-Differences from the authors' code (dengbaowang/PLP): a start epoch is met with ``>=``, not ``==``
-(two coinciding starts end all freezing there), and boundaries of networks without a published
-list are our choice: up to 11 groups of blocks, evenly spaced, top first. Frozen tensors get no
-gradient, decay or momentum, and batch normalisation goes on moving its statistics, as there.
+Differences from the authors' code (dengbaowang/PLP): a start epoch is compared with ``>=`` instead
+of ``==`` (there, two coinciding starts end all freezing). For networks without published
+boundaries, the boundaries are our choice: up to 11 groups of blocks, evenly spaced, top first. As
+in their code, frozen tensors get no gradient, weight decay or momentum, and batch normalisation
+continues to update its statistics.
 
-Own recipe: SGD with weight decay 5e-4 (1e-4 on Tiny-ImageNet) on the mean loss without clipping,
-the last epoch. On Tiny-ImageNet the authors start from trained weights, with other rates; we do
-not.
+Own recipe: SGD with weight decay 5e-4 (1e-4 on Tiny-ImageNet) on the mean loss without clipping.
+It keeps the last epoch. On Tiny-ImageNet, the authors start from trained weights and use other
+learning rates; this recipe does not.
 """
 
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ PUBLISHED: dict[int, tuple[int, ...]] = {
     62: (62, 60, 57, 54, 45, 39, 30, 24, 15, 9, 3),  # ResNet-18
     34: (34, 32, 20, 12, 8, 4),  # VGG-11
 }
-"""Boundaries by the number of parameter tensors: how many leading ones are trained."""
+"""Numbers of leading parameter tensors to train, by the network's number of parameter tensors."""
 
 GROUPS = 11
 
@@ -43,19 +44,19 @@ class PlpParams(Params):
     """Hyper-parameters."""
 
     gamma: float = Field(1.0, gt=0)
-    """Above 1 freezing starts earlier, below 1 later."""
+    """Exponent of the schedule. Above 1, freezing starts earlier; below 1, later."""
 
 
 def schedule(boundaries: tuple[int, ...], gamma: float, epochs: int) -> list[int]:
-    """Number of leading parameter tensors that each epoch trains.
+    """Return the number of leading parameter tensors to train in each epoch.
 
     Args:
-        boundaries: numbers of tensors, falling, the first of them all.
-        gamma: boundary j of L is in force from epoch ``int((j / L) ** gamma * epochs)`` on.
-        epochs: planned epochs.
+        boundaries: decreasing numbers of tensors; the first is the number of all tensors.
+        gamma: boundary j of L applies from epoch ``int((j / L) ** gamma * epochs)`` on.
+        epochs: planned number of epochs.
 
     Returns:
-        One number an epoch.
+        One number per epoch.
     """
     total = len(boundaries)
     starts = [int((j / total) ** gamma * epochs) for j in range(total)]
@@ -63,17 +64,17 @@ def schedule(boundaries: tuple[int, ...], gamma: float, epochs: int) -> list[int
 
 
 def derive_boundaries(network: nn.Module) -> tuple[int, ...]:
-    """Boundaries of any network: its blocks in up to 11 groups of about as many blocks each."""
+    """Derive the boundaries of any network from up to 11 groups of about equally many blocks."""
     ends = block_ends(network)
     groups = min(GROUPS, len(ends))
     return tuple(ends[round(len(ends) * left / groups) - 1] for left in range(groups, 0, -1))
 
 
 def block_ends(network: nn.Module) -> list[int]:
-    """Number of parameter tensors up to the end of each block, bottom first.
+    """Return the number of parameter tensors up to the end of each block, bottom first.
 
-    A block is what containers (``Sequential``, ``ModuleList``, ``ModuleDict``) hold; a module
-    with nothing but vectors (a normalisation) belongs to the block before it.
+    A block is a module in a container (``Sequential``, ``ModuleList``, ``ModuleDict``). A module
+    that has only vectors as parameters (a normalisation) belongs to the block before it.
     """
     position = {id(tensor): i for i, tensor in enumerate(network.parameters())}
     ends: list[int] = []
@@ -89,7 +90,7 @@ def block_ends(network: nn.Module) -> list[int]:
 
 def _blocks(network: nn.Module) -> Iterator[nn.Module]:
     for child in network.children():
-        # Network.backbone holds blocks as a container does, whatever its class.
+        # Network.backbone is a container of blocks, whatever its class.
         if isinstance(child, _CONTAINERS) or child is getattr(network, "backbone", None):
             yield from _blocks(child)
         elif next(child.parameters(), None) is not None:
@@ -105,28 +106,28 @@ class Plp(NetworkMethod):
         self.count = 0
 
     def adapt(self, network: Any) -> None:
-        """Look the boundaries up, or derive them."""
-        # By the number of tensors, which tells the authors' three networks apart; boundaries count
-        # them in the order of definition, stem first.
+        """Look up the boundaries, or derive them."""
+        # The number of tensors distinguishes the authors' three networks. Boundaries count tensors
+        # in the order of definition, stem first.
         total = len(list(network.parameters()))
         boundaries = PUBLISHED.get(total) or derive_boundaries(network)
-        # Follows from the spec, so that it is no state and a resumed run needs nothing.
+        # The schedule follows from the spec, so a resumed run needs no state.
         self.counts = schedule(boundaries, self.params.gamma, self.context.epochs)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Freeze what the schedule says."""
+        """Set the number of tensors to train from the schedule."""
         self.count = self.counts[epoch]
 
     def trained(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """The leading tensors."""
+        """Return the leading tensors, which are not frozen."""
         return parameters[: self.count]
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Record how many tensors were trained."""
+        """Record the number of trained tensors."""
         return {"plp/trained_tensors": float(self.count)}
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Mean cross entropy, in nats."""
+        """Return the mean cross entropy, in nats."""
         return F.cross_entropy(logits, labels)
 
 

@@ -1,6 +1,6 @@
-"""Retraining of the head without a mask: the control of every head method.
+"""Retraining of the head without a mask, the control of every head method.
 
-As a control it has no recipe of its own and is trained as the data set's heads are.
+As a control it has no recipe of its own and is trained like the other heads of the data set.
 """
 
 from collections.abc import Sequence
@@ -19,31 +19,31 @@ class RetrainParams(Params):
     """Hyper-parameters."""
 
     start: Literal["fresh", "continued"] = "fresh"
-    """Where the weights start.
+    """Initial weights.
 
-    - `fresh`: drawn anew, as the methods do that this controls for.
-    - `continued`: those of the network's own head; `linear` only.
+    - `fresh`: new random weights, as in the methods for which this is the control.
+    - `continued`: the weights of the network's own head; with `linear` only.
     """
     shape: HeadShape = "linear"
     """Layers of the head.
 
-    - `linear`: one layer, as the network's own.
+    - `linear`: one layer, like the network's own head.
     - `bottleneck`: two layers.
     """
     width: int | None = Field(None, ge=1)
-    """Hidden width of the bottleneck; D/4 if absent."""
+    """Hidden width of the bottleneck; D/4 by default."""
     activation: Activation = "relu"
-    """Between the layers of the bottleneck.
+    """Activation between the layers of the bottleneck.
 
     - `relu`: max(0, x).
-    - `gelu`: x Phi(x), Phi the normal distribution function.
-    - `none`: both layers are linear.
+    - `gelu`: x Phi(x), where Phi is the normal distribution function.
+    - `none`: the identity, so that the head is linear.
     """
 
     @model_validator(mode="after")
     def _continued_is_linear(self) -> Self:
         if self.start == "continued" and self.shape != "linear":
-            raise ValueError("start=continued needs shape=linear, the shape of the network's own")
+            raise ValueError("start=continued needs shape=linear, like the network's own head")
         return self
 
 
@@ -55,7 +55,7 @@ class Retrain(HeadMethod):
         sizes = layer_sizes(self.params.shape, context.width, context.classes, self.params.width)
         self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
         if self.params.start == "continued":
-            # Equal for all seeds: under a shared batch order such heads stay equal, and their
+            # Equal for all seeds: with a shared batch order, such heads stay equal, and their
             # spread is 0.
             self.parameters["0.weight"].data.copy_(context.weight)
             self.parameters["0.bias"].data.copy_(context.bias)

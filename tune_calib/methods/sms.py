@@ -1,8 +1,8 @@
-"""Structured matrix scaling, SMS (Berta et al., AISTATS 2026): a matrix drawn to the identity.
+"""Structured matrix scaling, SMS (Berta et al., AISTATS 2026): a regularised matrix.
 
-As structured vector scaling, and the entries off the diagonal have a penalty that grows with their
-number, C (C - 1). The reading is that of the authors' program (probmetrics) with its ridge penalty.
-The fit ends where the gradient vanishes.
+It extends structured vector scaling by off-diagonal entries, whose penalty grows with their number,
+C (C - 1). The implementation follows the authors' program (probmetrics) with its ridge penalty. The
+fit ends where the gradient vanishes.
 """
 
 from dataclasses import replace
@@ -21,14 +21,14 @@ class SmsParams(StructuredParams):
     """Hyper-parameters."""
 
     lambda_off_diagonal: float = Field(1.0, gt=0)
-    """Penalty of the squared entries off the diagonal, times C (C - 1) / n."""
+    """Penalty of the squared off-diagonal entries, times C (C - 1) / n."""
 
 
 class StructuredMatrixScaling(Structured):
     """An affine map that is regularised towards a temperature."""
 
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
-        """Penalties of the diagonal, the intercept and what is off the diagonal."""
+        """Return the penalties of all entries and the intercept, and the identity matrix."""
         samples, classes = inputs.shape
         ridge, start = diagonal(inputs, self.params)
         off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples

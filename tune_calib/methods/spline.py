@@ -1,13 +1,14 @@
 """Spline calibration of the top label (Gupta et al., ICLR 2021).
 
-The samples of ``calib`` are sorted by their confidence s. A natural cubic spline over the share of
-samples below, whose knots are evenly spaced, is fitted by least squares to the sum of correctness
-minus the sum of confidence; its slope plus s is the calibrated confidence at s, linear between
-samples and level outside. Samples of equal confidence have the mean of theirs.
+The samples of ``calib`` are sorted by their confidence s. A natural cubic spline with evenly spaced
+knots, as a function of the fraction of samples below, is fitted by least squares to the cumulative
+correctness minus the cumulative confidence. Its slope plus s is the calibrated confidence at s,
+linear between samples and constant outside. Samples of equal confidence get the mean of their
+values.
 
-What the authors leave open is what the other classes get. Here they share the rest in the
-proportions that they had, and a calibrated confidence below that of the second class is raised to
-it, by a millionth more, so that the accuracy is kept. The confidence is clipped to
+The authors do not say what the other classes get. Here they share the rest of the mass in their
+original proportions. A calibrated confidence below the probability of the second class is raised
+to just above it, by a millionth, so that the accuracy does not change. The confidence is clipped to
 [1e-12, 1 - 1e-12].
 """
 
@@ -28,11 +29,11 @@ class SplineParams(Params):
     """Hyper-parameters."""
 
     knots: int = Field(6, ge=3, le=100)
-    """Of the spline."""
+    """Number of knots of the spline."""
 
 
 class SplineCalibration(FittedAlone):
-    """A curve of the confidence."""
+    """A calibration curve of the confidence."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve."""
@@ -42,21 +43,21 @@ class SplineCalibration(FittedAlone):
         places = np.linspace(0, 1, len(labels))
         gaps = (correct - confidence).cumsum(0).numpy() / len(labels)
         knots = np.linspace(0, 1, self.params.knots)
-        # The spline is linear in its values at the knots: column k is that of a 1 at knot k.
+        # The spline is linear in its values at the knots: column k is the spline of a 1 at knot k.
         basis = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
         heights = np.linalg.lstsq(basis(places), gaps, rcond=None)[0]
         calibrated = confidence + torch.from_numpy(basis(places, 1) @ heights)
         return Fit({"knots": _without_ties(confidence, calibrated).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Log-probabilities with the calibrated confidence; the first class stays."""
+        """Return log-probabilities with the calibrated confidence and the same top class."""
         log_probs = logits.log_softmax(-1)
         own, first = log_probs.max(-1, keepdim=True)
         found = interpolated(own.exp().T, state["knots"][None]).T
         found = found.clamp(exact(SMALLEST, found), exact(1 - SMALLEST, found))
-        # By logarithms: one minus a saturated confidence is 0, the sum of the others is not.
+        # In logarithms: one minus a saturated confidence is 0, but the sum of the others is not.
         others = log_probs.scatter(-1, first, -torch.inf)
-        # What ``logsumexp`` computes, whose counterpart in onnxruntime underflows.
+        # Equal to ``logsumexp``, whose counterpart in onnxruntime underflows.
         largest = others.amax(-1, keepdim=True)
         total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
         others = others - total + (-found).log1p()
@@ -64,7 +65,7 @@ class SplineCalibration(FittedAlone):
 
 
 def _without_ties(places: Tensor, heights: Tensor) -> Tensor:
-    """Knots (2, M) of sorted places, M at least 2; equal ones have their mean."""
+    """Return knots (2, M), M at least 2, with equal places merged into their mean height."""
     single, which, counts = places.unique_consecutive(return_inverse=True, return_counts=True)
     means = torch.zeros_like(single).index_add_(0, which, heights) / counts
     knots = torch.stack([single, means])
@@ -75,7 +76,7 @@ METHODS.register(
     MethodInfo(
         name="spline",
         kind="posthoc",
-        title="splines of the top label's calibration",
+        title="spline calibration of the top label",
         paper="Gupta et al., ICLR",
         year=2021,
         url="https://arxiv.org/abs/2006.12800",

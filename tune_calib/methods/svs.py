@@ -1,8 +1,8 @@
-"""Structured vector scaling, SVS (Berta et al., AISTATS 2026): a diagonal drawn to the identity.
+"""Structured vector scaling, SVS (Berta et al., AISTATS 2026): a regularised diagonal map.
 
-The reading is that of the authors' program (probmetrics): the best temperature, a mixture with
-1 / (n + 1) of the uniform distribution, then v and b by the NLL with ridge penalties that fall with
-the number n of samples. The fit ends where the gradient vanishes.
+The implementation follows the authors' program (probmetrics): find the best temperature, mix in the
+uniform distribution with weight 1 / (n + 1), then fit v and b by the NLL with ridge penalties that
+shrink with the number n of samples. The fit ends where the gradient vanishes.
 """
 
 from torch import Tensor
@@ -17,7 +17,7 @@ class StructuredVectorScaling(Structured):
     """A scale and an intercept per class, regularised towards a temperature."""
 
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
-        """Penalties of the diagonal and the intercept."""
+        """Return the penalties of diagonal and intercept, and the identity as a diagonal map."""
         return diagonal(inputs, self.params)
 
 

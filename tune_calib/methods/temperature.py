@@ -1,4 +1,4 @@
-"""Temperature scaling (Guo et al., ICML 2017): softmax(z / T), T fitted on ``calib``."""
+"""Temperature scaling (Guo et al., ICML 2017): softmax(z / T) with T fitted on ``calib``."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal
@@ -15,11 +15,11 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 BOUNDS = (1e-2, 1e2)
-# A temperature so near to an end of the range, as a factor, has reached it.
+# A temperature within this factor of an end of the range counts as having reached it.
 NEAR = 1.01
-# Summed, not multiplied, so that the grid has the rounding of the authors' loop.
+# Summed, not multiplied, to reproduce the rounding of the authors' loop.
 _GRID = np.cumsum(np.full(100, 0.1))
-# Of log T, and enough to judge by: each classifier is fitted five times more.
+# Tolerance of log T for cross-validation, which fits each classifier five more times.
 _FOLD_TOLERANCE = 1e-3
 AT_BOUND = "temperature_bound"
 
@@ -28,28 +28,28 @@ class TemperatureParams(Params):
     """Hyper-parameters."""
 
     fit: Literal["nll", "grid_ece", "grid_nll"] = "nll"
-    """What the temperature minimises on `calib`.
+    """Objective that the temperature minimises on `calib`.
 
-    - `nll`: the NLL, to convergence, T in [0.01, 100]. The published LBFGS fits of the NLL do not
-      converge: T = 1.37 where the optimum is 0.3, 2.39 where it is 2.9.
-    - `grid_ece`: the ECE of 15 bins, its first minimum over T = 0.1, 0.2, ..., 10.0, as the code
-      of Mukhoti et al., MbLS, ACLS and FeDLaS does.
-    - `grid_nll`: the NLL, its first minimum over the same grid.
+    - `nll`: the NLL, to convergence, with T in [0.01, 100]. The published LBFGS fits of the NLL do
+      not converge: they give T = 1.37 where the optimum is 0.3, and 2.39 where it is 2.9.
+    - `grid_ece`: the ECE with 15 bins, at its first minimum over T = 0.1, 0.2, ..., 10.0, as in the
+      code of Mukhoti et al., MbLS, ACLS and FeDLaS.
+    - `grid_nll`: the NLL, at its first minimum over the same grid.
     """
 
 
 class TemperatureScaling(FittedAlone):
-    """One temperature a head; the accuracy does not change."""
+    """One temperature per head; the accuracy does not change."""
 
-    harm_flag = "temperature_harms"  # its name since before other methods had flags
+    harm_flag = "temperature_harms"  # the name is older than the flags of other methods
 
     @property
     def temperature(self) -> Tensor:
-        """T of each head, (K,)."""
+        """Return the temperature of each head, (K,)."""
         return self.state()["temperature"]
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit T; flagged where no temperature is best."""
+        """Fit T, and raise a flag where no temperature is optimal."""
         temperature = self._best(logits, labels)
         lowest, highest = BOUNDS if self.params.fit == "nll" else (_GRID[0], _GRID[-1])
         is_low, is_high = temperature <= lowest * NEAR, temperature >= highest / NEAR
@@ -61,12 +61,12 @@ class TemperatureScaling(FittedAlone):
         )
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
-        """Fit T less exactly."""
+        """Fit T with a larger tolerance."""
         temperature = self._best(logits, labels, _FOLD_TOLERANCE)
         return Fit({"temperature": torch.tensor(temperature, dtype=torch.float64)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Divide by the temperature."""
+        """Divide the logits by the temperature."""
         return logits / state["temperature"]
 
     def _best(self, logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
@@ -74,34 +74,35 @@ class TemperatureScaling(FittedAlone):
             return converged(logits, labels, tolerance)
         score: Callable[[Tensor, Tensor], float] = _ece if self.params.fit == "grid_ece" else _nll
         values = [score(logits / float(temperature), labels) for temperature in _GRID]
-        # The first of equal minima, as the authors' loops keep it.
+        # The first of equal minima, as in the authors' loops.
         return float(_GRID[int(np.argmin(values))])
 
 
 def is_all_right(logits: Tensor, labels: Tensor) -> bool:
     """Return whether every sample is classified correctly.
 
-    The NLL then falls towards T = 0 without end: the temperature says where its range ends, and
-    nothing of calib.
+    The NLL then keeps falling towards T = 0, so that the fitted temperature is just the end of its
+    range and says nothing about calib.
     """
     return bool((logits.argmax(-1) == labels).all())
 
 
 def has_optimum(logits: Tensor, labels: Tensor) -> bool:
-    """Return whether scale and intercept per class can minimise the NLL: all classes, some errors.
+    """Return whether a scale and an intercept per class can have an optimum.
 
-    A class that is missing would be driven out for ever by its intercept.
+    This requires samples of all classes and at least one error. The intercept of a missing class
+    would fall without end.
     """
     return len(labels.unique()) == logits.shape[-1] and not is_all_right(logits, labels)
 
 
 def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
-    """T of the smallest NLL, its logarithm within a tolerance."""
+    """Return the T that minimises the NLL, with log T within a tolerance."""
 
     def objective(log_temperature: float) -> float:
         return _nll(logits / float(np.exp(log_temperature)), labels)
 
-    # The NLL is convex in 1/T, so the bounded search meets its only minimum.
+    # The NLL is convex in 1/T, so the bounded search finds its only minimum.
     found = minimize_scalar(
         objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )

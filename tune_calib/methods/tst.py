@@ -1,9 +1,10 @@
 """Two-stage training (Jordahn and Olmos, arXiv 2405.01196): a fresh MLP on frozen features.
 
-Stage II is early-stopped on the validation NLL: the authors' README corrects their paper in this
+Stage II is stopped early on the validation NLL, a correction of the paper in the authors' README
 (docs/pages/methods/index.md#epoch-kept).
 
-Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
+Own recipe: Adam at 1e-4 without weight decay or clipping, batch size 256. It keeps the epoch with
+the lowest validation NLL.
 """
 
 from collections.abc import Sequence
@@ -22,12 +23,12 @@ class TwoStageParams(Params):
     """Hyper-parameters."""
 
     latent: int = Field(256, ge=1)
-    """Z, width of the last hidden layer; the layer before has 3Z. The authors' program has 10 by
-    default and 256 in its example; their values for each data set are not known."""
+    """Width Z of the last hidden layer; the layer before has width 3Z. The authors' program has a
+    default of 10 and uses 256 in its example; their values for each data set are not known."""
 
 
 class TwoStageTraining(HeadMethod):
-    """Sizes D, 3Z, Z, C; ReLU behind the first layer, nothing behind z."""
+    """An MLP with sizes D, 3Z, Z, C and a ReLU after the first layer, but none after z."""
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)
@@ -36,7 +37,7 @@ class TwoStageTraining(HeadMethod):
         self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Logits of every head."""
+        """Return the logits of every head."""
         return apply_stack(self.parameters, features, ["relu", "none"])
 
 

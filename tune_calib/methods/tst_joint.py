@@ -1,8 +1,8 @@
-"""The head of two-stage training, trained end to end: the control that TST's claim needs.
+"""The head of two-stage training, trained end to end, as the control for TST's claim.
 
-The network's linear head is left aside; what is trained with the body is the perceptron that TST
-(Jordahn and Olmos, arXiv 2405.01196) puts on the frozen body. As a control it has no recipe of
-its own and is trained as the data set's networks are.
+The network's linear head is not used. Instead, the MLP that TST (Jordahn and Olmos, arXiv
+2405.01196) puts on the frozen body is trained together with the body. As a control it has no recipe
+of its own and is trained like the other networks of the data set.
 """
 
 from itertools import pairwise
@@ -24,11 +24,11 @@ class JointTwoStageParams(Params):
     """Hyper-parameters."""
 
     latent: int = Field(256, ge=1)
-    """Z, width of the last hidden layer; the layer before has 3Z."""
+    """Width Z of the last hidden layer; the layer before has width 3Z."""
 
 
 class JointTwoStage(NetworkMethod):
-    """Cross entropy; layers D, 3Z, Z, C with a ReLU behind the first and nothing behind z."""
+    """Cross entropy of an MLP D, 3Z, Z, C with a ReLU after the first layer, but none after z."""
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)
@@ -40,13 +40,13 @@ class JointTwoStage(NetworkMethod):
         self.head = nn.Sequential(first, nn.ReLU(), *others)
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the features of the body and the logits of the perceptron."""
-        # Around the network's own head, which thus gets no gradient and stays as it was drawn.
+        """Return the features of the body and the logits of the MLP."""
+        # This bypasses the network's own head, which gets no gradient and keeps its initial values.
         features = network.features(images)
         return Output(features, self.head(features))
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Cross entropy of the perceptron's logits."""
+        """Return the cross entropy of the MLP's logits."""
         logits = self(network, batch.images).logits
         return Step(F.cross_entropy(logits, batch.labels), logits)
 

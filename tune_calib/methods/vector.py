@@ -1,9 +1,10 @@
 """Vector scaling (Guo et al., ICML 2017): softmax(w * z + b), fitted on ``calib``.
 
-The NLL is minimised from the best temperature until its gradient vanishes; w may be negative. There
-is no optimum, and the trial is flagged, where ``calib`` lacks a class (its intercept would fall for
-ever: here it keeps the best temperature, and the other classes are fitted among themselves), or
-where the fitted transform gets every sample right (its scale grows for ever).
+The NLL is minimised from the best temperature until its gradient vanishes; w may be negative. In
+two cases there is no optimum, and the trial is flagged. If ``calib`` lacks a class, its intercept
+would fall without end: here the class keeps the best temperature, and the other classes are fitted
+without it. If the fitted transform classifies every sample correctly, its scale would grow without
+end.
 """
 
 from collections.abc import Mapping
@@ -20,7 +21,7 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class VectorScaling(FittedAlone):
-    """A scale and an intercept a class."""
+    """A scale and an intercept per class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit w and b."""
@@ -31,7 +32,7 @@ class VectorScaling(FittedAlone):
         return Fit(found.state(), flags=flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
-        """Fit w and b less exactly."""
+        """Fit w and b with a larger tolerance."""
         return Fit(_best(logits, labels, ROUGH).state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

@@ -1,14 +1,15 @@
 """Variational two-stage training (Jordahn and Olmos, ICML 2024, https://arxiv.org/abs/2405.01196).
 
-As two-stage training, but the last hidden layer is a Gaussian: one perceptron gives its mean,
-another its log-variance, and the loss adds the KL divergence to N(0, I) divided by its width. In
-the formula mu(h) and v(h) are mean and variance, and w is ``kl_weight``.
+It differs from two-stage training in that the last hidden layer is Gaussian: one MLP gives its
+mean, another its log-variance, and the loss adds the KL divergence from N(0, I) divided by its
+width. In the formula, mu(h) and v(h) are mean and variance, and w is ``kl_weight``.
 
 Differences from the authors' code (Decoupled-Layers-for-Calibrated-NNs): the epoch is selected by
 the NLL of the result of ``predict``, not by the loss of one random draw, and the body stays in
-evaluation mode unless the slot's ``bn_mode`` says otherwise.
+evaluation mode unless ``bn_mode`` of the slot is different.
 
-Own recipe: Adam at 1e-4 without decay or clipping, batch 256, the epoch of least validation NLL.
+Own recipe: Adam at 1e-4 without weight decay or clipping, batch size 256. It keeps the epoch with
+the lowest validation NLL.
 """
 
 from collections.abc import Sequence
@@ -27,36 +28,36 @@ from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 from tune_calib.spec.slots.head import HeadSlot
 
-NOISE_BLOCK = 256  # samples of a split whose noise at evaluation is drawn together
+NOISE_BLOCK = 256  # number of samples whose noise at evaluation is drawn together
 
 
 class VariationalTwoStageParams(Params):
     """Hyper-parameters."""
 
     latent: int = Field(256, ge=1)
-    """Z, width of the Gaussian layer; the layers before have 3Z."""
+    """Width Z of the Gaussian layer; the layers before have width 3Z."""
     kl_weight: float = Field(1.0, ge=0)
-    """Weight of the KL divergence over Z. The authors' program uses 1; it also names a weight of
-    0.01, which nothing reads."""
+    """Weight of the KL divergence divided by Z. The authors' program uses 1; it also defines a
+    weight of 0.01, which is never used."""
     evaluation: Literal["mc", "mean"] = "mc"
-    """What is evaluated.
+    """How the head is evaluated.
 
     - `mc`: the mean of the probabilities of `mc_samples` draws, as in the authors' program.
-    - `mean`: the mean of the Gaussian; a branch that is commented out there.
+    - `mean`: the mean of the Gaussian, a branch that is commented out in the authors' program.
     """
     mc_samples: int = Field(10, ge=1)
-    """Draws of `evaluation` = `mc`."""
+    """Number of draws with `evaluation` = `mc`."""
 
 
 class VariationalTwoStage(HeadMethod):
-    """z = mu + exp(logvar / 2) eps, logits linear in z; 0 < variance < 1 by a log-sigmoid."""
+    """Logits linear in z = mu + exp(logvar / 2) eps, where a log-sigmoid keeps the variance < 1."""
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)
         latent = self.params.latent
         hidden = (context.width, 3 * latent, latent)
         seeds = [head.seed for head in heads]
-        # One stack with the output layer: it starts as the head of TST does under the same seed.
+        # One stack with the output layer, with the initial weights of TST under the same seed.
         mean = init_stack((*hidden, context.classes), seeds, context.device)
         own_seeds = [child_seed(seed, "variance") for seed in seeds]
         variance = init_stack(hidden, own_seeds, context.device)
@@ -71,23 +72,23 @@ class VariationalTwoStage(HeadMethod):
         self.step = 0
 
     def begin_batch(self, step: int) -> None:
-        """Note which noise the batch gets."""
-        # The noise follows from the number of the step: a resumed run needs no generator's state.
+        """Store the step, which determines the noise of the batch."""
+        # A resumed run therefore needs no state of a generator.
         self.step = step
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Logits of one draw; the KL divergence of the batch is kept for ``loss``."""
+        """Return the logits of one draw, and store the KL divergence of the batch for ``loss``."""
         mean, log_variance = self.moments(features)
-        # Kept, because loss() is handed probabilities alone.
+        # Stored, because loss() receives only probabilities.
         self.kl = gaussian_kl(mean, log_variance)
         return self.decode(mean, log_variance, self.noise("eps", self.step, mean))
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross entropy plus the weighted KL divergence over Z, (K,)."""
+        """Return the mean cross entropy plus the weighted KL divergence over Z, (K,)."""
         return nll(log_probs, labels) + self.kl_weight * self.kl
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
-        """Logarithm of the averaged probabilities, or logits of the mean."""
+        """Return the logarithm of the averaged probabilities, or the logits of the mean."""
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
             return self._output(mean)
@@ -106,7 +107,7 @@ class VariationalTwoStage(HeadMethod):
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
     def noise(self, purpose: str, index: int, like: Tensor) -> Tensor:
-        """Standard normal (K, B, Z) of a batch; head k's follows from its seed, purpose, index."""
+        """Draw standard normal noise (K, B, Z) of a batch from head seeds, purpose and index."""
         drawn = []
         for head in self.heads:
             generator = torch.Generator().manual_seed(child_seed(head.seed, purpose, index))
@@ -114,13 +115,14 @@ class VariationalTwoStage(HeadMethod):
         return stacked_on(drawn, like.device)
 
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
-        """Standard normal (K, B, Z) of samples that follow each other in a split.
+        """Draw standard normal noise (K, B, Z) for consecutive samples of a split.
 
-        Head k's noise of a sample depends on (its seed, the draw, the sample's place) alone.
+        The noise of a sample depends only on the seed of the head, the draw and the position of the
+        sample.
         """
         last = first + like.shape[1] - 1
-        # In blocks at fixed positions, so that a later part of a split meets its own noise without
-        # drawing all that lies before it.
+        # In blocks at fixed positions, so that a later part of a split gets its own noise without
+        # drawing the noise of all samples before it.
         blocks = range(first // NOISE_BLOCK, last // NOISE_BLOCK + 1)
         skipped = first - blocks[0] * NOISE_BLOCK
         drawn = []
@@ -131,7 +133,7 @@ class VariationalTwoStage(HeadMethod):
         return stacked_on(drawn, like.device)
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-        """Return the logits (K, B, C) of z drawn with a noise (K, B, Z)."""
+        """Return the logits (K, B, C) of z for standard normal noise (K, B, Z)."""
         return self._output(mean + (0.5 * log_variance).exp() * noise)
 
     def _output(self, latent: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ class VariationalTwoStage(HeadMethod):
 
 
 def _block(seed: int, width: int) -> Tensor:
-    """Standard normal (NOISE_BLOCK, width)."""
+    """Draw standard normal noise (NOISE_BLOCK, width)."""
     return torch.randn(NOISE_BLOCK, width, generator=torch.Generator().manual_seed(seed))
 
 

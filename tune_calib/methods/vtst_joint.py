@@ -1,11 +1,11 @@
-"""The head of variational two-stage training, trained end to end: the control that V-TST needs.
+"""The head of variational two-stage training, trained end to end, as the control of V-TST.
 
-As ``tst_joint``, with the Gaussian last hidden layer of V-TST (Jordahn and Olmos, arXiv
-2405.01196) and its loss. As a control it has no recipe of its own and is trained as the data set's
-networks are.
+It is ``tst_joint`` with the Gaussian last hidden layer of V-TST (Jordahn and Olmos, arXiv
+2405.01196) and its loss. As a control it has no recipe of its own and is trained like the other
+networks of the data set.
 
-Unlike the head ``vtst``, whose noise at evaluation is that of each sample, all samples are judged
-under the same draws: a network sees batches and not where in a split they stand.
+The head ``vtst`` draws separate noise for each sample at evaluation. Here all samples are evaluated
+with the same draws, because a network does not know the position of a batch within its split.
 """
 
 from itertools import pairwise
@@ -25,11 +25,11 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class JointVariationalParams(VariationalTwoStageParams):
-    """Hyper-parameters: those of ``vtst``."""
+    """Hyper-parameters, the same as those of ``vtst``."""
 
 
 class JointVariational(NetworkMethod):
-    """Perceptrons D, 3Z, Z for the mean and the log-variance of z, and Z, C for the logits."""
+    """MLPs D, 3Z, Z for the mean and the log-variance of z, and a layer Z, C for the logits."""
 
     chance: torch.Generator
     noise: Tensor
@@ -37,22 +37,22 @@ class JointVariational(NetworkMethod):
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)
         hidden = (context.width, 3 * params.latent, params.latent)
-        # Mean and output start as the head of `tst_joint` does under the same seed.
+        # Mean and output layers start with the weights of `tst_joint` under the same seed.
         first, second, self.output = _linear((*hidden, context.classes), context.seed, "tst head")
         self.mean = nn.Sequential(first, nn.ReLU(), second)
         first, second = _linear(hidden, context.seed, "variance")
         self.variance = nn.Sequential(first, nn.ReLU(), second)
         chance = torch.Generator().manual_seed(child_seed(context.seed, "mc eps"))
-        # In the checkpoint: what is exported has no seed.
+        # In the checkpoint, because an exported model has no seed.
         drawn = torch.randn(params.mc_samples, params.latent, generator=chance)
         self.register_buffer("noise", drawn)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator of the epoch's noise."""
+        """Store the generator for the noise of the epoch."""
         self.chance = generator
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return features of the body, and logs of averaged probabilities or logits of the mean."""
+        """Return the features, and log mean probabilities or the logits of the mean."""
         features = network.features(images)
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
@@ -71,17 +71,17 @@ class JointVariational(NetworkMethod):
         return Step(F.cross_entropy(logits, batch.labels) + kl, logits)
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of z: (N, D) to (N, Z) each."""
+        """Return mean and log-variance of z: (N, D) to (N, Z) each."""
         return self.mean(features), F.logsigmoid(self.variance(features))
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-        """Logits (N, C) of z drawn with a noise (N, Z) or (Z,)."""
+        """Return the logits (N, C) of z for standard normal noise (N, Z) or (Z,)."""
         logits: Tensor = self.output(mean + (0.5 * log_variance).exp() * noise)
         return logits
 
 
 def _linear(sizes: tuple[int, ...], seed: int, purpose: str) -> list[nn.Linear]:
-    """Layers of these widths, drawn from (seed, purpose) alone."""
+    """Build layers of these widths, initialised from (seed, purpose) only."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(child_seed(seed, purpose))
         return [nn.Linear(*pair) for pair in pairwise(sizes)]

@@ -17,8 +17,8 @@ class BinTable:
 
     Attributes:
         count: (..., B), samples in each bin.
-        confidence: (..., B), their mean confidence; 0 in an empty bin.
-        accuracy: (..., B), share of them that is right; 0 in an empty bin.
+        confidence: (..., B), mean confidence; 0 in an empty bin.
+        accuracy: (..., B), share of correct samples; 0 in an empty bin.
         lower: (..., B) or (B,), lower edge of each bin.
         upper: (..., B) or (B,), upper edge of each bin.
     """
@@ -31,12 +31,12 @@ class BinTable:
 
     @property
     def gap(self) -> Tensor:
-        """Confidence minus accuracy, (..., B): positive where over-confident."""
+        """Return confidence minus accuracy, (..., B), positive where over-confident."""
         return self.confidence - self.accuracy
 
 
 def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Confidence (..., N) and correctness (..., N) in {0, 1} of the largest probability."""
+    """Return the confidence (..., N) and the correctness (..., N) in {0, 1} of the predictions."""
     confidence, predicted = probs.max(-1)
     return confidence, (predicted == labels).to(probs.dtype)
 
@@ -44,23 +44,23 @@ def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def bin_table(
     probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = "right"
 ) -> BinTable:
-    """Equal-width bins of confidence.
+    """Sort samples into equal-width bins of confidence.
 
     Args:
         probs: (..., N, C), rows sum to 1.
         labels: (N,), int64.
-        bins: B.
-        convention: ``right``: (lo, hi], the papers'; ``left``: [lo, hi) with one more bin for
-            confidence 1, as torchmetrics and BalCAL; ``ceil``: bin ceil(B conf - 1), the loop
-            of Mukhoti's code, which rounds some edges up.
+        bins: number of bins B.
+        convention: ``right`` uses (lo, hi], as in the papers. ``left`` uses [lo, hi) and one more
+            bin for confidence 1, as torchmetrics and BalCAL. ``ceil`` uses bin ceil(B conf - 1),
+            as the loop of Mukhoti's code, which rounds some edges up.
 
     Raises:
         ValueError: an input is out of range, not finite or of the wrong shape.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
-    # In the type of the probabilities: a confidence that is an edge must equal it, and falls into
-    # the bin below.
+    # Edges have the type of the probabilities, so that a confidence at an edge equals it and falls
+    # into the bin below.
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     if convention == "left":
         index = torch.bucketize(confidence.contiguous(), edges, right=True) - 1
@@ -76,10 +76,10 @@ def bin_table(
 def _tabulate(
     confidence: Tensor, correct: Tensor, index: Tensor, lower: Tensor, upper: Tensor
 ) -> BinTable:
-    """Sum up bins; index -1 (a value in no bin) is left out."""
+    """Build the table, leaving out samples in no bin (index -1)."""
     bins = lower.shape[-1]
     inside = index >= 0
-    # One more bin at the front takes what belongs to none.
+    # An extra bin at the front collects the samples in no bin.
     zeros = torch.zeros(
         *confidence.shape[:-1], bins + 1, dtype=confidence.dtype, device=confidence.device
     )
@@ -92,23 +92,24 @@ def _tabulate(
 
 
 def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
-    """Adaptive bins of Mukhoti et al. (NeurIPS 2020): edges interpolate the sorted confidences.
+    """Sort samples into the adaptive bins of Mukhoti et al. (NeurIPS 2020).
 
-    The quirks of their code are reproduced, since all published tables use it: bins are (lo, hi],
-    so that the smallest confidence is in none; equal confidences share a bin or are in none.
+    The edges interpolate the sorted confidences. The quirks of their code are reproduced, since all
+    published tables use it: bins are (lo, hi], so that the smallest confidence is in no bin, and
+    equal confidences share a bin or are in none.
 
     Args:
         probs: (..., N, C).
         labels: (N,).
-        bins: B.
+        bins: number of bins B.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
     samples = confidence.shape[-1]
     ordered = confidence.sort(-1).values
-    # In float64 as in numpy: an edge that is rounded otherwise than the confidence it stands for
-    # would put that sample into the next bin.
-    # numpy.interp at j N/B over positions 0..N-1, the last edge clamped to the largest.
+    # In float64 as in numpy: an edge rounded differently from the confidence it stands for would
+    # move that sample to the next bin.
+    # This is numpy.interp at j N/B over positions 0..N-1; the last edge is clamped to the largest.
     position = torch.linspace(0, samples, bins + 1, dtype=torch.float64, device=probs.device)
     below = position.floor().long().clamp(max=samples - 1)
     above = (below + 1).clamp(max=samples - 1)
@@ -121,19 +122,19 @@ def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
 
 
 def equal_mass_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
-    """Adaptive bins of PLP: N // B sorted samples a bin, the rest in the last.
+    """Sort samples into the adaptive bins of PLP: N // B per bin, and the rest in the last.
 
-    With N < B the reference gives NaN; here all samples share the last bin.
+    With N < B, the authors' code returns NaN. Here all samples share the last bin.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
     samples = confidence.shape[-1]
-    # Stable: which of equal confidences falls into which bin must not depend on the machine.
+    # A stable sort, so that the bins of equal confidences do not depend on the machine.
     ordered, order = confidence.sort(dim=-1, stable=True)
     size = samples // bins
     ranks = torch.arange(samples, device=probs.device)
     index = (ranks // size).clamp(max=bins - 1) if size else torch.full_like(ranks, bins - 1)
     index = index.expand(confidence.shape)
-    # Bins of ranks have no edges in confidence; these only fill the record.
+    # Bins of ranks have no edges in confidence; these only fill the fields.
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     return _tabulate(ordered, correct.gather(-1, order), index, edges[:-1], edges[1:])

@@ -1,23 +1,25 @@
-"""Intervals of every metric over the samples of a split, by the bootstrap, in one pass.
+"""Bootstrap confidence intervals of every metric over the samples of a split, in one pass.
 
-``resamples`` times N samples are drawn with replacement: how often each was drawn is its weight,
-and all metrics of many draws are sums of weights (``resampled``). Two kinds of interval, both at
-``LEVEL``:
+N samples are drawn with replacement, ``resamples`` times. The weight of a sample is its count in a
+draw, and all metrics of many draws are computed from weighted sums (``resampled``). There are two
+kinds of interval, both at ``LEVEL``:
 
-- **Percentile** intervals of metrics that samples have a part in each, such as accuracy, NLL, AURC
-  and AUROC: the middle of the draws. Their bias is none, or far within the interval.
-- **Debiased** intervals of distances (``resampled.DISTANCES``), as the ECE: chance adds to a
-  distance, and the bootstrap adds it once more, so that percentile intervals lie above the truth,
-  and of a calibrated classifier hold it never. So the observed distance is compared with those of a
-  family of classifiers, whose differences of confidence and correctness are s times the observed
-  ones: s = 0 is calibrated, s = 1 as observed. The ends are the distances of the two classifiers
-  that would show a distance as large as the observed one, or as small, with 2.5 % (quantiles at s =
-  0, 1 and 2, of ``classwise_debiased`` at quarters below 1 too, in between by a straight line). The
-  lower end is 0 where chance alone explains the distance. The observed distance is always within:
-  where confidences are tied, the ends alone might leave it out.
+- **Percentile** intervals serve metrics to which every sample contributes, such as accuracy, NLL,
+  AURC and AUROC. They span the middle of the draws. The bias of these metrics is zero or small
+  compared with the interval.
+- **Debiased** intervals serve distances (``resampled.DISTANCES``) such as the ECE. Chance increases
+  a distance, and the bootstrap increases it once more. Percentile intervals would therefore lie
+  above the true value, and for a calibrated classifier they would never contain it. Instead, the
+  observed distance is compared with the distances of a family of classifiers whose differences of
+  confidence and correctness are s times the observed ones: s = 0 is calibrated, and s = 1 is the
+  observed classifier. The ends are the distances of the two classifiers that would show a distance
+  at least as large as the observed one, or at most as large, with probability 2.5 %. Quantiles are
+  computed at s = 0, 1 and 2 (for ``classwise_debiased`` also at 0.25, 0.5 and 0.75) and
+  interpolated linearly. The lower end is 0 where chance alone explains the distance. The interval
+  always contains the observed distance; with tied confidences, the ends alone might exclude it.
 
-The calibration parts of NLL and Brier score, percentiles too, are in truth never below 0: their
-upper end is at least 0.
+The calibration parts of NLL and Brier score have percentile intervals too. Their true values are
+never below 0, so their upper end is at least 0.
 """
 
 from collections.abc import Iterator
@@ -33,17 +35,17 @@ from tune_calib.spec.metrics import METRICS
 
 LEVEL = 0.95
 _TAIL = (1 - LEVEL) / 2
-_CHUNK = 2**19  # weights that are worked on at once
+_CHUNK = 2**19  # weights processed at once
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Intervals at ``LEVEL`` of one metric of K classifiers; NaN where it is not defined.
+    """Intervals at ``LEVEL`` of one metric of K classifiers, NaN where the metric is not defined.
 
     Attributes:
         lower: (K,), lower end.
         upper: (K,), upper end.
-        se: (K,), standard error: the standard deviation of the draws.
+        se: (K,), standard error, i.e. the standard deviation over the draws.
         draws: (K, R), the metric on each draw.
     """
 
@@ -60,22 +62,22 @@ def bootstrap(
     seed: int = 0,
     calib: tuple[Tensor, Tensor] | None = None,
 ) -> dict[str, Interval]:
-    """Intervals over the samples of a split, the classifiers as they are.
+    """Compute intervals over the samples of a split, with the classifiers fixed.
 
-    The same samples are drawn for all classifiers, and for any that are given with the same N and
-    seed: differences between them can be compared draw by draw.
+    The same samples are drawn for all classifiers, and in every call with the same N and seed, so
+    that classifiers can be compared draw by draw.
 
     Args:
         logits: (K, N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
-        resamples: how often N samples are drawn with replacement.
-        seed: of the draws.
-        calib: logits (K, M, C) and labels (M,) of ``calib``, whose threshold conformal sets have;
-            without it there are none.
+        resamples: number of draws of N samples with replacement.
+        seed: seed of the draws.
+        calib: logits (K, M, C) and labels (M,) of ``calib``, which determine the threshold of the
+            conformal sets. Without them, the conformal metrics are left out.
 
     Returns:
-        Name of ``names.METRICS`` to its intervals. Metrics of plug-ins, which know no weights, are
-        computed draw by draw.
+        The intervals of each metric of ``names.METRICS``, by name. Metrics of plug-ins do not
+        support weights and are computed draw by draw.
 
     Raises:
         ValueError: an input is out of range or not finite.
@@ -95,10 +97,10 @@ def bootstrap(
 
 
 def draw(samples: int, resamples: int, seed: int) -> Tensor:
-    """Return how often each sample is drawn: (resamples, samples), int16."""
+    """Return the count of each sample in each draw: (resamples, samples), int16."""
     chance = torch.Generator().manual_seed(seed)
     counts = torch.zeros(resamples, samples, dtype=torch.int16)
-    # Some draws at a time, since all places at once would take eight bytes each.
+    # A few draws at a time, since the positions take eight bytes each.
     for part in counts.split(max(1, _CHUNK // samples)):
         places = torch.randint(samples, part.shape, generator=chance)
         part.scatter_add_(1, places, torch.ones_like(part))
@@ -106,21 +108,22 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
 
 
 def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
-    """Metrics of one classifier on each draw.
+    """Compute the metrics of one classifier on each draw.
 
     Args:
-        classifier: prepared.
-        weights: (R, N), as of ``draw``.
+        classifier: the prepared classifier.
+        weights: (R, N), as returned by ``draw``.
 
     Returns:
-        Name to (R,), of ``DISTANCES`` to (``shares_of``, R).
+        A tensor for each metric: (R,), or (S, R) for ``DISTANCES``, with the S shares of
+        ``shares_of``.
     """
     parts = [classifier.metrics(part) for part in some_at_a_time(weights)]
     return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
 
 
 def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
-    """Weights (R, N) of a few draws at a time, in float64: all at once would fill the memory."""
+    """Yield weights (R, N) in float64, a few draws at a time to limit memory."""
     for part in weights.split(max(1, _CHUNK // weights.shape[-1])):
         yield part.to(torch.float64)
 
@@ -160,22 +163,22 @@ def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Te
 def _debiased(
     value: Tensor, whole: Tensor, drawn: Tensor, shares: tuple[float, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Ends of a distance.
+    """Return both ends of the interval of a distance.
 
     Args:
-        value: that was observed.
-        whole: what the distance of the classifier at share 1 is: the value with its bias, if it
-            was taken off.
-        drawn: (S, R), what is observed of classifiers at these shares.
-        shares: S of them.
+        value: the observed distance.
+        whole: distance of the classifier at share 1: the observed value, before debiasing where
+            the metric is debiased.
+        drawn: (S, R), distances of the classifiers at these shares on each draw.
+        shares: the S shares.
     """
     ends = {
         share: torch.stack(_ends(numbers)) for share, numbers in zip(shares, drawn, strict=True)
     }
     rising = sorted(shares)
     low, high = torch.stack([ends[share] for share in rising], -1)
-    # The smallest share at which large distances are no longer below the value, and the largest at
-    # which small ones are not yet above it.
+    # The smallest share whose upper quantile reaches the value, and the largest share whose lower
+    # quantile does not exceed it.
     least = _share_at(rising, high, value, whole, int((high < value).sum()))
     most = _share_at(rising, low, value, whole, int((low <= value).sum()))
     return torch.minimum(least * whole, value), torch.maximum(most * whole, value)
@@ -184,12 +187,12 @@ def _debiased(
 def _share_at(
     shares: list[float], quantiles: Tensor, value: Tensor, whole: Tensor, after: int
 ) -> Tensor:
-    """The share at which rising quantiles (S,) are at a value, ``after`` so many below."""
+    """Return the share at which increasing quantiles (S,) reach a value; ``after`` lie below it."""
     if after == 0:
         return torch.zeros_like(value)
     start = quantiles[after - 1]
     if after == len(shares):
-        # Far from a calibrated classifier a distance rises as its differences do.
+        # Far from a calibrated classifier, a distance is proportional to its differences.
         width, slope = 1.0, whole
     else:
         width, slope = shares[after] - shares[after - 1], quantiles[after] - start
@@ -197,7 +200,7 @@ def _share_at(
 
 
 def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Both quantiles of the draws in which the metric is defined; NaN if it is in none."""
+    """Return both quantiles over the draws where the metric is defined, or NaN without any."""
     known = numbers[~numbers.isnan()]
     if not len(known):
         return numbers.new_tensor(torch.nan), numbers.new_tensor(torch.nan)

@@ -1,4 +1,4 @@
-"""Bins of every class against the rest, summed up for many draws of the samples."""
+"""One-versus-rest bins of every class, summed for many bootstrap draws."""
 
 from typing import NamedTuple
 
@@ -10,9 +10,9 @@ class Cells(NamedTuple):
     """Sums over the bins of p[:, k] for R draws of the samples.
 
     Attributes:
-        samples: (R, C, B), number of samples; the lowest bin includes p = 0.
-        right: (R, C, B), number of those of class k, likewise.
-        over: (R, C, B + 1), sum of p[k] - 1[y = k]; the first entry is of p = 0.
+        samples: (R, C, B), number of samples. The lowest bin includes p = 0.
+        right: (R, C, B), number of samples of class k. The lowest bin includes p = 0.
+        over: (R, C, B + 1), sum of p[k] - 1[y = k]. The first entry is that of p = 0.
     """
 
     samples: Tensor
@@ -21,15 +21,15 @@ class Cells(NamedTuple):
 
 
 class ClassCells:
-    """Bins of equal width of p[:, k], for every class.
+    """Equal-width bins of p[:, k] for every class.
 
-    Nearly all probabilities lie in the lowest bin. It is what the others leave of the sums over all
-    samples, so that a thousand classes cost little more than ten.
+    Nearly all probabilities lie in the lowest bin. Its sums are the sums over all samples minus
+    those of the other bins, so that a thousand classes cost little more than ten.
 
     Args:
         probs: (N, C).
         labels: (N,).
-        bins: B.
+        bins: number of bins B.
     """
 
     def __init__(self, probs: Tensor, labels: Tensor, bins: int) -> None:
@@ -45,7 +45,7 @@ class ClassCells:
         )
 
     def sums(self, weights: Tensor) -> Cells:
-        """The bins of each draw, weights (R, N)."""
+        """Return the bins of each draw for weights (R, N)."""
         count, right, over = (
             torch.sparse.mm(matrix, weights.T).T.reshape(len(weights), -1, self._bins + 1)
             for matrix in (self._count, self._right, self._over)
@@ -58,7 +58,7 @@ class ClassCells:
         )
 
     def _matrix(self, cell: Tensor, sample: Tensor, values: Tensor) -> Tensor:
-        """That sums values of samples into cells; without those that are 0."""
+        """Build the sparse matrix that sums the non-zero values of samples into cells."""
         kept = values != 0
         size = (self._probs.shape[-1] * (self._bins + 1), len(self._probs))
         index = torch.stack([cell[kept], sample[kept]])
@@ -67,11 +67,11 @@ class ClassCells:
 
 
 def classwise_error(cells: Cells, over: Tensor) -> Tensor:
-    """Return the classwise ECE of each draw, as ``calibration.cece`` up to the largest label.
+    """Return the classwise ECE of each draw, over the classes up to the largest drawn label.
 
     Args:
         cells: sums of each draw.
-        over: like ``cells.over``, (..., R, C, B + 1).
+        over: (..., R, C, B + 1), like ``cells.over``.
     """
     of_class = cells.right.sum(-1)
     numbers = torch.arange(of_class.shape[-1], device=over.device)
@@ -81,7 +81,7 @@ def classwise_error(cells: Cells, over: Tensor) -> Tensor:
 
 
 def with_zero(over: Tensor) -> Tensor:
-    """Sums of the bins, p = 0 in the lowest: (..., B + 1) to (..., B)."""
+    """Add the sums of p = 0 to the lowest bin: (..., B + 1) to (..., B)."""
     return torch.cat([over[..., :1] + over[..., 1:2], over[..., 2:]], -1)
 
 

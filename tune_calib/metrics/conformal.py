@@ -1,9 +1,9 @@
-"""Split conformal sets of classes: how large they are, and how often they hold the true class.
+"""Size and coverage of split conformal prediction sets.
 
 A set holds every class k with 1 - p[k] at most a threshold, which is a quantile of 1 - p[y] on
-``calib`` (Sadinle, Lei and Wasserman, JASA 2019; the quantile with its correction for finitely many
-samples as in Angelopoulos and Bates, 2021). It covers the true class of a new sample with the
-wanted probability, whatever the classifier.
+``calib`` (Sadinle, Lei and Wasserman, JASA 2019, with the finite-sample correction of the quantile
+of Angelopoulos and Bates, 2021). It covers the true class of a new sample with at least the
+requested probability, whatever the classifier.
 """
 
 import math
@@ -17,15 +17,16 @@ COVERAGE = 0.9
 
 
 def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tensor:
-    """The largest 1 - p[k] of a class in a set.
+    """Return the largest 1 - p[k] of a class in a prediction set.
 
     Args:
         probs: (..., M, C) on ``calib``, rows sum to 1.
         labels: (M,), int64.
-        coverage: wanted share of the sets that hold the true class.
+        coverage: requested probability that a set holds the true class.
 
     Returns:
-        (...); 1, with which every class is in every set, where M is too small to promise less.
+        (...). Where M is too small for the requested coverage, the threshold is 1, and every set
+        holds every class.
 
     Raises:
         ValueError: an input is out of range, not finite or of the wrong shape.
@@ -38,7 +39,7 @@ def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tens
 
 
 def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:
-    """Classes in the set of each sample: (..., N, C) and the threshold (...) to (..., N)."""
+    """Count the classes in the set of each sample: (..., N, C) and threshold (...) to (..., N)."""
     return (1 - probs <= limit[..., None, None]).sum(-1).to(probs.dtype)
 
 
@@ -48,6 +49,6 @@ def covered(probs: Tensor, labels: Tensor, limit: Tensor) -> Tensor:
 
 
 def _scores(probs: Tensor, labels: Tensor) -> Tensor:
-    """1 - p[y], (..., N)."""
+    """Return 1 - p[y], (..., N)."""
     targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
     return 1 - probs.gather(-1, targets).squeeze(-1)

@@ -1,8 +1,9 @@
-"""Detection of foreign inputs on samples that were drawn again, many draws at once.
+"""Out-of-distribution detection on bootstrap samples, many draws at once.
 
-A draw is how often each sample counts (``bootstrap.draw``), of the test split and of the foreign
-images apart. The scores are sorted once, ties found once; each draw is two sums up to every score,
-from which follow what ``ood.auroc`` and ``ood.fpr95`` give of the drawn samples.
+A draw holds the count of each sample (``bootstrap.draw``). The test split and the OOD images are
+drawn separately. Scores are sorted and ties are found only once. For each draw, the cumulative
+counts of both sets up to every score give the results of ``ood.auroc`` and ``ood.fpr95`` on the
+drawn samples.
 """
 
 import torch
@@ -18,16 +19,16 @@ _ACCEPTED = 0.95
 def drawn_detection(
     inside: Tensor, outside: Tensor, own: Tensor, foreign: Tensor
 ) -> dict[str, Tensor]:
-    """AUROC and FPR95 of ``ood.detection`` on each draw; average precision is not drawn.
+    """Compute AUROC and FPR95 of ``ood.detection`` on each draw, without average precision.
 
     Args:
         inside: logits of the test split, (N, C), finite.
-        outside: logits of foreign images, (M, C), finite.
-        own: weights of the test split, (R, N): N in all.
-        foreign: weights of the foreign images, (R, M): M in all.
+        outside: logits of the OOD images, (M, C), finite.
+        own: weights of the test split, (R, N); each row sums to N.
+        foreign: weights of the OOD images, (R, M); each row sums to M.
 
     Returns:
-        Name to (R,), float64.
+        A tensor (R,), float64, for each name.
     """
     probs = [logits.double().softmax(-1) for logits in (inside, outside)]
     found = {}
@@ -40,11 +41,11 @@ def drawn_detection(
 
 
 class _Curve:
-    """The scores of two sets in one order.
+    """The sorted scores of two sets.
 
     Args:
         positive: (N,), scores of the set that should score high.
-        negative: (M,), those of the other.
+        negative: (M,), scores of the other set.
     """
 
     def __init__(self, positive: Tensor, negative: Tensor) -> None:
@@ -52,26 +53,27 @@ class _Curve:
         ranking = Ranking(torch.cat([positive, negative]))
         self._order = ranking.order
         self._is_own = (ranking.order < len(positive)).to(positive.dtype)
-        # Behind the last of equal scores; before all of them too.
+        # The positions after each group of equal scores, and the start.
         ends = ranking.is_end.nonzero().flatten() + 1
         self._ends = torch.cat([ends.new_zeros(1), ends])
 
     def areas(self, weights: Tensor) -> Tensor:
-        """AUROC and FPR95 of weights (R, N + M): (2, R)."""
+        """Return AUROC and FPR95, (2, R), for weights (R, N + M)."""
         positives, negatives = self._sizes
         ordered = weights[:, self._order]
         below = cumulated(ordered * self._is_own)[:, self._ends]
         foreign = cumulated(ordered * (1 - self._is_own))[:, self._ends]
-        # Of the foreign images at the same score half are below.
+        # Half of the OOD images with the same score count as below.
         area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
         accepted, wrong = (positives - below) / positives, (negatives - foreign) / negatives
         return torch.stack([area.sum(-1) / (positives * negatives), _at(accepted, wrong)])
 
 
 def _at(accepted: Tensor, wrong: Tensor) -> Tensor:
-    """The false positives (R,) where so many positives are accepted: both (R, K), falling to 0.
+    """Return the false-positive rate (R,) at a true-positive rate of 95 %.
 
-    As ``numpy.interp``, which ``ood.fpr95`` takes.
+    Both rates are (R, K) and fall to 0. The interpolation is that of ``numpy.interp``, which
+    ``ood.fpr95`` uses.
     """
     rates, values = accepted.flip(-1).contiguous(), wrong.flip(-1)
     wanted = torch.full_like(rates[:, :1], _ACCEPTED)

@@ -1,7 +1,8 @@
-"""Calibration errors over bins of equal mass: debiased (Kumar et al., 2019), sweep (Roelofs, 2022).
+"""Calibration errors over equal-mass bins.
 
-Bins hold N // B or one more of the samples by rising confidence, the larger ones first, as
-``numpy.array_split`` and the code of Kumar et al. cut them.
+These are the debiased ECE (Kumar et al., 2019) and the sweep ECE (Roelofs et al., 2022). Samples
+are sorted by confidence, and each bin holds N // B of them or one more. The larger bins come first,
+as in ``numpy.array_split`` and in the code of Kumar et al.
 """
 
 import torch
@@ -9,22 +10,23 @@ from torch import Tensor
 
 from tune_calib.metrics.ranked import Ranked, top_ranked
 
-# Only confidences that tell right from wrong without fault have more bins, whose ECE then hardly
-# changes.
+# More bins occur only where confidence separates correct from wrong predictions perfectly, and the
+# ECE then hardly changes.
 MOST_BINS = 500
 _ROUNDING = 1e-12
 
 
 def debiased_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Root of the debiased squared calibration error (Kumar, Liang, Ma, NeurIPS 2019, eq. 5).
+    """Return the root of the debiased squared calibration error.
 
-    Unlike that of the plug-in error, its square is right on average: what chance adds to the
-    squared gap of each bin is taken off. 0 where more is taken off than is there.
+    See Kumar, Liang, Ma, NeurIPS 2019, eq. 5. The expected contribution of chance is subtracted
+    from the squared gap of each bin, so that, unlike the square of the plug-in error, its square
+    is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
 
     Args:
         probs: (..., N, C), rows sum to 1.
         labels: (N,), int64.
-        bins: of equal mass; one with fewer than two samples counts 0.
+        bins: number of equal-mass bins. A bin with fewer than two samples counts as 0.
 
     Returns:
         (...), in [0, 1].
@@ -36,10 +38,10 @@ def debiased_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 
 
 def sweep_ece(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the ECE with most equal-mass bins of rising accuracy (Roelofs et al., AISTATS 2022).
+    """Return the ECE over as many equal-mass bins as keep accuracy monotone.
 
-    Their algorithm 1: the number of bins grows from 2 while the accuracies of the bins are in
-    order, up to ``MOST_BINS``.
+    This is algorithm 1 of Roelofs et al. (AISTATS 2022): the number of bins grows from 2, up to
+    ``MOST_BINS``, while the accuracies of the bins increase with confidence.
 
     Args:
         probs: (..., N, C), rows sum to 1.
@@ -55,21 +57,24 @@ def sweep_ece(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def debiased_of(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
-    """Compute ``debiased_ece`` of ranked samples; with ``is_plain``, the biased plug-in error."""
+    """Compute ``debiased_ece`` of ranked samples, or the plug-in error if ``is_plain``."""
     sizes = _sizes(ranked, bins)
     cuts = ranked.at(_edges(sizes))
     right = cuts.between(ranked.right)
-    # Without hits there is no variance to take off.
+    # Without hits there is no variance to subtract.
     return debiased(sizes, 0 * right if is_plain else right, cuts.between(ranked.over)).sqrt()
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
-    """Debiased squared error of bins, each (..., B), at least 0: (...).
+    """Return the debiased squared error, clipped at 0, from sums over bins.
 
     Args:
-        count: samples.
-        right: sum of their hits.
-        over: sum of score minus hit.
+        count: (..., B), number of samples in each bin.
+        right: (..., B), sum of their hits.
+        over: (..., B), sum of score minus hit.
+
+    Returns:
+        (...).
     """
     some = count.clamp(min=2)
     accuracy = right / some

@@ -1,4 +1,4 @@
-"""Kolmogorov-Smirnov calibration error (Gupta et al., ICLR 2021): without bins."""
+"""Kolmogorov-Smirnov calibration error, which needs no bins (Gupta et al., ICLR 2021)."""
 
 from torch import Tensor
 
@@ -6,9 +6,10 @@ from tune_calib.metrics.ranked import Ranked, top_ranked
 
 
 def ks_error(probs: Tensor, labels: Tensor) -> Tensor:
-    """Largest distance between the cumulative sums of confidence and correctness.
+    """Return the largest distance between the cumulative sums of confidence and correctness.
 
-    Taken after every sample by rising confidence, after all those of equal confidence.
+    Samples are added in order of increasing confidence. Samples of equal confidence are added
+    together.
 
     Args:
         probs: (..., N, C), rows sum to 1.

@@ -1,6 +1,7 @@
-"""Detection of foreign inputs: AUROC, AUPR and FPR95, by scikit-learn's exact ranks.
+"""Out-of-distribution detection: AUROC, AUPR and FPR95, computed exactly by scikit-learn.
 
-Which is imported where it is used: it takes half a second, and every worker imports this module.
+scikit-learn is imported inside the functions because the import takes half a second and every
+worker imports this module.
 """
 
 from typing import Literal
@@ -11,11 +12,11 @@ from torch.special import entr
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    """``names.OOD_METRICS`` of one classifier; images of its own data set are positive.
+    """Compute ``names.OOD_METRICS`` of one classifier, with in-distribution images as positives.
 
     Args:
-        inside: logits of its test split, (N, C), finite.
-        outside: logits of foreign images, (M, C), finite.
+        inside: logits of the test split, (N, C), finite.
+        outside: logits of the OOD images, (M, C), finite.
 
     Raises:
         ValueError: a logit is not finite, or a set is empty.
@@ -29,29 +30,29 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     for tail, (positive, negative) in scores.items():
         found[f"auroc{tail}"] = auroc(positive, negative)
         found[f"aupr_in{tail}"] = aupr(positive, negative)
-        # The other way round: foreign images are what is looked for.
+        # The other way round: OOD images are the positives.
         found[f"aupr_out{tail}"] = aupr(-negative, -positive)
         found[f"fpr95{tail}"] = fpr95(positive, negative)
     return found
 
 
 def max_prob(probs: Tensor) -> Tensor:
-    """Score that is high on the set the network was trained on: (..., C) to (...)."""
+    """Return the largest probability, a score that is high in distribution: (..., C) to (...)."""
     return probs.amax(-1)
 
 
 def entropy(probs: Tensor) -> Tensor:
-    """Score that is high on foreign inputs, in nats: (..., C) to (...)."""
+    """Return the entropy in nats, a score that is high on OOD inputs: (..., C) to (...)."""
     scores: Tensor = entr(probs).sum(-1)
     return scores
 
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
-    """Probability that a positive scores above a negative, ties counted half.
+    """Return the probability that a positive scores above a negative, with ties counted as half.
 
     Args:
-        positive: (N,), scores of the class that should score high; finite.
-        negative: (M,), scores of the other; finite.
+        positive: (N,), finite scores of the class that should score high.
+        negative: (M,), finite scores of the other class.
 
     Raises:
         ValueError: a score is not finite, or a class is empty.
@@ -62,11 +63,13 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 
 
 def aupr(positive: Tensor, negative: Tensor) -> float:
-    """Area under precision over recall, as average precision; it depends on N / M.
+    """Return the area under the precision-recall curve as average precision.
+
+    It depends on N / M.
 
     Args:
-        positive: (N,), scores of the class that should score high; finite.
-        negative: (M,), scores of the other; finite.
+        positive: (N,), finite scores of the class that should score high.
+        negative: (M,), finite scores of the other class.
 
     Raises:
         ValueError: a score is not finite, or a class is empty.
@@ -79,13 +82,13 @@ def aupr(positive: Tensor, negative: Tensor) -> float:
 def fpr95(
     positive: Tensor, negative: Tensor, method: Literal["roc", "percentile"] = "roc"
 ) -> float:
-    """Share of negatives accepted where 95 % of the positives are.
+    """Return the false-positive rate at a true-positive rate of 95 %.
 
     Args:
-        positive: (N,), scores of the class that should score high; finite.
-        negative: (M,), scores of the other; finite.
-        method: ``roc`` interpolates the ROC at a true-positive rate of .95; ``percentile``
-            accepts at and above the 5th percentile of the positives.
+        positive: (N,), finite scores of the class that should score high.
+        negative: (M,), finite scores of the other class.
+        method: ``roc`` interpolates the ROC curve at a true-positive rate of 0.95; ``percentile``
+            accepts scores at or above the 5th percentile of the positives.
 
     Raises:
         ValueError: a score is not finite, or a class is empty.

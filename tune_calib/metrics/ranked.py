@@ -1,9 +1,9 @@
-"""Weighted samples in the order of a score: sums up to any rank, equal scores shared out evenly.
+"""Weighted samples sorted by a score, with sums up to any rank.
 
-Metrics of ranks are written once, for a split (each sample counts once) and for samples of it that
-are drawn again (a sample counts as often as it was drawn). Samples of equal score have no order
-among themselves: a rank that falls between them takes of each the same share, so that no metric
-depends on the order of the samples.
+Rank-based metrics are written once, for a split (each sample counts once) and for its bootstrap
+samples (each sample counts as often as it was drawn). Samples of equal score have no order among
+themselves: a cut that falls between them takes the same share of each, so that no metric depends on
+the order of the samples.
 """
 
 from functools import cached_property
@@ -19,7 +19,7 @@ class Ranking:
     """The order of a score.
 
     Attributes:
-        order: (..., N), positions of the samples by rising score.
+        order: (..., N), positions of the samples by increasing score.
         first: (..., N), rank of the first sample with the score of each rank.
         end: (..., N), one more than the rank of the last such sample.
         is_end: (..., N), whether the next rank has another score.
@@ -40,16 +40,18 @@ class Ranking:
 
 
 class Ranked:
-    """Samples by rising score, each as often as it counts.
+    """Samples by increasing score, with weights.
 
-    Either one score of many classifiers, or many weights of the samples of one classifier.
+    They are either the scores of many classifiers, or many weightings of the samples of one
+    classifier.
 
     Args:
-        ranking: of the scores: (..., N), or (N,) with weights.
-        hits: as the scores, in {0, 1}: what a calibrated score is the mean of.
-        weights: (R, N), whole numbers of equal sums; each sample counts once unless given.
-        shift: (S,), what is taken off every weight in S versions of the differences; 0 unless
-            given, without an axis.
+        ranking: ranking of the scores, (..., N), or (N,) with weights.
+        hits: outcomes in {0, 1}, of the shape of the scores. A calibrated score is the
+            probability of a hit.
+        weights: (R, N), integers with equal row sums. By default each sample counts once.
+        shift: (S,), values subtracted from every weight, which give S versions of the differences.
+            By default nothing is subtracted, and there is no such axis.
     """
 
     def __init__(
@@ -66,27 +68,30 @@ class Ranked:
 
     @property
     def samples(self) -> int:
-        """N."""
+        """Return the number of samples N."""
         return self._weights.shape[-1]
 
     @cached_property
     def count(self) -> Tensor:
-        """(..., N + 1), sum of the weights below each rank."""
+        """Return the sum of the weights below each rank, (..., N + 1)."""
         return cumulated(self._weights)
 
     @cached_property
     def after(self) -> Tensor:
-        """(..., N), sum of the weights up to each rank, as it is searched."""
+        """Return the sum of the weights up to each rank, (..., N), contiguous for the search."""
         return self.count[..., 1:].contiguous()
 
     @cached_property
     def right(self) -> Tensor:
-        """(..., N + 1), sum of the hits below each rank."""
+        """Return the sum of the hits below each rank, (..., N + 1)."""
         return cumulated(self._weights * self._hits)
 
     @cached_property
     def over(self) -> Tensor:
-        """([S,] ..., N + 1), sum of score minus hit below each rank: rises if over-confident."""
+        """Return the sum of score minus hit below each rank, ([S,] ..., N + 1).
+
+        It rises where the scores are over-confident.
+        """
         weights = self._weights
         if self._shift is not None:
             weights = weights - self._shift[:, None, None]
@@ -94,9 +99,10 @@ class Ranked:
 
     @cached_property
     def with_errors(self) -> Tensor:
-        """Ranks of the last of equal scores, of those at least with which not all are hits."""
-        # Of each classifier others, and one alone is summed as among them, to the last digit; of
-        # thousands of weights the sums are long, and their order is alike.
+        """Return ranks that include the last rank of each group of equal scores with an error."""
+        # Classifiers differ in these ranks. All ranks are used then, so that one classifier alone
+        # gives the same digits as among others. Many weightings share their ranks, and their sums
+        # are long, so only the ranks that matter are used.
         if self.ranking.order.ndim > 1 or self._weights.ndim == 1:
             return torch.arange(self.samples, device=self._hits.device)
         wrong = cumulated(1 - self._hits)
@@ -104,7 +110,7 @@ class Ranked:
         return (self.ranking.is_end & is_wrong).nonzero().flatten()
 
     def at(self, ranks: Tensor) -> "Cuts":
-        """Return the positions, each in [0, N], of ranks (B,) among the samples that count."""
+        """Return the cuts at ranks (B,), each in [0, N], among the weighted samples."""
         edges = ranks.to(self.count.dtype).expand(*self.count.shape[:-1], -1).contiguous()
         place = torch.searchsorted(self.after, edges)
         first, end = pick(self.ranking.first, place), pick(self.ranking.end, place)
@@ -113,25 +119,25 @@ class Ranked:
 
 
 class Cuts:
-    """Ranks at which samples are cut, and how much of the equal scores there lies below.
+    """Ranks at which samples are cut, and the share of equal scores that lies below each cut.
 
     Args:
         first: (..., B), rank of the first sample with the score at the cut.
-        end: (..., B), one more than the last.
-        share: (..., B), of these samples that lies below the cut.
+        end: (..., B), one more than the rank of the last such sample.
+        share: (..., B), share of these samples that lies below the cut.
     """
 
     def __init__(self, first: Tensor, end: Tensor, share: Tensor) -> None:
         self._first, self._end, self._share = first, end, share
 
     def between(self, cumulative: Tensor) -> Tensor:
-        """Sums between neighbouring cuts: (..., N + 1) to (..., B - 1)."""
+        """Return the sums between neighbouring cuts: (..., N + 1) to (..., B - 1)."""
         low, high = pick(cumulative, self._first), pick(cumulative, self._end)
         return (low + self._share * (high - low)).diff(dim=-1)
 
 
 def top_ranked(probs: Tensor, labels: Tensor) -> Ranked:
-    """Check (..., N, C) and (N,), and rank samples by confidence; a hit is a right prediction."""
+    """Check the inputs and rank the samples by confidence; a hit is a correct prediction."""
     check(probs, labels)
     # Sums over thousands of ranks in float32 would lose digits.
     confidence, correct = top_label(probs.double(), labels)
@@ -139,14 +145,14 @@ def top_ranked(probs: Tensor, labels: Tensor) -> Ranked:
 
 
 def cumulated(values: Tensor) -> Tensor:
-    """Sums of what lies before: (..., N) to (..., N + 1)."""
+    """Return cumulative sums that start at 0: (..., N) to (..., N + 1)."""
     sums = values.new_zeros(*values.shape[:-1], values.shape[-1] + 1)
     torch.cumsum(values, -1, out=sums[..., 1:])
     return sums
 
 
 def pick(table: Tensor, index: Tensor) -> Tensor:
-    """Entries of the last axis; a table of fewer axes serves all."""
+    """Return entries along the last axis; a one-dimensional table serves all leading axes."""
     if table.ndim == 1:
         return table[index]
     return table.gather(-1, index.expand(*table.shape[:-1], -1))

@@ -1,9 +1,9 @@
-"""Calibration and refinement part of NLL and Brier score (Berta et al., arXiv 2501.19195).
+"""Calibration and refinement parts of NLL and Brier score (Berta et al., arXiv 2501.19195).
 
-The refinement part is what is left after the best temperature; the calibration part is what the
-temperature takes off. The temperature is found on the same labels by cross-fitting: each fold of
-them is scored with the temperature of the others, so that none is fitted and scored on the same
-sample, and the calibration part may come out slightly below 0.
+The refinement part is the score after the best temperature, and the calibration part is the
+reduction achieved by it. The temperature is cross-fitted: each fold is scored with the temperature
+fitted on the other folds, so that no sample is used for both. The calibration part may therefore be
+slightly below 0.
 """
 
 import math
@@ -12,42 +12,42 @@ import torch
 from torch import Tensor
 
 FOLDS = 5
-HOTTEST = 100.0  # temperatures are sought in [1 / HOTTEST, HOTTEST]
+HOTTEST = 100.0  # temperatures are searched in [1 / HOTTEST, HOTTEST]
 _TOLERANCE = 1e-6  # of log T; the loss is flat there
 _STEPS = 60
-_CHUNK = 2**17  # logits that are worked on at once, so that they stay in the cache
+_CHUNK = 2**17  # logits processed at once, so that they stay in the cache
 
 
 def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """NLL and Brier score of each sample after the temperature of the other folds.
+    """Return NLL and Brier score of each sample at the temperature of the other folds.
 
-    Folds are by position (every fifth sample); of a single sample the temperature is 1.
+    Folds are taken by position (every fifth sample). With a single sample the temperature is 1.
 
     Args:
         logits: (..., N, C), float64, finite.
         labels: (N,), int64.
 
     Returns:
-        Both (..., N).
+        Two tensors (..., N).
     """
     scale = torch.ones_like(logits[..., 0])
     start = inverse_temperature(logits, labels) if len(labels) > 1 else None
     fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
     for fold in range(min(FOLDS, len(labels)) if len(labels) > 1 else 0):
         own = fold_of == fold
-        # From the temperature of all samples, since those of folds are near it.
+        # Start at the temperature of all samples, which is close to that of a fold.
         inverse = inverse_temperature(logits, labels, ~own, start)
         scale[..., own] = inverse[..., None]
     return scores(logits, labels, scale)
 
 
 def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """NLL in nats and Brier score (sum over classes) of each sample: (..., N, C) to (..., N).
+    """Return NLL in nats and Brier score (sum over classes) of each sample, both (..., N).
 
     Args:
         logits: (..., N, C).
         labels: (N,).
-        scale: (..., N), what the logits of each sample are multiplied by; 1 unless given.
+        scale: (..., N), factors of the logits of each sample; 1 by default.
     """
     found = []
     for rows in _parts(logits):
@@ -65,16 +65,16 @@ def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple
 def inverse_temperature(
     logits: Tensor, labels: Tensor, kept: Tensor | None = None, start: Tensor | None = None
 ) -> Tensor:
-    """1 / T of the smallest NLL, by Newton's method on log T within a shrinking bracket.
+    """Find the 1 / T that minimises the NLL, by Newton's method on log T in a shrinking bracket.
 
     Args:
         logits: (..., N, C), float64, finite.
         labels: (N,), int64.
-        kept: (N,), which samples count; all unless given.
-        start: (...), a guess; 1 unless given.
+        kept: (N,), mask of the samples to use; all by default.
+        start: (...), initial value; 1 by default.
 
     Returns:
-        (...); an end of the range where the NLL falls without end.
+        (...), an end of the range where the NLL has no minimum.
     """
     bound = math.log(HOTTEST)
     low = logits.new_full(logits.shape[:-2], -bound)
@@ -83,14 +83,14 @@ def inverse_temperature(
     is_found = torch.zeros_like(low, dtype=torch.bool)
     for _ in range(_STEPS):
         slope, curvature = _derivatives(logits, labels, at.exp(), kept)
-        # The NLL is convex in 1/T: its slope says on which side the minimum lies.
+        # The NLL is convex in 1/T, so the sign of its slope tells the side of the minimum.
         low, high = torch.where(slope < 0, at, low), torch.where(slope < 0, high, at)
         step = slope / (at.exp() * curvature)
         newton = at - torch.where(step.isfinite(), step, torch.inf)
         is_inside = (newton > low) & (newton < high)
         new = torch.where(is_inside, newton, (low + high) / 2)
         is_near = (new - at).abs() < _TOLERANCE
-        # Each classifier stops by itself, so that its numbers do not depend on the others.
+        # Each classifier stops on its own, so that its result does not depend on the others.
         at = torch.where(is_found, at, new)
         is_found |= is_near
         if bool(is_found.all()):
@@ -101,7 +101,7 @@ def inverse_temperature(
 def _derivatives(
     logits: Tensor, labels: Tensor, inverse: Tensor, kept: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """First and second derivative by 1/T of the mean NLL of the samples that are kept."""
+    """Return the first and second derivative of the mean NLL of the kept samples w.r.t. 1/T."""
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)
     for rows in _parts(logits):
         part, own = logits[..., rows, :], labels[rows]
@@ -117,6 +117,6 @@ def _derivatives(
 
 
 def _parts(logits: Tensor) -> list[slice]:
-    """Rows that are worked on at once: a thousand classes of many samples need much memory."""
+    """Return slices of rows to process at once, which limits memory with many classes."""
     samples, width = logits.shape[-2], max(1, _CHUNK // logits.shape[-1])
     return [slice(first, first + width) for first in range(0, samples, width)]

@@ -1,12 +1,12 @@
-"""Metrics of one classifier on resampled samples, many draws at once.
+"""Metrics of one classifier on bootstrap samples, many draws at once.
 
-A draw is a count for each sample, so that sums over its samples are products with these weights.
-Every metric equals the result of ``summary.evaluate`` on the drawn samples, except that two
-quantities are fixed: the temperatures of the folds, near which the loss is flat, and the threshold
-of the conformal sets, which comes from other samples.
+A draw is a count for each sample, so that sums over the drawn samples are products with these
+weights. Every metric equals the result of ``summary.evaluate`` on the drawn samples, except that
+two quantities are fixed: the temperatures of the folds, near which the loss is flat, and the
+threshold of the conformal sets, which comes from other samples.
 
-Distances (``DISTANCES``) are computed for each of ``SHARES``: the differences of confidence and
-correctness are those of the drawn samples, minus those of the split, plus a share of these. So
+Distances (``DISTANCES``) are computed for each of ``SHARES``. The differences of confidence and
+correctness are those of the drawn samples, minus those of the split, plus a share of the latter. So
 share 0 is the contribution of chance to a distance, and share 1 is the plain draw.
 ``classwise_debiased`` is computed for ``FINE_SHARES``, since its bins have few samples.
 """
@@ -40,17 +40,17 @@ DISTANCES = (
     "ece", "mce", "ace", "rmsce", "o_ece", "u_ece", "aece", "cece", "debiased_ece", "sweep_ece",
     "ks_error", "smooth_ece", "classwise_debiased",
 )  # fmt: skip
-"""Metrics that are at least 0 however calibrated a classifier is: chance adds to them."""
+"""Metrics that chance can only increase, even for a perfectly calibrated classifier."""
 
 SHARES = (0.0, 1.0, 2.0)
 AS_DRAWN = SHARES.index(1.0)
 
 FINE_SHARES = (*SHARES, 0.25, 0.5, 0.75)
-"""In any order, but ``SHARES`` first. A debiased distance is flat near share 0 and then rises."""
+"""More shares, after those of ``SHARES``. A debiased distance is flat near share 0, then rises."""
 
 
 def shares_of(name: str) -> tuple[float, ...]:
-    """Return the shares that a distance is computed for."""
+    """Return the shares for which a distance is computed."""
     return FINE_SHARES if name == "classwise_debiased" else SHARES
 
 
@@ -60,7 +60,8 @@ class Resampled:
     Args:
         logits: (N, C), float64, finite.
         labels: (N,), int64.
-        limit: threshold of the conformal sets, without axes; there are none unless it is given.
+        limit: threshold of the conformal sets, a scalar. Without it, the conformal metrics are left
+            out.
 
     Raises:
         ValueError: an input is out of range, not finite or of the wrong shape.
@@ -82,13 +83,14 @@ class Resampled:
         self._cells_once = self._cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
-        """Every metric of each draw.
+        """Compute every metric on each draw.
 
         Args:
-            weights: (R, N), float64: how often each sample counts; N in all.
+            weights: (R, N), float64, count of each sample; each row sums to N.
 
         Returns:
-            Name to (R,), of ``DISTANCES`` to (``shares_of``, R); NaN where a metric is not defined.
+            A tensor for each metric: (R,), or (S, R) for ``DISTANCES``, with the S shares of
+            ``shares_of``. NaN where a metric is not defined.
         """
         ranked = self._ranked(weights)
         area = aurc_of(ranked)
@@ -110,7 +112,7 @@ class Resampled:
         """Return the biased plug-in values of the split's own debiased distances."""
         once = torch.ones_like(self._correct)[None]
         ranked = self._ranked(once)
-        # With bins of one sample, which have an error of their own although it cannot be debiased.
+        # This includes bins of one sample, whose error cannot be debiased.
         errors = self._gaps_once * with_zero(self._cells_once.over) / self._samples
         return {
             "debiased_ece": debiased_of(ranked, BINS, is_plain=True)[AS_DRAWN, 0],
@@ -160,7 +162,7 @@ class Resampled:
         return found
 
     def _binned(self, weights: Tensor) -> dict[str, Tensor]:
-        """Resample metrics over bins of equal width."""
+        """Compute the metrics over equal-width bins."""
         count = weights @ self._in_bin
         over = _each(self._bin_over(weights), self._over_once[0])
         table = table_of(count, over)
@@ -183,8 +185,8 @@ class Resampled:
     def _classwise(self, weights: Tensor) -> dict[str, Tensor]:
         cells = self._cells.sums(weights)
         over = _each(cells.over, self._cells_once.over)
-        # Less the mean differences, as often as samples of the bin are drawn: the sums of the split
-        # would leave how many these are as an error of each bin.
+        # Subtract the mean difference of the bin for each drawn sample. Subtracting the sums of the
+        # split would turn the varying size of a bin into an error.
         own, usual = with_zero(cells.over), cells.samples * self._gaps_once
         squares = torch.stack(
             [
@@ -198,7 +200,7 @@ class Resampled:
         }
 
     def _adaptive(self, ranked: Ranked) -> Tensor:
-        """Resample ``binning.adaptive_table``: its edges interpolate the drawn confidences."""
+        """Compute the adaptive ECE, whose edges interpolate the drawn confidences."""
         ordered, total = self._ranking.scores, self._samples
         position = torch.linspace(0, total, BINS + 1, dtype=torch.float64, device=ordered.device)
         below = position.floor().clamp(max=total - 1)
@@ -210,7 +212,7 @@ class Resampled:
         return over.abs().sum(-1) / total
 
     def _drawn(self, ranked: Ranked, places: Tensor) -> Tensor:
-        """The confidences at places (B,), from 0, among those drawn: (R, B)."""
+        """Return the drawn confidences (R, B) at zero-based ranks (B,)."""
         wanted = places.expand(len(ranked.after), -1).contiguous()
         return self._ranking.scores[torch.searchsorted(ranked.after, wanted, right=True)]
 
@@ -220,12 +222,12 @@ def _shares(like: Tensor) -> Tensor:
 
 
 def _each(drawn: Tensor, once: Tensor) -> Tensor:
-    """Return sums of differences for each of ``SHARES``, from those drawn and the split's own."""
+    """Return sums of differences for each of ``SHARES``, from those of the draws and the split."""
     return torch.stack([drawn - (1 - share) * once for share in SHARES])
 
 
 def in_bins(confidence: Tensor) -> Tensor:
-    """Return whether a sample is in a bin of equal width: (N,) to (N, ``BINS``) of 0 and 1."""
+    """Return the membership of samples in equal-width bins: (N,) to (N, ``BINS``) of 0 and 1."""
     edges = torch.linspace(0, 1, BINS + 1, dtype=confidence.dtype, device=confidence.device)
     numbers = torch.arange(BINS, device=confidence.device)
     place = torch.bucketize(confidence, edges) - 1
@@ -233,13 +235,13 @@ def in_bins(confidence: Tensor) -> Tensor:
 
 
 def table_of(count: Tensor, over: Tensor) -> BinTable:
-    """Bins of which only counts and gaps are asked for."""
+    """Build a table of which only counts and gaps are used."""
     gaps = over / count.clamp(min=1)
     return BinTable(count, gaps, torch.zeros_like(count), count, count)
 
 
 def _grid(places: Tensor, values: Tensor) -> Tensor:
-    """Matrix (GRID + 1, N) that sums values on the grid of the smooth ECE."""
+    """Build the matrix (GRID + 1, N) that sums values onto the grid of the smooth ECE."""
     below, share = neighbours(places)
     samples = torch.arange(len(places), device=places.device)
     index = torch.stack([torch.cat([below, below + 1]), samples.repeat(2)])

@@ -1,4 +1,4 @@
-"""Accuracy and proper scores: (..., N, C) and (N,) to (...)."""
+"""Accuracy and proper scoring rules: (..., N, C) and (N,) to (...)."""
 
 from typing import Literal
 
@@ -8,34 +8,34 @@ from torch import Tensor
 
 from tune_calib.metrics.validation import check
 
-_CHUNK = 2**21  # probabilities of one classifier that are worked on at once
+_CHUNK = 2**21  # probabilities of one classifier processed at once
 
 
 def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the share of right predictions, in [0, 1]; arguments as ``brier``."""
+    """Return the share of correct predictions, in [0, 1]. For the arguments see ``brier``."""
     check(probs, labels)
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
 
 
 def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
-    """Return whether predictions are no better than always naming the most frequent class.
+    """Return whether predictions are no better than always predicting the most frequent class.
 
     Args:
         probs: (N, C), rows sum to 1.
         labels: (N,), int64.
-        level: of the one-sided binomial test that so many are right by chance, each with the
-            share of the most frequent class.
+        level: significance level of a one-sided binomial test. Under its null hypothesis, each
+            prediction is correct with a probability equal to the share of the most frequent class.
     """
     check(probs, labels)
     right = int((probs.argmax(-1) == labels).sum())
     share = int(labels.bincount().max()) / len(labels)
-    # It is the probability of more than so many, and as many count too. scipy.stats has the same
-    # under a name that is better known, and takes half a second to import.
+    # bdtrc(k) is the probability of more than k, hence the - 1. scipy.stats offers the same under
+    # a better-known name but takes half a second to import.
     return bool(bdtrc(right - 1, len(labels), share) > level)
 
 
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Negative log-likelihood in nats, exact on saturated logits too.
+    """Return the negative log-likelihood in nats, exact even for saturated logits.
 
     Args:
         logits: (..., N, C), unnormalised, finite.
@@ -52,12 +52,13 @@ def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] = "sum") -> Tensor:
-    """Brier score, the mean over samples of the squared distance to the one-hot label.
+    """Return the Brier score, the mean squared distance to the one-hot label.
 
     Args:
         probs: (..., N, C), rows sum to 1.
         labels: (N,), int64.
-        normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` (TST, BalCAL).
+        normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` over classes
+            (TST, BalCAL).
     """
     check(probs, labels)
     width = max(1, _CHUNK // probs.shape[-1])

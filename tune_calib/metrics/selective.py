@@ -1,7 +1,7 @@
-"""Separation of right and wrong by confidence: AURC, E-AURC, AUROC; entropy of both.
+"""Separation of correct and wrong predictions by confidence: AURC, E-AURC and AUROC.
 
 Sources: Geifman, Uziel, El-Yaniv, ICLR 2019 (AURC, E-AURC); Hendrycks and Gimpel, ICLR 2017 (AUROC
-of misclassification). Samples of equal confidence are taken in every order alike.
+of misclassification). Results are averages over all orders of samples of equal confidence.
 """
 
 import torch
@@ -11,7 +11,9 @@ from tune_calib.metrics.ranked import Ranked, pick, top_ranked
 
 
 def aurc(probs: Tensor, labels: Tensor) -> Tensor:
-    """Area under the risk-coverage curve: mean over n of the risk of the n most confident samples.
+    """Return the area under the risk-coverage curve.
+
+    It is the mean over n of the error rate of the n most confident samples.
 
     Args:
         probs: (..., N, C), rows sum to 1.
@@ -27,20 +29,25 @@ def aurc(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def e_aurc(probs: Tensor, labels: Tensor) -> Tensor:
-    """AURC minus that of a confidence that puts all right samples first; arguments as ``aurc``."""
+    """Return the AURC minus that of an ideal order, with all correct samples first.
+
+    For the arguments see ``aurc``.
+    """
     ranked = top_ranked(probs, labels)
     return e_aurc_of(ranked, aurc_of(ranked))
 
 
 def error_auroc(probs: Tensor, labels: Tensor) -> Tensor:
-    """Probability that a right sample is more confident than a wrong one, ties counted half.
+    """Return the probability that a correct sample is more confident than a wrong one.
+
+    Ties count as half.
 
     Args:
         probs: (..., N, C), rows sum to 1.
         labels: (N,), int64.
 
     Returns:
-        (...), in [0, 1]; NaN where all are right or all are wrong.
+        (...), in [0, 1]; NaN where all samples are correct or all are wrong.
 
     Raises:
         ValueError: an input is out of range, not finite or of the wrong shape.
@@ -51,14 +58,14 @@ def error_auroc(probs: Tensor, labels: Tensor) -> Tensor:
 def aurc_of(ranked: Ranked) -> Tensor:
     """Compute ``aurc`` of ranked samples."""
     total = ranked.samples
-    # Counted from the most confident: before samples of equal confidence, and after them.
+    # Ranks before and after each group of equal confidence, counted from the most confident.
     low, high = _around(ranked, ranked.count)
     before, after = total - high, total - low
     errors = after - before - _within(ranked, ranked.right)
     harmonic = _harmonic(ranked)
     known_before, known_after = harmonic[before.long()], harmonic[after.long()]
-    # Each of these errors is at a place that is drawn among theirs, and counts with 1/n in the risk
-    # of the n first from there on.
+    # Each error of a group is at a random position within it, and from there on contributes 1/n to
+    # the risk of the first n samples.
     size = (after - before).clamp(min=1)
     own = 1 - before / size * (known_after - known_before)
     areas = errors * (own + harmonic[total] - known_after)
@@ -67,12 +74,12 @@ def aurc_of(ranked: Ranked) -> Tensor:
 
 def e_aurc_of(ranked: Ranked, area: Tensor) -> Tensor:
     """Compute ``e_aurc`` of ranked samples, given their ``aurc_of``."""
-    # Both sums are rounded: an ideal order would fall below 0.
+    # Both sums are rounded, so an ideal order could fall below 0.
     return (area - _least_aurc_of(ranked)).clamp(min=0)
 
 
 def _least_aurc_of(ranked: Ranked) -> Tensor:
-    """The AURC of the best order, of ranked samples."""
+    """Return the AURC of the best order of ranked samples."""
     total, right = ranked.samples, ranked.right[..., -1]
     harmonic = _harmonic(ranked)
     return 1 - right / total * (1 + harmonic[total] - harmonic[right.round().long()])
@@ -83,18 +90,18 @@ def error_auroc_of(ranked: Ranked) -> Tensor:
     errors = _within(ranked, ranked.count) - _within(ranked, ranked.right)
     low, high = _around(ranked, ranked.right)
     right = ranked.right[..., -1]
-    # Of right samples: those above, and half of those beside.
+    # The correct samples of higher confidence, and half of those of equal confidence.
     above = right[..., None] - (low + high) / 2
     return _summed(ranked, errors * above) / (right * (ranked.samples - right))
 
 
 def mean_where(values: Tensor, counts: Tensor) -> Tensor:
-    """Mean of values (..., N) with their weights (..., N); NaN where all weights are 0."""
+    """Return the weighted mean of values (..., N), or NaN where all weights (..., N) are 0."""
     return (values * counts).sum(-1) / counts.sum(-1)
 
 
 def _around(ranked: Ranked, cumulative: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums below and up to the samples of equal confidence, of those with errors."""
+    """Return the sums below and including each group of equal confidence that has errors."""
     ranks, first = ranked.with_errors, ranked.ranking.first
     return pick(cumulative, first[..., ranks]), cumulative[..., ranks + 1]
 
@@ -105,12 +112,12 @@ def _within(ranked: Ranked, cumulative: Tensor) -> Tensor:
 
 
 def _summed(ranked: Ranked, values: Tensor) -> Tensor:
-    """Sum over groups of samples with equal confidence and errors, each counted once."""
+    """Sum over the groups of equal confidence that have errors, counting each group once."""
     return (values * ranked.ranking.is_end[..., ranked.with_errors]).sum(-1)
 
 
 def _harmonic(ranked: Ranked) -> Tensor:
-    """Sums of 1/n, (N + 1,)."""
+    """Return the harmonic numbers 0 to N, (N + 1,)."""
     numbers = torch.arange(1, ranked.samples + 1, device=ranked.count.device)
     sums = torch.zeros(ranked.samples + 1, dtype=torch.float64, device=numbers.device)
     torch.cumsum(1 / numbers.double(), 0, out=sums[1:])

@@ -1,4 +1,4 @@
-"""Metrics of a corrupted test split: those that are cheap, since there are dozens of them."""
+"""Metrics on a corrupted test split: only cheap ones, since there are dozens of such splits."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """``names.CORRUPTION_METRICS`` of one classifier.
+    """Compute ``names.CORRUPTION_METRICS`` of one classifier.
 
     Args:
         logits: (N, C), unnormalised (or log-probabilities), finite.
@@ -32,17 +32,18 @@ def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Accuracy and ECE of one classifier on each draw of the samples.
+    """Compute accuracy and ECE of one classifier on each bootstrap draw.
 
-    Of ``under_corruption`` what papers print: all of it, of dozens of sets, would be much to keep.
+    Only these two metrics, which papers report, are resampled. Keeping the draws of all metrics for
+    dozens of corrupted splits would take too much space.
 
     Args:
         logits: (N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
-        weights: (R, N), as of ``bootstrap.draw``: N in all.
+        weights: (R, N), as returned by ``bootstrap.draw``; each row sums to N.
 
     Returns:
-        Name to (R,), float64.
+        A tensor (R,), float64, for each name.
     """
     confidence, correct = top_label(logits.double().softmax(-1), labels)
     bins = in_bins(confidence)

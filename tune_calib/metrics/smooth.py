@@ -1,4 +1,4 @@
-"""Smooth ECE (Blasiok and Nakkiran, ICLR 2024): without bins, its bandwidth by a fixed point."""
+"""Smooth ECE (Blasiok and Nakkiran, ICLR 2024): no bins, and a bandwidth set by a fixed point."""
 
 import torch
 from torch import Tensor
@@ -6,18 +6,18 @@ from torch import Tensor
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.validation import check
 
-# About the smallest bandwidth: that a sample is shared by its two nearest points of the grid hardly
-# widens the kernel.
+# The spacing is about the smallest bandwidth, so splitting a sample between its two nearest grid
+# points hardly widens the kernel.
 GRID = 1024
 SMALLEST = 1e-3  # bandwidth, as in the authors' package
 _STEPS = 8
 
 
 def smooth_ece(probs: Tensor, labels: Tensor) -> Tensor:
-    """Mean over confidences of the smoothed, absolute difference of confidence and correctness.
+    """Return the integral of the absolute smoothed difference of confidence and correctness.
 
-    The differences are smoothed by a Gaussian that is reflected at 0 and 1; its bandwidth is the
-    one that equals the error (section 3 of the paper), at least ``SMALLEST``.
+    The differences are smoothed by a Gaussian that is reflected at 0 and 1. Its bandwidth is the
+    one that equals the error (section 3 of the paper), but at least ``SMALLEST``.
 
     Args:
         probs: (..., N, C), rows sum to 1.
@@ -35,7 +35,7 @@ def smooth_ece(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def on_grid(places: Tensor, values: Tensor) -> Tensor:
-    """Sums (..., GRID + 1) of values (..., N) at places in [0, 1], shared by neighbours."""
+    """Sum values (..., N) at places in [0, 1] onto the grid, (..., GRID + 1)."""
     below, share = neighbours(places)
     sums = values.new_zeros(*values.shape[:-1], GRID + 1)
     return sums.scatter_add(-1, below, (1 - share) * values).scatter_add(
@@ -44,7 +44,7 @@ def on_grid(places: Tensor, values: Tensor) -> Tensor:
 
 
 def neighbours(places: Tensor) -> tuple[Tensor, Tensor]:
-    """Point of the grid below each place, and the share of the point above, by linear weights."""
+    """Return the grid point below each place, and the linear weight of the point above it."""
     scaled = places.clamp(max=1) * GRID
     below = scaled.long().clamp(max=GRID - 1)
     return below, scaled - below
@@ -55,12 +55,12 @@ def smooth_of(over: Tensor) -> Tensor:
     waves = _waves(over)
     least = torch.full_like(over[..., 0], SMALLEST)
     most = smoothed(waves, least)
-    # The error falls as the width rises, from this one to that without any detail.
+    # The error falls with the width, from its value at the smallest width to that of the mean.
     low = over.sum(-1).abs().clamp(min=SMALLEST)
     high = torch.maximum(most, low)
     excess, lack = (smoothed(waves, width) - width for width in (low, high))
     width, was_low = low, torch.zeros_like(low, dtype=torch.bool)
-    # Regula falsi with the Illinois rule: an end that stays twice counts half.
+    # Regula falsi with the Illinois rule: the value at an end that stays twice is halved.
     for step in range(_STEPS):
         share = torch.where(excess > lack, excess / (excess - lack), 0)
         width = low + share * (high - low)
@@ -75,13 +75,13 @@ def smooth_of(over: Tensor) -> Tensor:
 
 
 def smooth_at(over: Tensor, width: float) -> Tensor:
-    """The error at a given bandwidth, of mean differences on the grid."""
+    """Return the error at a given bandwidth, from mean differences on the grid."""
     return smoothed(_waves(over), torch.full_like(over[..., 0], width))
 
 
 def _waves(over: Tensor) -> Tensor:
-    """Cosine transform, as the Fourier transform of the values and their mirror image."""
-    # A reflected Gaussian keeps cosines: it multiplies the n-th by exp(-(pi n width)^2 / 2).
+    """Return the cosine transform, via the Fourier transform of the values and their mirror."""
+    # A reflected Gaussian multiplies the n-th cosine by exp(-(pi n width)^2 / 2).
     mirrored = torch.cat([2 * over[..., :1], over[..., 1:-1], 2 * over[..., -1:]], -1)
     whole = torch.cat([mirrored, mirrored[..., 1:-1].flip(-1)], -1)
     waves: Tensor = torch.fft.rfft(whole).real
@@ -89,11 +89,16 @@ def _waves(over: Tensor) -> Tensor:
 
 
 def smoothed(waves: Tensor, width: Tensor) -> Tensor:
-    """Integral of the absolute differences, smoothed with a width each: (..., GRID + 1), (...)."""
+    """Return the integral of the absolute smoothed differences, (...).
+
+    Args:
+        waves: (..., GRID + 1), cosine transform of the differences.
+        width: (...), bandwidths.
+    """
     numbers = torch.arange(GRID + 1, dtype=waves.dtype, device=waves.device)
     damping = torch.exp(-0.5 * (torch.pi * numbers * width[..., None]).square())
     values: Tensor = torch.fft.irfft((waves * damping).to(torch.complex128), n=2 * GRID)
     values = values[..., : GRID + 1].abs()
-    # Trapezium rule: the points at both ends stand for half an interval, as their mirror images do.
+    # Trapezoidal rule: each end point stands for half an interval, and so does its mirror image.
     integral: Tensor = values.sum(-1) - (values[..., 0] + values[..., -1]) / 2
     return integral

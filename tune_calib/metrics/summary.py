@@ -1,4 +1,4 @@
-"""All metrics of ``names.METRICS`` that need one labelled split."""
+"""All metrics of ``names.METRICS`` that are computed on one labelled split."""
 
 from collections.abc import Iterable, Mapping
 
@@ -35,20 +35,23 @@ Split = tuple[Tensor, Tensor]
 def evaluate(
     logits: Tensor, labels: Tensor, calib: Split | None = None, in_search: bool = False
 ) -> dict[str, Tensor]:
-    """Every metric of a population on one split; the bins are counted once.
+    """Compute every metric of a head batch on one split, with the bins counted once.
 
     Args:
         logits: (..., N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
-        calib: of the same classifiers; without it there are no conformal sets.
-        in_search: the metrics that the trials of a search have alone.
+        calib: ``calib`` split of the same classifiers. Without it the conformal metrics are left
+            out.
+        in_search: compute only the metrics that trials of a search report.
 
     Returns:
-        Name to (...); fractions in [0, 1], NLL in nats, Brier summed over classes. NaN where a
-        metric is not defined: what it is of right samples where none is right, and of wrong ones.
+        A tensor (...) for each name: fractions in [0, 1], NLL in nats, Brier score summed over
+        classes. NaN where a metric is not defined, such as a mean over correct samples where no
+        sample is correct.
 
     Raises:
-        ValueError: an input is out of range or not finite, or a plug-in's metric leaves its bounds.
+        ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
+            bounds.
     """
     probs, samples = logits.softmax(-1), len(labels)
     table = bin_table(probs, labels)
@@ -72,7 +75,7 @@ def evaluate(
 
 
 def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
-    """Return the metrics of the order of confidences, which are sorted once."""
+    """Compute the metrics that depend on the order of the confidences, which are sorted once."""
     confidence, correct = top_label(probs.double(), labels)
     ranked = Ranked(Ranking(confidence), correct)
     area = aurc_of(ranked)
@@ -117,7 +120,7 @@ def _conformal(probs: Tensor, labels: Tensor, calib: Split) -> dict[str, Tensor]
 
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """The metrics of ``names.REGIME`` alone; as ``evaluate``."""
+    """Compute only the metrics of ``names.REGIME``. For the arguments see ``evaluate``."""
     probs = logits.softmax(-1)
     return _regime(logits, probs, labels, bin_table(probs, labels))
 
@@ -130,8 +133,7 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
         "nll": nll_from_logits(logits, labels),
         "ece": ece_of(table, len(labels)),
         "confidence_gap": gaps.mean(-1),
-        # What bootstrap samples of the images would have, in closed form: of a mean no draw is
-        # needed.
+        # The bootstrap standard error of a mean in closed form, without draws.
         "confidence_gap_se": gaps.std(-1, correction=0) / len(labels) ** 0.5,
     }
 
@@ -140,9 +142,9 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     """Compute ``regime`` of one classifier whose samples do not fit in memory.
 
     Args:
-        parts: logits (M, C), finite, and labels (M,) of some samples at a time.
+        parts: finite logits (M, C) and labels (M,) of some samples at a time.
     """
-    # Samples; sums of nll, right ones, gaps and their squares; of each bin samples and its gaps.
+    # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:
         values = logits.double()
@@ -165,13 +167,13 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
 
 
 def compute_plugin_metrics(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return metrics of plug-ins, which take one classifier at a time."""
+    """Compute the metrics of plug-ins, which accept one classifier at a time."""
     found = {}
     each = logits.double().reshape(-1, *logits.shape[-2:])
     for metric in (METRICS[name] for name in METRICS):
         if metric.compute is not None:
             values = [float(metric.compute(one, labels)) for one in each]
-            # A search gives a diverged trial the worst value that the record names.
+            # A search assigns a diverged trial the worst value within the bounds of the record.
             if not all(metric.lower <= value <= metric.upper for value in values):
                 bounds = f"[{metric.lower:g}, {metric.upper:g}]"
                 raise ValueError(f"metric {metric.name!r} must lie in {bounds}, got {values}")

@@ -1,4 +1,4 @@
-"""Checks of the inputs of metrics and methods."""
+"""Validation of the inputs of metrics and methods."""
 
 import torch
 from torch import Tensor
@@ -7,21 +7,21 @@ from torch import Tensor
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
 
 UNEVEN = 4e-3
-"""By how much probabilities of a sample may miss a sum of one; bfloat16 rounds each by up to 2e-3
-of it."""
+"""Largest deviation of a sample's probabilities from a sum of one; bfloat16 rounds each by up to a
+relative 2e-3."""
 
 PROBABILITIES = (
     "logits look like probabilities: none is negative and every row sums to 1; pass their "
     "logarithms, e.g. np.log(np.clip(probabilities, 1e-12, None))"
 )
-"""What is wrong with such logits, and what to do."""
+"""Error message for logits that are probabilities."""
 
 
 def are_probabilities(rows: Tensor) -> bool:
-    """Return whether rows (N, C) can only be probabilities: none is negative, all sum to one.
+    """Return whether rows (N, C) must be probabilities: none is negative and all sum to one.
 
-    Logits that do so by chance need few rows. Log-probabilities are negative, and a single class
-    has no probabilities.
+    Logits meet both conditions by chance only in a few rows. Log-probabilities are negative, and a
+    single class has no probabilities.
     """
     sums = rows.double().sum(1)
     is_even = (sums - 1).abs() <= UNEVEN
@@ -29,14 +29,14 @@ def are_probabilities(rows: Tensor) -> bool:
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
-    """Refuse probabilities and labels that no metric is defined on.
+    """Raise for probabilities and labels on which no metric is defined.
 
     Args:
         probs: (..., N, C), float32 or float64, rows sum to 1.
         labels: (N,), int64, in [0, C).
 
     Raises:
-        ValueError: names the argument, the rule and what came.
+        ValueError: an input is invalid. The message names the argument, the rule and the value.
     """
     if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
         shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"
@@ -47,8 +47,8 @@ def check(probs: Tensor, labels: Tensor) -> None:
         raise ValueError(f"probs must be float32 or float64, got {probs.dtype}; convert them")
     tolerance = _TOLERANCE[probs.dtype]
     low, high = float(probs.min()), float(probs.max())
-    # Asked for what must hold, not for what must not: every comparison with NaN is false, and so
-    # NaN fails here and below.
+    # The conditions are stated positively and negated: every comparison with NaN is false, so NaN
+    # fails here and below.
     if not (low >= 0 and high <= 1 + tolerance):
         raise ValueError(f"probs must be in [0, 1], got [{low}, {high}]; apply softmax to logits")
     error = float((probs.sum(-1) - 1).abs().max())

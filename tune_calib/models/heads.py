@@ -1,4 +1,4 @@
-"""Heads with a leading population axis: K multi-layer perceptrons in stacked weights."""
+"""Heads with a leading head axis: K multi-layer perceptrons with stacked weights."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -20,7 +20,7 @@ HeadShape = Literal["linear", "bottleneck"]
 def layer_sizes(
     shape: HeadShape, width: int, classes: int, bottleneck: int | None
 ) -> tuple[int, ...]:
-    """Return widths from the features to the logits; the bottleneck is D/4 unless given."""
+    """Return the widths from features to logits; the bottleneck has width D/4 by default."""
     if shape == "linear":
         return (width, classes)
     return (width, bottleneck or max(1, width // 4), classes)
@@ -29,19 +29,19 @@ def layer_sizes(
 def init_stack(
     sizes: Sequence[int], seeds: Sequence[int], device: torch.device
 ) -> dict[str, Tensor]:
-    """Draw the weights of K perceptrons as ``torch.nn.Linear`` does, U(±1/sqrt(fan_in)).
+    """Draw the weights of K MLPs from U(±1/sqrt(fan_in)), as ``torch.nn.Linear`` does.
 
     Args:
-        sizes: widths from the features to the logits.
-        seeds: one for each head; the weights of head k depend on seeds[k] alone.
+        sizes: widths from features to logits.
+        seeds: one seed per head; the weights of head k depend only on seeds[k].
         device: device of the weights.
 
     Returns:
-        ``{"0.weight": (K, out, in), "0.bias": (K, 1, out), "1.weight": ...}``, leaves of autograd.
+        Leaf tensors ``{"0.weight": (K, out, in), "0.bias": (K, 1, out), "1.weight": ...}``.
     """
     stack: dict[str, list[Tensor]] = {}
-    # By hand and head by head: nn.Linear draws from the global generator, and one draw for all
-    # heads would make a head's weights depend on how many there are.
+    # Head by head, and without nn.Linear, which uses the global generator: with one draw for all
+    # heads, the weights of a head would depend on their number.
     for seed in seeds:
         generator = torch.Generator().manual_seed(child_seed(seed, "init"))
         for layer, (fan_in, fan_out) in enumerate(pairwise(sizes)):
@@ -58,15 +58,15 @@ def init_stack(
 def apply_stack(
     parameters: dict[str, Tensor], features: Tensor, activations: Sequence[Activation]
 ) -> Tensor:
-    """Run K perceptrons by batched matrix products.
+    """Apply K MLPs by batched matrix products.
 
-    One ``bmm`` a layer on one thread gives the same bits for head k whatever K is; a single flat
-    product over all heads is no faster and does not.
+    One ``bmm`` per layer on one thread gives the same bits for head k for every K. A single flat
+    product over all heads would not, and is no faster.
 
     Args:
         parameters: the result of ``init_stack``.
         features: (B, D), shared by all heads, or (K, B, D).
-        activations: one after each hidden layer.
+        activations: activation after each hidden layer.
 
     Returns:
         Logits (K, B, C).
@@ -76,10 +76,11 @@ def apply_stack(
 
 
 class _Perceptrons(torch.autograd.Function):
-    """K perceptrons, with their gradients by hand.
+    """K MLPs with hand-written gradients.
 
-    They equal those of autograd for ``baddbmm`` and the activations to the last bit, in fewer
-    passes over memory: autograd copies the gradient of a transposed weight into the weight's order.
+    The gradients equal those of autograd for ``baddbmm`` and the activations to the last bit, but
+    need fewer passes over memory: autograd copies the gradient of a transposed weight into the
+    memory order of the weight.
     """
 
     @staticmethod
@@ -87,7 +88,7 @@ class _Perceptrons(torch.autograd.Function):
         ctx: Any, features: Tensor, activations: tuple[Activation, ...], *tensors: Tensor
     ) -> Tensor:
         """Return logits (K, B, C); ``tensors`` are weight and bias of each layer."""
-        # A view: K heads read one tensor.
+        # A view, so that K heads share one tensor.
         hidden = features.expand(tensors[0].shape[0], *features.shape[-2:])
         inputs, before = [], []
         for layer, (weight, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
@@ -103,13 +104,13 @@ class _Perceptrons(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """Return gradients of features, weights and biases."""
+        """Return the gradients of features, weights and biases."""
         layers = (len(ctx.saved_tensors) + 1) // 3
         inputs = ctx.saved_tensors[:layers]
         before, weights = ctx.saved_tensors[layers:-layers], ctx.saved_tensors[-layers:]
         found: list[Tensor] = []
         for layer in reversed(range(layers)):
-            # In the order (weight, bias) from the first layer on.
+            # In the order (weight, bias), starting with the first layer.
             found[:0] = [_weight_gradient(gradient, inputs[layer]), gradient.sum(1, keepdim=True)]
             if layer or ctx.needs_input_grad[0]:
                 gradient = torch.bmm(gradient, weights[layer])
@@ -122,7 +123,7 @@ class _Perceptrons(torch.autograd.Function):
 
 def _activate(hidden: Tensor, kind: Activation) -> Tensor:
     if kind == "relu":
-        # In place: it is zero where it passes nothing, which is all that its gradient needs.
+        # In place: its gradient only needs to know where the output is zero.
         return hidden.relu_()
     return F.gelu(hidden) if kind == "gelu" else hidden
 
@@ -141,13 +142,13 @@ def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
 
 
 def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
-    """Return gradient (K, out, in) of the weights: gradient (K, B, out), inputs (K, B, in)."""
+    """Return the gradient (K, out, in) of weights, from gradient (K, B, out), inputs (K, B, in)."""
     heads, batch, outputs = gradient.shape
     if gradient.device.type != "cpu" or _sums_alike(min(heads, 2), batch, outputs, inputs.shape[2]):
         return torch.bmm(gradient.transpose(1, 2), inputs)
     transposed = torch.bmm(inputs.transpose(1, 2), gradient)
     result = torch.empty(heads, outputs, inputs.shape[2], dtype=gradient.dtype)
-    # One by one: torch copies a transposed matrix in blocks, and a stack of them entry by entry.
+    # One by one: torch copies a transposed matrix in blocks, but a stack of them entry by entry.
     for own, given in zip(result, transposed, strict=True):
         own.copy_(given.T)
     return result
@@ -155,10 +156,10 @@ def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
 
 @lru_cache(maxsize=4096)
 def _sums_alike(heads: int, batch: int, outputs: int, inputs: int) -> bool:
-    """Return whether the weights' gradient has the digits of its transposed form.
+    """Return whether the gradient of the weights equals its transposed form to the last digit.
 
-    Results of all earlier versions have those of the transposed form. The order in which a
-    processor's matrix library sums depends on the shapes alone.
+    Results of all earlier versions were computed in the transposed form. The order in which a
+    processor's matrix library sums depends only on the shapes.
     """
     chance = torch.Generator().manual_seed(0)
     g = torch.randn(heads, batch, outputs, generator=chance)

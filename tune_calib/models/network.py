@@ -1,4 +1,4 @@
-"""A network: a backbone that gives features and a linear head that gives logits."""
+"""A network: a backbone that computes features and a linear head that computes logits."""
 
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
@@ -10,21 +10,21 @@ from tune_calib.errors import UserError
 
 
 class Output(NamedTuple):
-    """Features (N, D), which the head sees, and logits (N, C), unnormalised."""
+    """Features (N, D), the inputs of the head, and unnormalised logits (N, C)."""
 
     features: Tensor
     logits: Tensor
 
 
 class Network(nn.Module):
-    """Backbone and linear head.
+    """A backbone with a linear head.
 
     Args:
-        backbone: (N, channels, size, size) -> (N, width).
+        backbone: module that maps (N, channels, size, size) to (N, width).
         width: number of features D.
         classes: number of classes C.
-        is_bf16: the backbone computes in bfloat16 where that is safe (``torch.autocast``); features
-            and logits are float32 all the same.
+        is_bf16: whether the backbone computes in bfloat16 where that is safe (``torch.autocast``).
+            Features and logits are always float32.
     """
 
     def __init__(
@@ -48,26 +48,26 @@ class Network(nn.Module):
             if compiled is None:
                 features: Tensor = self.backbone(images)
             else:
-                # A CUDA graph writes its next output over this one.
+                # The next output of a CUDA graph would overwrite this one.
                 features = compiled(images).clone()
         return features.float() if self.is_bf16 else features
 
     def compile_backbone(self, mode: str) -> None:
         """Compile the backbone, but not its stages, in a mode of ``torch.compile``."""
-        # Not as an attribute: as a submodule it would be in the checkpoint twice.
+        # Not a regular attribute: as a submodule it would be in the checkpoint twice.
         vars(self)["compiled"] = torch.compile(self.backbone, mode=mode)
 
     def stages(self) -> list[nn.Module]:
         """Return the consecutive parts of the backbone.
 
-        The last one pools the maps of the one before, (N, D, h, w) -> (N, D). The parts share
+        The last part pools the maps of the part before it, (N, D, h, w) -> (N, D). The parts share
         their weights and their mode with the backbone.
         """
         cut = getattr(self.backbone, "cut_into_stages", None)
         if cut is None:
             raise UserError(
                 f"this backbone ({type(self.backbone).__name__}) cannot be run stage by stage; "
-                "choose e.g. small_cnn, resnet18 or densenet121"
+                "use e.g. small_cnn, resnet18 or densenet121"
             )
         stages: list[nn.Module] = cut(self.backbone)
         return [_Bf16(stage) for stage in stages] if self.is_bf16 else stages
@@ -87,5 +87,5 @@ class _Bf16(nn.Module):
 
 
 def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
-    # Not one that is off: the meta device, on which costs are counted, has none.
+    # No disabled autocast: the meta device, on which costs are counted, does not support it.
     return torch.autocast(given.device.type, torch.bfloat16) if is_on else nullcontext()

@@ -1,7 +1,7 @@
-"""A function of a user's file as a backbone: it returns a module, which is cut at its last layer.
+"""Backbones from a function in a user's file, whose module is split before its last layer.
 
-``--backbone FILE.py:FUNCTION``. The module is a whole classifier, whose logits come straight out of
-a linear layer, or an extractor, which returns features.
+``--backbone FILE.py:FUNCTION``. The function returns a module, which is either a whole classifier,
+whose logits are the output of a linear layer, or an extractor, which returns features.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from tune_calib.models.base import name_last_layer
 from tune_calib.spec.backbones import BackboneInfo, Init
 
 PROBE = 4
-"""Number of images with which the features are located."""
+"""Number of images used to locate the features."""
 
 
 def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
@@ -29,16 +29,16 @@ def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
 def build(
     channels: int, size: int, init: Init, *, name: str, function: Callable[[], Any]
 ) -> tuple[nn.Module, int]:
-    """Call the function, cut its module, and return the extractor and the number of features.
+    """Call the function, split its module, and return the extractor and the number of features.
 
-    Weights are those of the function; ``init`` is ignored.
+    The initial weights are those of the function; ``init`` is ignored.
     """
     del init
-    # A forecast may use tensors without numbers, with which no module can be cut.
+    # A forecast may use tensors without data, with which a module cannot be split.
     with torch.device("cpu"):
         module = _run(name, function, function)
         if not isinstance(module, nn.Module):
-            raise UserError(f"{name} returns a {type(module).__name__}, and no torch.nn.Module")
+            raise UserError(f"{name} returns a {type(module).__name__}, not a torch.nn.Module")
         chance = torch.Generator().manual_seed(0)
         images = torch.randn(PROBE, channels, size, size, generator=chance)
         return _cut(name, function, module, images)
@@ -77,8 +77,8 @@ def _cut(
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != PROBE:
         what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
         raise UserError(
-            f"{name}: for {tuple(images.shape)} images it returns {what}, and neither logits nor "
-            f"features ({PROBE}, D)"
+            f"{name}: for {tuple(images.shape)} images it returns {what}, but it must return "
+            f"logits or features ({PROBE}, D)"
         )
     last = next((each for each in reversed(calls) if torch.equal(each[2], output)), None)
     features = output if last is None else _without(name, module, last[0], last[1], output)
@@ -92,12 +92,12 @@ def _cut(
 
 
 def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
-    """Remove the last layer, and return its input, the features."""
+    """Remove the last layer and return its input, the features."""
     parent, _, own = path.rpartition(".")
     layer: Any = module.get_submodule(path)
     again = F.linear(features, layer.weight, layer.bias)
     if features.ndim != 2 or not _is_close(again, logits):
-        raise UserError(f"{name}: its last layer, {path}, is no linear layer on features (N, D)")
+        raise UserError(f"{name}: its last layer, {path}, is not a linear layer on features (N, D)")
     setattr(module.get_submodule(parent), own, nn.Identity())
     return features
 

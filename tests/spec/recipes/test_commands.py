@@ -84,7 +84,7 @@ WRONG = {
     "no weights": (["--dataset", "cub", "--recipe", "vit"], "give `network.weights` the safetens"),
     "weights gone": (
         ["--dataset", "cub", "--recipe", "vit", "--set", "network.weights=/no/such"],
-        "network.weights: /no/such is no safetensors file",
+        "network.weights: /no/such is not a readable safetensors file",
     ),
 }
 

@@ -52,7 +52,7 @@ def saw_what_is_held_out(path: Path) -> Path:
 def test_one_that_saw_the_hold_out_is_refused_where_test_is_read(names, tmp_path):
     file, store = saw_what_is_held_out(tmp_path / "w.safetensors"), Store(tmp_path / "s")
     trials = planned(file, store.root, names)
-    with pytest.raises(UserError, match="of test: it was trained on the images held out"):
+    with pytest.raises(UserError, match="of test: it was trained on the held-out images"):
         run(tmp_path / "out", trials, store)
     run(tmp_path / "search", trials, store, is_search=True)
     run(tmp_path / "other", planned(file, store.root, names, holdout="test"), store)

@@ -101,7 +101,7 @@ def test_a_network_that_saw_the_hold_out_ends_a_comparison_in_one_line(tmp_path)
     done = here("compare", "ce", "retrain", *NETWORK, "--weights", file, "--out", out)
     assert done.returncode == 2
     last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("error: the frozen network is right on ")
-    assert last.endswith("trained on the images held out; take --holdout test")
+    assert last.startswith("error: the frozen network is correct on ")
+    assert last.endswith("trained on the held-out images; set --holdout to test")
     assert "crashed; first" not in done.stderr
     assert not (out / "crashes.txt").exists()

@@ -1,4 +1,4 @@
-"""The kinds of corruption: noise, blur, weather and digital ones."""
+"""The kinds of corruption: noise, blur, weather and digital."""
 
 import math
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from tune_calib.data.corruptions.maps import Chance, Kind, blurred, moved, scale
 
 
 def _shot(pixels: Tensor, photons: int, chance: Chance) -> Tensor:
-    """Draw counts of photons, Poisson with ``photons`` for a white pixel, by inversion."""
+    """Draw Poisson photon counts, with mean ``photons`` for a white pixel, by inversion."""
     levels = (255 * pixels).round()
     table, width = _poisson(photons)
     drawn = levels.double() + chance.uniform(*pixels.shape[1:])
@@ -25,7 +25,7 @@ def _shot(pixels: Tensor, photons: int, chance: Chance) -> Tensor:
 
 @lru_cache
 def _poisson(photons: int) -> tuple[Tensor, int]:
-    """Return the distribution functions of the 256 grey levels, joined and rising by 1 each."""
+    """Return the distribution functions of the 256 grey levels, each shifted by 1, joined."""
     width = math.ceil(photons + 10 * math.sqrt(photons)) + 10
     rates = torch.arange(256, dtype=torch.float64)[:, None] * photons / 255
     counts = torch.arange(1, width + 1, dtype=torch.float64).expand(256, -1)
@@ -40,11 +40,11 @@ def _impulse(pixels: Tensor, share: float, chance: Chance) -> Tensor:
 
 
 def _defocus(pixels: Tensor, strength: tuple[float, float], _: Chance) -> Tensor:
-    """Convolve with a disk whose edge is softened."""
+    """Convolve with a disk with a soft edge."""
     radius, edge = strength
     kernel = _disk(radius * scale(pixels), edge).to(pixels.device)
     reach, channels = kernel.shape[-1] // 2, pixels.shape[1]
-    # A mirror cannot be larger than what it shows.
+    # Reflection padding must be smaller than the image.
     is_small = reach >= pixels.shape[-1]
     padded = F.pad(pixels, [reach] * 4, mode="replicate" if is_small else "reflect")
     return F.conv2d(padded, kernel.expand(channels, 1, -1, -1), groups=channels)
@@ -63,10 +63,10 @@ def _disk(radius: float, edge: float) -> Tensor:
 
 
 def _glass(pixels: Tensor, strength: tuple[float, int, int], chance: Chance) -> Tensor:
-    """Take each pixel from a place near it, in an image that is blurred before and after.
+    """Replace each pixel by one near it, in an image that is blurred before and after.
 
-    The benchmark's program means to swap pixels; its assignment copies them, from places that it
-    has not reached yet, so that all may be taken at once.
+    The benchmark's program is meant to swap pixels. Its assignment, however, copies them from
+    positions that it has not reached yet, so that all pixels can be copied at once.
     """
     deviation, near, rounds = strength[0] * scale(pixels), strength[1], strength[2]
     near = round(near * scale(pixels))
@@ -89,7 +89,7 @@ def _glass(pixels: Tensor, strength: tuple[float, int, int], chance: Chance) -> 
 
 
 def _zoom(pixels: Tensor, largest: float, _: Chance) -> Tensor:
-    """Average the image and enlarged ones."""
+    """Average the image and enlarged versions of it."""
     factors = np.arange(1, largest, 0.01).tolist()
     return (pixels + sum(zoomed(pixels, factor) for factor in factors)) / (len(factors) + 1)
 
@@ -103,7 +103,7 @@ def grey(pixels: Tensor) -> Tensor:
 
 
 def _snow(pixels: Tensor, strength: tuple[float, ...], chance: Chance) -> Tensor:
-    """Add flakes, blurred along their fall, to a paler image."""
+    """Add flakes, blurred in the direction of their fall, to a paler image."""
     mean, deviation, zoom, least, radius, reach, kept = strength
     side = pixels.shape[-1]
     flakes = zoomed(mean + deviation * chance.normal(1, side, side), zoom)
@@ -147,10 +147,10 @@ def _plasma(side: int, decay: float, chance: Chance) -> Tensor:
 
 
 def _brightness(pixels: Tensor, added: float, _: Chance) -> Tensor:
-    """Raise the value of HSV, but change neither hue nor saturation."""
+    """Increase the value of HSV, but change neither hue nor saturation."""
     value = pixels.amax(1, keepdim=True)
     raised = (value + added).clamp(max=1)
-    # Black has no hue: it becomes grey.
+    # Black has no hue, so it becomes grey.
     return torch.where(value > 0, pixels / value.clamp(min=1e-6) * raised, raised)
 
 
@@ -170,7 +170,7 @@ def _elastic(pixels: Tensor, strength: tuple[float, float, float], chance: Chanc
     offsets = field * blurred(drawn, smooth, "reflect", truncate=3)
     place = torch.arange(side, dtype=torch.float32, device=pixels.device)
     seen = torch.stack([place + offsets[:, 0], place[:, None] + offsets[:, 1]], -1)
-    # A mirror at the outer edge of the last pixel, as SciPy's.
+    # Reflection at the outer edge of the last pixel, as in SciPy.
     grid = (2 * seen + 1) / side - 1
     return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=False)
 
@@ -182,20 +182,20 @@ def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
     places = [(reach, reach), (reach, -reach), (-reach, -reach)]
     before = centre + torch.tensor(places, dtype=torch.float32, device=pixels.device)
     after = before + chance.between(-most, most, 3, 2)
-    # From where each pixel comes: the map of the moved corners to those before.
+    # The source of each pixel: the map from the moved corners to the original ones.
     known = torch.cat([after, after.new_ones(samples, 3, 1)], 2).double()
     back = torch.linalg.solve(known, before.double().expand(samples, -1, -1)).float()
     place = torch.arange(side, dtype=torch.float32, device=pixels.device)
     down, across = torch.meshgrid(place, place, indexing="ij")
     here = torch.stack([across, down, torch.ones_like(down)], -1).view(1, -1, 3)
     seen = (here @ back).view(samples, side, side, 2)
-    # A mirror at the middle of the last pixel, as OpenCV's.
+    # Reflection at the centre of the last pixel, as in OpenCV.
     grid = 2 * seen / max(1, side - 1) - 1
     return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=True)
 
 
 def _pixelate(pixels: Tensor, kept: float, _: Chance) -> Tensor:
-    """Shrink images and enlarge them again, both by Pillow's box filter."""
+    """Shrink images and enlarge them again, both with Pillow's box filter."""
     side = pixels.shape[-1]
     small = max(1, int(side * kept))
 
@@ -218,9 +218,9 @@ def _jpeg(pixels: Tensor, quality: int, _: Chance) -> Tensor:
 
 
 def _apply_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Apply an operation of Pillow to one image after the other, in bytes and on the CPU.
+    """Apply an operation of Pillow to one image after the other, in bytes on the CPU.
 
-    Its rounding is part of what the benchmark publishes.
+    The benchmark's images include the rounding of Pillow.
     """
     content = (255 * pixels).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     is_grey = content.shape[3] == 1
@@ -232,7 +232,7 @@ def _apply_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) 
 
 
 def _saturate(pixels: Tensor, strength: tuple[float, float], _: Chance) -> Tensor:
-    """Change the saturation of HSV, but neither hue nor value; grey has the hue of red."""
+    """Change the saturation of HSV, but neither hue nor value; grey counts as red."""
     factor, added = strength
     value = pixels.amax(1, keepdim=True)
     gap = value - pixels
@@ -256,9 +256,9 @@ _KINDS = (
         (0.06, 0.1, 0.12, 0.16, 0.2),
         lambda x, deviation, chance: x * (1 + deviation * chance.normal(*x.shape[1:])),
     ),
-    # Radius of the disk, deviation that softens its edge.
+    # Radius of the disk, and deviation of the filter that softens its edge.
     Kind("defocus_blur", ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)), _defocus),
-    # Deviation of the blur, how near pixels are taken from, how often.
+    # Deviation of the blur, largest distance between swapped pixels, number of rounds.
     Kind(
         "glass_blur", ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)), _glass
     ),
@@ -274,8 +274,8 @@ _KINDS = (
         (0.4, 0.6, 0.7, 0.8, 1),
         lambda x, deviation, _: blurred(x, deviation * scale(x)),
     ),
-    # Mean and deviation of the noise, its zoom and threshold, radius and deviation of the fall,
-    # share of the image.
+    # Mean and deviation of the noise, its zoom and threshold, radius and deviation of the motion
+    # blur, share of the original image.
     Kind(
         "snow",
         (
@@ -287,11 +287,11 @@ _KINDS = (
         ),
         _snow,
     ),
-    # Thickness, and by how much finer grains are weaker.
+    # Thickness, and decay of the amplitude from coarse to fine.
     Kind("fog", ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)), _fog),
     Kind("brightness", (0.05, 0.1, 0.15, 0.2, 0.3), _brightness),
     Kind("contrast", (0.75, 0.5, 0.4, 0.3, 0.15), _contrast),
-    # Shares of the side: displacement, its smoothness, moves of the corners.
+    # As shares of the image size: displacement, its smoothness, displacement of the corners.
     Kind(
         "elastic_transform",
         ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),

@@ -1,4 +1,4 @@
-"""Records, random numbers and linear maps that several corruptions share."""
+"""Records, random numbers and linear maps shared by several corruptions."""
 
 import math
 from collections.abc import Callable
@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), in signed integers, which overflow alike.
+# SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), in signed integers, which overflow the same way.
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
-_BITS = 24  # of a float32
+_BITS = 24  # precision of float32
 
 
 class Chance:
-    """A stream of random numbers for each image: the same in every batch and on every device.
+    """A stream of random numbers for each image, independent of the batch and the device.
 
     Args:
-        seed: common to all images.
-        indices: (N,), int64, by which the streams of the images differ.
+        seed: seed shared by all images.
+        indices: (N,), int64, which distinguish the streams of the images.
     """
 
     def __init__(self, seed: int, indices: Tensor) -> None:
@@ -29,18 +29,18 @@ class Chance:
         self.drawn = 0
 
     def uniform(self, *shape: int) -> Tensor:
-        """Draw numbers within (0, 1), (N, *shape) float32."""
+        """Draw uniform numbers in (0, 1), (N, *shape) float32."""
         count = math.prod(shape)
         device = self.streams.device
         places = torch.arange(self.drawn, self.drawn + count, device=device) * _GAMMA
         self.drawn += count
         bits = _shifted(_mixed(self.streams[:, None] + places), 64 - _BITS)
-        # In the middle of their cells: neither 0 nor 1.
+        # At the centre of cells, so that 0 and 1 never occur.
         numbers = bits.float().add_(0.5).div_(2**_BITS).clamp_(max=1 - 2**-_BITS)
         return numbers.view(-1, *shape)
 
     def normal(self, *shape: int) -> Tensor:
-        """Draw standard normal numbers, (N, *shape) float32, none beyond 5.2 deviations."""
+        """Draw standard normal numbers, (N, *shape) float32, within 5.2 standard deviations."""
         numbers: Tensor = torch.special.ndtri(self.uniform(*shape))
         return numbers
 
@@ -66,16 +66,16 @@ def _shifted(state: Tensor, places: int) -> Tensor:
 class Kind:
     """A kind of corruption."""
 
-    name: str  # name of the benchmark's file
-    # One for each severity, from the benchmark's program for CIFAR.
+    name: str  # name of the file in the benchmark
+    # One strength per severity, from the benchmark's program for CIFAR.
     strengths: tuple[Any, Any, Any, Any, Any]
-    # From pixels (N, C, H, H) in [0, 1], a strength and random streams to pixels.
+    # Takes pixels (N, C, H, H) in [0, 1], a strength and random streams; returns pixels.
     change: Callable[[Tensor, Any, Chance], Tensor]
-    needs_colour: bool = False  # it changes nothing in a grey image
+    needs_colour: bool = False  # whether it has no effect on grey images
 
 
 def scale(pixels: Tensor) -> float:
-    """Return the factor of lengths: 1 up to images of 32 pixels, the size of CIFAR."""
+    """Return the factor of lengths, which is 1 for images of up to 32 pixels, the size of CIFAR."""
     return max(1.0, pixels.shape[-1] / 32)
 
 
@@ -85,10 +85,10 @@ def blurred(
     border: Literal["nearest", "reflect"] = "nearest",
     truncate: float = 4.0,
 ) -> Tensor:
-    """Convolve rows and columns of (..., H, H) with a normal density, as ``scipy.ndimage``.
+    """Convolve rows and columns of (..., H, H) with a Gaussian, as ``scipy.ndimage`` does.
 
-    ``deviation`` is in pixels, ``truncate`` in deviations; the border repeats its last pixel, or
-    mirrors the image.
+    ``deviation`` is in pixels, ``truncate`` in deviations. The border repeats the last pixel or
+    reflects the image.
     """
     reach = int(truncate * deviation + 0.5)
     if reach == 0:
@@ -102,7 +102,7 @@ def blurred(
     else:
         seen = seen % (2 * side)
         seen = torch.minimum(seen, 2 * side - 1 - seen)
-    # As a matrix: the border is folded back once, and not for every image.
+    # As a matrix, so that the border is handled once and not for every image.
     matrix = torch.zeros(side, side, dtype=torch.float64)
     matrix.scatter_add_(1, seen, (weights / weights.sum()).expand(side, -1).contiguous())
     matrix = matrix.float().to(pixels.device)
@@ -110,7 +110,7 @@ def blurred(
 
 
 def zoomed(pixels: Tensor, factor: float) -> Tensor:
-    """Enlarge the middle of images, (N, C, H, H), to their size."""
+    """Enlarge the centre of images (N, C, H, H) to their size."""
     side = pixels.shape[-1]
     window = math.ceil(side / factor)
     top = (side - window) // 2
@@ -122,10 +122,10 @@ def zoomed(pixels: Tensor, factor: float) -> Tensor:
 
 
 def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Tensor:
-    """Blur (N, C, H, H) along lines, to one side, as ImageMagick's motion blur.
+    """Blur (N, C, H, H) along lines in one direction, like ImageMagick's motion blur.
 
-    The line is cut at ``radius`` pixels; ``deviation`` in pixels is that of the half of a normal
-    density along it, and ``angles`` (N,) are in degrees. The border is repeated.
+    The weights along a line of 2 ceil(``radius``) + 1 pixels are one half of a Gaussian, whose
+    ``deviation`` is in pixels. ``angles`` (N,) are in degrees. The border is repeated.
     """
     samples, channels, side = pixels.shape[:3]
     steps = torch.arange(2 * math.ceil(radius) + 1)
@@ -135,7 +135,7 @@ def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Te
     place = torch.arange(side, device=pixels.device)
     flat, result = pixels.reshape(samples, channels, -1), torch.zeros_like(pixels)
     for step, weight in zip(steps.tolist(), weights.tolist(), strict=True):
-        if weight < 1e-5:  # changes no byte
+        if weight < 1e-5:  # too small to change a byte
             break
         across = (place + torch.ceil(step * radians.cos() - 0.5)[:, None]).clamp(0, side - 1)
         down = (place + torch.ceil(step * radians.sin() - 0.5)[:, None]).clamp(0, side - 1)

@@ -1,11 +1,11 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 50,000 + 10,000 colour images of 32x32.
 
 The files are Parquet, torchvision's folder or the official binary archive. Positions count the rows
-as they are stored. Hugging Face and torchvision store them in different orders, so the published
-split indices pick the published images from torchvision's folder alone; from Parquet they pick an
-equally random split. Keep one artifact store for one copy of the data.
+as they are stored. Hugging Face and torchvision store them in different orders. The published split
+indices therefore select the published images only from torchvision's folder; from Parquet they
+select an equally random split. Use a separate artifact store for each copy of the data.
 
-``data.labels: coarse`` takes the twenty superclasses of CIFAR-100.
+``data.labels: coarse`` selects the twenty superclasses of CIFAR-100.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tune_calib.spec.datasets import DATASETS, Quick
 
 CHANNELS, SIZE = 3, 32
 
-# The superclass of each class of CIFAR-100, as in the files, of which torchvision does not read it.
+# The superclass of each class of CIFAR-100, as in the files; torchvision does not read it.
 COARSE = (
     4, 1, 14, 8, 0, 6, 7, 7, 18, 3, 3, 14, 9, 18, 7, 11, 3, 9, 7, 11,
     6, 11, 5, 10, 7, 6, 13, 15, 3, 15, 0, 11, 1, 10, 12, 14, 16, 9, 11, 5,
@@ -39,7 +39,7 @@ class Cifar:
 
     name: str  # registry key
     torchvision: str  # class of torchvision that reads ``batches``
-    batches: str  # folder that torchvision makes; its files are pickles
+    batches: str  # folder created by torchvision; its files are pickles
     binary: str  # folder of the official binary archive, with the files ``train`` and ``test``
     train: tuple[str, ...]
     test: tuple[str, ...]
@@ -50,9 +50,9 @@ class Cifar:
     def hint(self) -> str:
         """Return how to get the data."""
         return (
-            "give `data_root` a folder with train.parquet and test.parquet in the Hugging Face "
-            f"layout, the root of torchvision.datasets.{self.torchvision}(root, download=True), "
-            f"or that of the unpacked binary archive ({self.binary})"
+            "set `data_root` to a folder with train.parquet and test.parquet in the Hugging Face "
+            f"layout, to the root of torchvision.datasets.{self.torchvision}(root, download=True), "
+            f"or to that of the unpacked binary archive ({self.binary})"
         )
 
     def find(self, root: Path) -> tuple[Path, ...]:
@@ -64,22 +64,22 @@ class Cifar:
         return ()
 
     def read(self, files: tuple[Path, ...], _: Format) -> Source:
-        """Read the data set; all pixels are in memory."""
+        """Read the data set with all pixels into memory."""
         folder = files[0].parent
         if files[0].suffix == ".bin":
             return Source(*(self._binary(folder, names) for names in (self.train, self.test)))
         return Source(*(self._batches(folder.parent, is_train) for is_train in (True, False)))
 
     def _batches(self, folder: Path, is_train: bool) -> Split:
-        # The batches are pickles; torchvision opens them only after their MD5 matched.
+        # The batches are pickles, which torchvision opens only if their MD5 matches.
         from torchvision import datasets
 
         try:
             data = getattr(datasets, self.torchvision)(str(folder), train=is_train, download=False)
         except (RuntimeError, OSError):
             raise DamagedFileError(
-                f"{self.name}: {folder / self.batches} fails torchvision's checksums; delete it, "
-                f"then {self.hint}"
+                f"{self.name}: {folder / self.batches} does not match torchvision's checksums; "
+                f"delete it, then {self.hint}"
             ) from None
         images = torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
         return Split(images, torch.tensor(data.targets), torch.arange(len(images)))
@@ -90,14 +90,14 @@ class Cifar:
             content = np.fromfile(file, np.uint8)
             if len(content) == 0 or len(content) % width:
                 raise DamagedFileError(
-                    f"{file} has {len(content):,} bytes, no multiple of {width:,}; download it "
-                    "again"
+                    f"{file} has {len(content):,} bytes, which is not a multiple of {width:,}; "
+                    "download it again"
                 )
             parts.append(content.reshape(-1, width))
             largest = int(parts[-1][:, self.label_bytes - 1].max())
             if largest >= self.classes:
                 raise DamagedFileError(
-                    f"{file} holds label {largest}, expected 0..{self.classes - 1}; is it another "
+                    f"{file} has label {largest}, expected 0..{self.classes - 1}; is it another "
                     "data set?"
                 )
         rows = np.concatenate(parts)
@@ -107,10 +107,10 @@ class Cifar:
 
 
 def over_fitted(epochs: int) -> Quick:
-    """Return the cheapest setting in the papers' regime on two cores (docs/pages/recipes.md).
+    """Return the cheapest setting with over-confident networks on two cores.
 
     The network is trained on a twentieth of the training split, fits all of it, and is
-    over-confident by far more than 5 points.
+    over-confident by far more than 5 points (docs/pages/recipes.md).
     """
     return Quick(
         title="over-fitted on a twentieth of the training split, without augmentation",
@@ -125,7 +125,7 @@ def over_fitted(epochs: int) -> Quick:
                 "warmup": 0.2,
                 "augment": "none",
             },
-            # Longer, a head on images that the network knows by heart grows over-confident.
+            # With more epochs, a head on memorised images becomes over-confident.
             "head": {"augment": "none", "epochs": 20, "batch_size": 32},
         },
         backbones=("small_vgg",),
@@ -150,7 +150,7 @@ CIFAR100 = Cifar(
     train=("train.bin",),
     test=("test.bin",),
     classes=100,
-    label_bytes=2,  # the superclass stands before the class
+    label_bytes=2,  # the superclass precedes the class
 )
 for _own, _title, _epochs, _fields in (
     (CIFAR10, "CIFAR-10", 10, {"rules": rules.CIFAR10}),
@@ -158,8 +158,8 @@ for _own, _title, _epochs, _fields in (
 ):
     _pixels = Format(CHANNELS, SIZE)
     _layouts = Layouts(_own.name, _own.classes, _own.hint, _pixels, _own.find, _own.read)
-    # Constants as in the code of Mukhoti et al., for CIFAR-100 too. (For its test images it takes
-    # ImageNet's: `data.test_norm: legacy_imagenet`.)
+    # Constants as in the code of Mukhoti et al., also for CIFAR-100. (For its test images their
+    # code uses those of ImageNet: `data.test_norm: legacy_imagenet`.)
     _info = _layouts.record(
         _title, "cifar10", padding=4, flip=True, published=(50_000, 10_000),
         quick=over_fitted(_epochs), **_fields,

@@ -1,7 +1,7 @@
-"""Digits of scikit-learn: 1,797 grey images of 8x8, embedded, for tests and first steps.
+"""Digits of scikit-learn: 1,797 embedded grey images of 8x8, for tests and first steps.
 
-The split is fixed and does not depend on any seed of a trial: in the permutation that numpy's
-``RandomState(1)`` draws, the first 797 are ``test``, the next 250 ``select``, the next 250
+The split is fixed and does not depend on any seed of a trial: in the permutation drawn by numpy's
+``RandomState(1)``, the first 797 images are ``test``, the next 250 ``select``, the next 250
 ``calib`` and the last 500 ``train``.
 """
 
@@ -18,13 +18,13 @@ TEST, VALIDATION = 797, 500
 
 
 def split(samples: int) -> tuple[Tensor, Tensor]:
-    """Return the positions of train and validation in the images that are not for the test."""
+    """Return the positions of train and validation among the images that are not in test."""
     positions = torch.arange(samples)
     return positions[VALIDATION:], positions[:VALIDATION]
 
 
 def load(_: Path | None) -> Source:
-    """Read the digits; intensities 0..16 become 0..255."""
+    """Read the digits, with intensities 0..16 scaled to 0..255."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -45,16 +45,16 @@ DATASETS.register(
         mean=(0.3071,),
         std=(0.3758,),
         padding=1,
-        # A mirrored digit is no digit, or another one.
+        # A mirrored digit is not a digit, or a different one.
         flip=False,
         load=load,
         locate=lambda _: (),  # the images come with scikit-learn
         split=split,
         published=(1000, TEST),
         hint="it comes with scikit-learn",
-        # Noisy labels, learned by heart, make the vanilla network over-confident.
+        # Memorised noisy labels make the vanilla network over-confident.
         quick=Quick(
-            title="noisy labels learned by heart",
+            title="memorised noisy labels",
             settings={
                 "data": {"label_noise": 0.2},
                 "network": {

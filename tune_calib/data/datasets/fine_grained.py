@@ -1,13 +1,13 @@
-"""CUB-200-2011 and FGVC-Aircraft: colour images of many sizes, resized to one.
+"""CUB-200-2011 and FGVC-Aircraft: colour images of many sizes, resized to one size.
 
-``cub`` (Wah et al., 2011) has 5,994 + 5,794 images of 200 birds. Each is resized to 256x256, of
-which training sees random windows of 224x224, and evaluation the one in the middle (MbLS). Grey
-images, of which there are some, are converted, as in the papers.
+``cub`` (Wah et al., 2011) has 5,994 + 5,794 images of 200 bird species. Each image is resized to
+256x256. Training uses random crops of 224x224, and evaluation the centre crop (MbLS). The few grey
+images are converted, as in the papers.
 
-``aircraft`` (Maji et al., 2013) has 6,667 + 3,333 images of 100 variants, likewise of 448x448 with
-windows of 384x384 (FeDLaS, for its vision transformer). Training is on train and val together.
+``aircraft`` (Maji et al., 2013) has 6,667 + 3,333 images of 100 variants, resized to 448x448 with
+crops of 384x384 (FeDLaS, for its vision transformer). The training part is train and val together.
 
-The papers' programs choose on the test split (`data.split: val_is_test`); here a tenth of train is
+The papers' programs select on the test split (`data.split: val_is_test`). Here a tenth of train is
 held out.
 """
 
@@ -28,7 +28,7 @@ AIRCRAFT_CLASSES, AIRCRAFT_FOLDER = 100, "fgvc-aircraft-2013b"
 AIRCRAFT_LISTS = ("images_variant_trainval.txt", "images_variant_test.txt")
 
 _HINT = (
-    "give `data_root` a folder that holds the unpacked archive ({}), or Parquet in the Hugging "
+    "set `data_root` to a folder with the unpacked archive ({}), or with Parquet in the Hugging "
     "Face layout"
 )
 CUB_HINT = _HINT.format(CUB_FOLDER)
@@ -55,13 +55,13 @@ def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _values(file: Path, numbers: list[str]) -> list[int]:
-    """Return the integer that a list of CUB gives for each image."""
+    """Return the integer of each image in a list of CUB."""
     try:
         values = {number: int(value) for number, value in read_fields(file, 2)}
         return [values[number] for number in numbers]
     except (ValueError, KeyError) as error:
         raise DamagedFileError(
-            f"{file} does not give a number for every image ({error}); unpack it again"
+            f"{file} does not have a number for every image ({error}); unpack it again"
         ) from None
 
 
@@ -79,7 +79,7 @@ def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
     variants = sorted({variant for _, variant in _listed(train)})
     if len(variants) != AIRCRAFT_CLASSES:
         raise DamagedFileError(
-            f"{train} names {len(variants)} variants, expected {AIRCRAFT_CLASSES}: a class is "
+            f"{train} lists {len(variants)} variants, expected {AIRCRAFT_CLASSES}: a class is "
             "missing; unpack it again"
         )
     parts = []
@@ -87,7 +87,7 @@ def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
         unknown = sorted({variant for _, variant in _listed(listed)} - set(variants))
         if unknown:
             raise DamagedFileError(
-                f"{listed} names the variant {unknown[0]!r}, which train does not have"
+                f"{listed} lists the variant {unknown[0]!r}, which train does not have"
             )
         images = [(file, variants.index(variant)) for file, variant in _listed(listed)]
         parts.append(split_of_files(images, format_))
@@ -95,7 +95,7 @@ def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _listed(file: Path) -> list[tuple[Path, str]]:
-    """Return image and variant of each line of a list of Aircraft."""
+    """Return the image and the variant in each line of a list of Aircraft."""
     folder = file.parent / "images"
     return [(folder / f"{number}.jpg", variant) for number, variant in read_fields(file, 2)]
 

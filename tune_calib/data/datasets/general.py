@@ -1,16 +1,17 @@
-"""Data sets that are described by their files alone: folders of images, Parquet files.
+"""Data sets that are defined only by their files: folders of images, Parquet files.
 
-What decides numbers (classes, channels, sizes, moments, a digest of all pixels and labels) is read
-once, when a run is planned, and is part of the spec: two such data sets share no network, and
-training processes need not read them again.
+Everything that affects results (classes, channels, sizes, moments, a digest of all pixels and
+labels) is read once, when a run is planned, and becomes part of the spec. Two such data sets never
+share a network, and training processes need not read the properties again.
 
 ``imagefolder``: ``train/CLASS/IMAGE`` and ``test/CLASS/IMAGE``. Classes are the folders of
 ``train``, sorted by name.
 
-``parquet``: labelled images in the Hugging Face layout. Columns are found by their usual names, or
-are the only ones of their kind, or are named by ``data.image_column`` and ``data.label_column``.
+``parquet``: labelled images in the Hugging Face layout. Columns are found by their usual names or
+because they are the only ones of their kind, or given by ``data.image_column`` and
+``data.label_column``.
 
-Without ``test`` the test part is ``val``, ``valid`` or ``validation``.
+Without ``test``, the test part is ``val``, ``valid`` or ``validation``.
 """
 
 from collections.abc import Callable
@@ -32,17 +33,17 @@ from tune_calib.spec.datasets import DATASETS, DatasetInfo, refuse_crop
 from tune_calib.spec.slots.data import DataSlot
 
 FOLDER, PARQUET = "imagefolder", "parquet"
-FOLDER_HINT = "give `data_root` a folder that holds train/CLASS/IMAGE and test/CLASS/IMAGE"
-PARQUET_HINT = "give `data_root` a folder with train.parquet and test.parquet (or their shards)"
+FOLDER_HINT = "set `data_root` to a folder with train/CLASS/IMAGE and test/CLASS/IMAGE"
+PARQUET_HINT = "set `data_root` to a folder with train.parquet and test.parquet (or their shards)"
 
 SMALL = 96
-"""Images of one size up to this are stored as they are; larger ones are resized."""
+"""Largest size of square images that are stored without resizing."""
 
 STORED, SIZE = 256, 224
-"""Default size to which larger images are resized, and of the window that a network sees."""
+"""Default size to which larger images are resized, and size of the crops for a network."""
 
 CARVED = "carved"
-"""Rule of ``data.split`` that takes a fifth of the training part as the test part."""
+"""Rule of ``data.split`` that uses a fifth of the training part as the test part."""
 
 TEST_PARTS = ("test", "val", "valid", "validation")
 
@@ -52,14 +53,14 @@ Images = list[tuple[Path, int]]
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """The content of files as far as it is known before any image is decoded."""
+    """The properties of files that are known before any image is decoded."""
 
     where: Path  # the root, for messages
     train: Callable[[Format], Split]  # returns the training part in a format
-    test: Callable[[Format], Split] | None  # likewise; None if there is no test part
+    test: Callable[[Format], Split] | None  # the same for the test part, or None without one
     classes: int  # number of classes
-    is_grey: bool  # the first image of each class has no colours
-    side: int | None  # height and width of the first image, in pixels, where they are equal
+    is_grey: bool  # whether the first image of each class has no colours
+    side: int | None  # height and width of the first image, in pixels, if they are equal
 
 
 Scanner = Callable[[Path | None, DataSlot], Scan]
@@ -67,19 +68,19 @@ Scanner = Callable[[Path | None, DataSlot], Scan]
 
 @dataclass(frozen=True)
 class General:
-    """A kind of files, which ``scan`` finds below a root by the options of a data slot."""
+    """A kind of files, which ``scan`` finds below a root, given a data slot."""
 
     name: str
     scan: Scanner
 
     def effective(self, slot: DataSlot) -> dict[str, Any]:
-        """Return fields of the record from the ``found`` of a slot; none without it."""
+        """Return fields of the record from ``found`` of a slot, if it is set."""
         found = slot.found
         if found is None:
             return {}
         return {
             **found.model_dump(),
-            # Images of one size are cropped from a black border, as those of CIFAR are.
+            # Images stored at the input size are cropped from a black border, as in CIFAR.
             "padding": 4 if found.size == found.stored else 0,
             **self._reading(slot, found.channels, found.stored),
         }
@@ -99,8 +100,8 @@ class General:
         known = open_source(info, root, cache).summary()
         if min(known.std) == 0:
             raise UserError(
-                f"{scan.where}: a channel has one value in all training images, so that it carries "
-                "no information; look at the images"
+                f"{scan.where}: a channel has the same value in all training images and carries no "
+                "information; check the images"
             )
         return {
             "classes": scan.classes,
@@ -113,7 +114,7 @@ class General:
         }
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
-        """Return the loader of the images, and the text that names it in cache files."""
+        """Return the loader of the images, and the text that identifies it in cache files."""
 
         def load(root: Path | None) -> Source:
             scan = self.scan(root, slot)
@@ -128,15 +129,15 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
     train = scan.train(format_)
     if slot.split == CARVED:
         if scan.test is not None:
-            raise UserError(f"data.split: {scan.where} has a test part; leave out carved")
-        # A fifth, which torch's ``randperm`` under seed 1 puts first, is the test part.
+            raise UserError(f"data.split: {scan.where} has a test part; omit carved")
+        # The first fifth of torch's ``randperm`` with seed 1 is the test part.
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
         count = len(train) // 5
         train, test = train.take(order[count:]), train.take(order[:count])
     elif scan.test is None:
         raise UserError(
-            f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or take a fifth of "
-            f"train for it: data.split={CARVED}"
+            f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or use a fifth of "
+            f"train as the test part: data.split={CARVED}"
         )
     else:
         test = scan.test(format_)
@@ -144,25 +145,23 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
     if int(counts.min()) == 0:
         raise DamagedFileError(
             f"{scan.where} has no training image of class {int(counts.argmin())} (of "
-            f"{scan.classes}); number classes from 0 on, without a gap"
+            f"{scan.classes}); number the classes from 0 without gaps"
         )
     if int(test.labels.max()) >= scan.classes:
         raise DamagedFileError(
             f"{scan.where} has test images of class {int(test.labels.max())}, but training images "
-            f"of 0..{scan.classes - 1} only"
+            f"only of classes 0..{scan.classes - 1}"
         )
     return Source(train, test)
 
 
 def _folder_parts(root: Path | None) -> tuple[Images, Images, int]:
-    """Return the images of the training and test part, and the number of classes."""
+    """Return the images of the training and the test part, and the number of classes."""
     folder = require_folder(FOLDER, root, FOLDER_HINT)
     train = folder / "train"
     names = sorted(path.name for path in train.glob("*") if path.is_dir()) if train.is_dir() else []
     if len(names) < 2:
-        raise DataNotFoundError(
-            f"{FOLDER}: {train} holds {len(names)} folders of classes; {FOLDER_HINT}"
-        )
+        raise DataNotFoundError(f"{FOLDER}: {train} has {len(names)} class folders; {FOLDER_HINT}")
     test = next((folder / part for part in TEST_PARTS if (folder / part).is_dir()), None)
     return _list_images(train, names), _list_images(test, names) if test else [], len(names)
 
@@ -171,7 +170,7 @@ def _list_images(part: Path, classes: list[str]) -> Images:
     """Return every image of a part and its label, sorted by class and path."""
     foreign = sorted({path.name for path in part.glob("*") if path.is_dir()} - set(classes))
     if foreign:
-        raise DamagedFileError(f"{part / foreign[0]} is of a class that train does not have")
+        raise DamagedFileError(f"{part / foreign[0]} belongs to a class that train does not have")
     Image.init()
     known = Image.registered_extensions()
     images: Images = []
@@ -180,9 +179,9 @@ def _list_images(part: Path, classes: list[str]) -> Images:
         files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
         other = next((path for path in files if path.suffix.lower() not in known), None)
         if other is not None:
-            raise DamagedFileError(f"{other} has no name of an image file; move it away")
+            raise DamagedFileError(f"{other} is not named like an image file; move it away")
         if not files:
-            raise DamagedFileError(f"{part / name} holds no image: a class is missing")
+            raise DamagedFileError(f"{part / name} contains no images: a class is missing")
         images += [(file, label) for file in files]
     return images
 
@@ -202,7 +201,7 @@ def _scan_folder(root: Path | None, _: DataSlot) -> Scan:
 
 
 def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the files of the training part, and of the test part, if there is one."""
+    """Return the files of the training part and, if there is one, of the test part."""
     folder = require_folder(PARQUET, root, PARQUET_HINT)
     train = huggingface.find_files(folder, ("train",))
     if not train:
@@ -237,12 +236,12 @@ def _register(
     locate: Callable[[Path | None], tuple[Path, ...]],
     scan: Scanner,
 ) -> None:
-    """Register a kind of files, whose numbers are replaced by those of the files."""
+    """Register a kind of files with placeholders for properties that depend on the files."""
 
     def load(_: Path | None) -> Source:
         raise UserError(
             f"{name}: its files must be read first; use the command line or an experiment file, or "
-            "fill `data.found` by ResolvedRequest.with_scanned_data"
+            "fill `data.found` with ResolvedRequest.with_scanned_data"
         )
 
     DATASETS.register(

@@ -1,6 +1,6 @@
 """Placeholder for the data set of imported features and logits, which has no images.
 
-The registry knows its name but does not list it. Imports are in the store
+The registry resolves its name but does not list it. Imports are in the store
 (``tune_calib.engine.imports``).
 """
 
@@ -13,7 +13,7 @@ from tune_calib.spec.names import IMPORTED
 
 
 def _refuse(_: Path | None) -> NoReturn:
-    raise UserError("imported data have no images, which this needs")
+    raise UserError("this needs images, which imported data do not have")
 
 
 _INFO = DatasetInfo(

@@ -20,7 +20,7 @@ NAME, CLASSES, CHANNELS, SIZE = "svhn", 10, 3, 32
 OFFICIAL = ("train_32x32.mat", "test_32x32.mat")
 
 HINT = (
-    "give `data_root` a folder with train_32x32.mat and test_32x32.mat (also of "
+    "set `data_root` to a folder with train_32x32.mat and test_32x32.mat (also of "
     "torchvision.datasets.SVHN), or with Parquet in the Hugging Face layout"
 )
 
@@ -44,21 +44,21 @@ def _official(file: Path) -> Split:
         pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
         if pixels.dtype != np.uint8 or pixels.shape != (SIZE, SIZE, CHANNELS, len(labels)):
             raise ValueError(f"X is {pixels.dtype} {pixels.shape}")
-    # SciPy's reader has no error of its own for what is no such file.
+    # SciPy's reader has no specific error for other files.
     except Exception as error:
         if isinstance(error, MemoryError):
             raise
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedFileError(
-            f"{file} is no whole file of {NAME} ({reason}); download it again"
+            f"{file} is not a complete file of {NAME} ({reason}); download it again"
         ) from None
     wrong = labels[(labels < 1) | (labels > CLASSES)]
     if len(wrong):
         raise DamagedFileError(
-            f"{file} holds label {wrong[0]}, expected 1..{CLASSES}; is it another data set?"
+            f"{file} has label {wrong[0]}, expected 1..{CLASSES}; is it another data set?"
         )
     images = torch.from_numpy(pixels).permute(3, 2, 0, 1).contiguous()
-    # The digit 0 has label 10 there.
+    # The digit 0 has label 10 in the file.
     return Split(images, torch.from_numpy(labels % CLASSES), torch.arange(len(labels)))
 
 
@@ -68,8 +68,8 @@ def _read(files: tuple[Path, ...], _: Format) -> Source:
 
 FILES = Layouts(NAME, CLASSES, HINT, Format(CHANNELS, SIZE), _find, _read)
 
-# Constants as in the code of Mukhoti et al.: CIFAR-10's. The papers do not augment it: a mirrored
-# digit is none, or another one.
+# Constants of CIFAR-10, as in the code of Mukhoti et al. The papers do not augment SVHN: a mirrored
+# digit is not a digit, or a different one.
 DATASETS.register(
     FILES.record(
         "SVHN",

@@ -1,7 +1,7 @@
 """Tiny-ImageNet (Stanford CS231n): 100,000 + 10,000 colour images of 64x64 in 200 classes.
 
-The published validation part, whose labels are known, is the test part, as in the papers. Grey
-images, of which there are some, are converted, as in the papers.
+The published validation part, whose labels are known, is the test part, as in the papers. The few
+grey images are converted, as in the papers.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ NAME, CLASSES = "tiny_imagenet", 200
 FOLDER = "tiny-imagenet-200"
 
 HINT = (
-    f"give `data_root` a folder that holds the unpacked archive ({FOLDER}), or Parquet in the "
+    f"set `data_root` to a folder with the unpacked archive ({FOLDER}), or with Parquet in the "
     "Hugging Face layout (train, valid)"
 )
 
@@ -36,24 +36,24 @@ def _read(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _classes(archive: Path) -> dict[str, int]:
-    """Return the number of each class: its position among the sorted names."""
+    """Return the label of each class, its position among the sorted names."""
     names = sorted({line[0].strip() for line in read_fields(archive / "wnids.txt", 1)})
     if len(names) != CLASSES:
         raise DamagedFileError(
-            f"{archive / 'wnids.txt'} names {len(names)} classes, expected {CLASSES}; unpack it "
+            f"{archive / 'wnids.txt'} lists {len(names)} classes, expected {CLASSES}; unpack it "
             "again"
         )
     return {name: number for number, name in enumerate(names)}
 
 
 def _training(archive: Path) -> list[tuple[Path, int]]:
-    """Return files and labels in the order of the papers' rule, sorted by class and path."""
+    """Return files and labels sorted by class and path, as the papers' split rule expects."""
     images = []
     for name, number in _classes(archive).items():
         own = sorted((archive / "train" / name / "images").glob("*.JPEG"))
         if not own:
             raise DamagedFileError(
-                f"{archive / 'train' / name} holds no image: a class is missing; unpack it again"
+                f"{archive / 'train' / name} has no images: a class is missing; unpack it again"
             )
         images += [(file, number) for file in own]
     return images
@@ -66,9 +66,9 @@ def _validation(archive: Path) -> list[tuple[Path, int]]:
     for name, rest in read_fields(listed, 2, None):
         label, file = rest.split()[0], archive / "val" / "images" / name
         if label not in classes:
-            raise DamagedFileError(f"{listed} names the class {label}, which is none")
+            raise DamagedFileError(f"{listed} lists the unknown class {label}")
         if not file.is_file():
-            raise DamagedFileError(f"{file} is not there; unpack the archive again")
+            raise DamagedFileError(f"{file} does not exist; unpack the archive again")
         images.append((file, classes[label]))
     return images
 

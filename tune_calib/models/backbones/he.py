@@ -1,16 +1,17 @@
 """The CIFAR ResNets of He et al. (CVPR 2016, section 4.2): 6n + 2 layers, two families.
 
-``resnet20_he`` and so on follow the paper to the letter: three stages of n basic blocks with 16, 32
-and 64 channels, shortcuts of option A (every second pixel, then channels of zeros on both sides, no
-weights), and the global average of the last maps, D = 64. Names of tensors are those of
-akamaster/pytorch_resnet_cifar10 (Yerlan Idelbayev), whose published weights load as they are.
+``resnet20_he`` and so on follow the paper exactly: three stages of n basic blocks with 16, 32 and
+64 channels, shortcuts of option A (every second pixel, then channels of zeros on both sides, no
+weights), and the global average of the last maps, D = 64. The names of the tensors are those of
+akamaster/pytorch_resnet_cifar10 (Yerlan Idelbayev), whose published weights can be loaded without
+conversion.
 
-``resnet20`` and so on are narrow networks of another kind: the shortcut that changes the shape is a
-projection (option B, 1x1 convolution and BN, as in the code of MDCA and CRL), and a 1x1 convolution
-with BN and ReLU widens the 64 channels to D = 512 before the global average, so that the heads that
-mask and re-weight features have as many as with a wide network. Not to be confused with
-``resnet110`` (``papers.py``): the "ResNet-110" of the calibration papers is a bottleneck network of
-45.9 M parameters.
+``resnet20`` and so on are narrow networks of another kind. Shortcuts that change the shape are
+projections (option B, 1x1 convolution and BN, as in the code of MDCA and CRL). A 1x1 convolution
+with BN and ReLU widens the 64 channels to D = 512 before the global average, so that heads that
+mask or re-weight features have as many features as with a wide network. They must not be confused
+with ``resnet110`` (``papers.py``): the "ResNet-110" of the calibration papers is a bottleneck
+network of 45.9 M parameters.
 """
 
 from functools import partial
@@ -29,13 +30,13 @@ from tune_calib.models.base import (
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 STAGES = ((16, 1), (32, 2), (64, 2))
-"""Channels of each stage, and the stride with which it begins."""
+"""Number of channels and first stride of each stage."""
 
 DEPTHS = (8, 20, 32, 56)
-"""Depths of the narrow networks, without their 1x1 convolutions."""
+"""Depths of the narrow networks, not counting their 1x1 convolutions."""
 
-# First 16 digits of the SHA-256 of each file of weights: trained on the whole training part of
-# CIFAR-10, which leaves no image to choose on.
+# First 16 digits of the SHA-256 of each file of weights. They were trained on the whole training
+# part of CIFAR-10, which leaves no images for selection.
 PUBLISHED = {
     20: "02926273efb1dead",
     32: "897ca9a2e3e0f83d",
@@ -47,8 +48,8 @@ PUBLISHED = {
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions with BN and a shortcut, (N, c_in, h, w) -> (N, c_out, h', w').
 
-    h' = ceil(h / stride), stride 1 or 2. The shortcut is a projection where the shape changes, or
-    has no weights; then c_out >= c_in.
+    h' = ceil(h / stride) with stride 1 or 2. The shortcut is a projection where the shape changes,
+    or it has no weights and c_out >= c_in.
     """
 
     def __init__(self, channels_in: int, channels: int, stride: int, projects: bool) -> None:
@@ -69,7 +70,7 @@ class BasicBlock(nn.Module):
                 )
 
     def forward(self, x: Tensor) -> Tensor:
-        """Add branch and shortcut, then ReLU."""
+        """Add branch and shortcut, and apply ReLU."""
         branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         if self.shortcut is not None:
             return F.relu(branch + self.shortcut(x))
@@ -78,7 +79,7 @@ class BasicBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """The extractor of the paper, (N, channels, h, w) -> (N, 64), >= 0."""
+    """The feature extractor of the paper, (N, channels, h, w) -> (N, 64), >= 0."""
 
     def __init__(self, channels: int, blocks: int) -> None:
         super().__init__()
@@ -93,27 +94,27 @@ class ResNet(nn.Module):
         self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return features of normalised images."""
+        """Return the features of normalised images."""
         for part in stages(self):
             images = part(images)
         return images
 
 
 def _stage(width: int, number: int, blocks: int, projects: bool) -> list[BasicBlock]:
-    """Build the blocks of a stage that begins with maps of ``width`` channels."""
+    """Build the blocks of a stage whose inputs have ``width`` channels."""
     stage_width, stride = STAGES[number]
     further = (BasicBlock(stage_width, stage_width, 1, projects) for _ in range(blocks - 1))
     return [BasicBlock(width, stage_width, stride, projects), *further]
 
 
 def stages(model: Any) -> list[nn.Module]:
-    """Cut a ``ResNet``: stem, three stages, pool."""
+    """Split a ``ResNet``: stem, three stages, pool."""
     stem = nn.Sequential(model.conv1, model.bn1, model.relu)
     return [stem, model.layer1, model.layer2, model.layer3, model.pool]
 
 
 def build_he(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
-    """Build a network of the paper of depth 6n + 2, D = 64; ``init`` as in ``build_narrow``."""
+    """Build the paper's network of depth 6n + 2, D = 64; for ``init`` see ``build_narrow``."""
     extractor = ResNet(channels, (depth - 2) // 6)
     declare_stages(extractor, stages)
     return _drawn(extractor, init), STAGES[-1][0]
@@ -122,8 +123,8 @@ def build_he(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Modul
 def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
     """Build a narrow network of depth 6n + 2, with features (N, 512) >= 0.
 
-    ``init`` is ``reference``: torch's defaults; or ``timm``: Kaiming normal, fan out, and the last
-    BN of every branch starts at zero.
+    The values of ``init`` are ``reference`` (torch's defaults) and ``timm`` (Kaiming normal, fan
+    out, and the last BN of every branch starts at zero).
     """
     width = STAGES[0][0]
     layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False)]
@@ -135,8 +136,8 @@ def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.M
         width = stage_width
     bounds.append(len(layers))
     extractor = nn.Sequential(*layers, *feature_stage(width))
-    # The last stage is the pool alone, of two modules; the 1x1 convolution before it belongs to the
-    # maps.
+    # The last stage is only the pool, with two modules; the 1x1 convolution before it belongs to
+    # the stage before.
     declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
     return _drawn(extractor, init), FEATURE_WIDTH
 

@@ -1,6 +1,6 @@
 """Placeholder for the backbone of imported features and logits, which do not have one.
 
-The registry knows its name but does not list it.
+The registry resolves its name but does not list it.
 """
 
 from typing import NoReturn
@@ -11,7 +11,7 @@ from tune_calib.spec.names import IMPORTED
 
 
 def _build(*_: int | Init) -> NoReturn:
-    raise UserError("imported data have no network, which this needs")
+    raise UserError("this needs a network, which imported data do not have")
 
 
 _INFO = BackboneInfo(IMPORTED, "imported", _build, has_stages=False)

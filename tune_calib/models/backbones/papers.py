@@ -1,8 +1,8 @@
 """The networks of the calibration papers for CIFAR and Tiny-ImageNet, built from timm's classes.
 
-Definitions and parameter counts are those of the code of Mukhoti et al. (NeurIPS 2020,
-https://github.com/torrvision/focal_calibration), which MbLS, AdaFocal and FeDLaS share; WRN-28-10
-is that of TST and BalCAL. The linear head is drawn as that of every other network.
+Definitions and parameter counts follow the code of Mukhoti et al. (NeurIPS 2020,
+https://github.com/torrvision/focal_calibration), which MbLS, AdaFocal and FeDLaS share. WRN-28-10
+follows TST and BalCAL. The linear head is initialised like that of every other network.
 """
 
 from functools import partial
@@ -20,21 +20,21 @@ from tune_calib.models.base import declare_stages, draw_fan_out, reset
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 TINY_IMAGENET = 64
-"""Size of its images, whose networks keep 2x2 cells of the last maps."""
+"""Size of the images, whose networks pool the last maps to 2x2 cells."""
 
 
 def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
-    """Build ResNet-50 or ResNet-101, features >= 0.
+    """Build ResNet-50 or ResNet-101 with features >= 0.
 
-    Images of 64 pixels are Tiny-ImageNet: the last maps are pooled to 2x2, D = 8192, and
-    convolutions are Kaiming normal, fan out, in both initialisations; else D = 2048.
+    For images of 64 pixels (Tiny-ImageNet), the last maps are pooled to 2x2 cells, D = 8192, and
+    convolutions are Kaiming normal, fan out, in both initialisations. Otherwise D = 2048.
     """
     model: Any
     model, width = build(channels, size, init, name=name)
     if size != TINY_IMAGENET:
         return model, width
-    # The usual pool to one cell is another network: the papers' has 8192 features and a head of 1.6
-    # M weights.
+    # The usual pooling to one cell would be a different network: the papers' has 8192 features and
+    # a head of 1.6 M weights.
     model.global_pool = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten(1))
     draw_fan_out(model)
     return model, 4 * width
@@ -43,14 +43,15 @@ def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Modul
 def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "ResNet-110": bottlenecks [3, 4, 26, 3], 45.9 M parameters, D = 2048, features >= 0.
 
-    ``init`` is ``reference``: convolutions by torch's defaults, every BN at 1; or ``timm``: Kaiming
-    normal, fan out, and the last BN of every branch at 0.
+    With ``init`` = ``reference``, convolutions have torch's defaults, and every BN starts at 1.
+    With ``timm``, convolutions are Kaiming normal, fan out, and the last BN of every branch starts
+    at 0.
     """
     from timm.models.resnet import Bottleneck, ResNet
 
-    # By class, since timm has no model of that name. Its networks start the last BN of a branch at
-    # 0; those of the papers do not.
-    block: Any = Bottleneck  # timm's annotations take the class of a block for an instance
+    # Built by class, since timm has no model of that name. timm's networks start the last BN of a
+    # branch at 0, those of the papers do not.
+    block: Any = Bottleneck  # timm's annotations expect an instance, not a class
     model = ResNet(
         block, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=init == "timm"
     )
@@ -64,8 +65,8 @@ def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-26-10": three groups of four basic blocks, 36.5 M parameters, D = 640.
 
-    Features are >= 0. Convolutions are Kaiming normal, fan out, in both initialisations; with
-    ``timm`` the last BN of every branch starts at 0.
+    Features are >= 0. Convolutions are Kaiming normal, fan out, in both initialisations. With
+    ``timm``, the last BN of every branch starts at 0.
     """
     from timm.models.resnet import BasicBlock, ResNet
 
@@ -74,11 +75,11 @@ def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     model: Any = ResNet(
         block, (4, 4, 4), 0, channels, channels=(160, 320, 640), zero_init_last=is_zero
     )
-    # timm's stem has 64 channels and this one 16, so that the first block is made anew too.
+    # timm's stem has 64 channels, but this one has 16, so that the first block is rebuilt too.
     model.conv1 = nn.Conv2d(channels, 16, 3, 1, 1, bias=False)
     model.bn1 = nn.BatchNorm2d(16)
     model.maxpool = nn.Identity()
-    # timm's forward asks for a fourth stage.
+    # timm's forward method needs a fourth stage.
     model.layer4 = nn.Identity()
     first = model.layer1[0]
     first.conv1 = nn.Conv2d(16, 160, 3, 1, 1, bias=False)
@@ -91,18 +92,18 @@ def wrn26_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 def wrn28_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build "WRN-28-10" of TST and BalCAL: pre-activation, 36.5 M parameters, D = 640.
 
-    Features are >= 0. Batch normalisations have momentum 0.01; convolutions of stride 2 pad right
-    and below alone. They are Kaiming normal, fan out, in both initialisations; with ``timm`` the
-    last one of every branch starts at 0.
+    Features are >= 0. Batch normalisations have momentum 0.01. Convolutions of stride 2 are padded
+    on the right and at the bottom only. Convolutions are Kaiming normal, fan out, in both
+    initialisations. With ``timm``, the last convolution of every branch starts at 0.
     """
     from timm.layers.create_conv2d import create_conv2d
     from timm.layers.norm_act import BatchNormAct2d
     from timm.models.resnetv2 import ResNetV2
 
     options: Any = {
-        # timm's own network of this class has GroupNorm and standardised convolutions. Padding
-        # "same" pads a stride of 2 on one side, as the authors' program; on both sides the logits
-        # are others.
+        # By default, timm's class uses GroupNorm and standardised convolutions. Padding "same" pads
+        # a stride of 2 on one side, as the authors' program does; padding both sides would change
+        # the logits.
         "norm_layer": partial(BatchNormAct2d, momentum=0.01),
         "conv_layer": partial(create_conv2d, padding="same"),
     }
@@ -125,7 +126,7 @@ def wrn28_10(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 
 
 def preact_stages(model: Any) -> list[nn.Module]:
-    """Cut a ResNetV2: stem, groups of blocks (the last with the final BN and ReLU), pool."""
+    """Split a ResNetV2: stem, groups of blocks (the last with the final BN and ReLU), pool."""
     *groups, last = model.stages
     return [model.stem, *groups, nn.Sequential(last, model.norm), model.head]
 
@@ -133,14 +134,14 @@ def preact_stages(model: Any) -> list[nn.Module]:
 def densenet121(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     """Build DenseNet-121 with the CIFAR stem: 7.0 M parameters, D = 1024, features >= 0.
 
-    Convolutions are drawn by torch's defaults (``reference``) or Kaiming normal (``timm``).
+    Convolutions have torch's defaults (``reference``) or are Kaiming normal (``timm``).
     """
     from timm.models.densenet import DenseNet
 
     model: Any = DenseNet(
         growth_rate=32, block_config=(6, 12, 24, 16), num_classes=0, in_chans=channels
     )
-    # For 32x32: timm's stem divides height and width by four before the first block.
+    # For images of 32x32: timm's stem divides height and width by four before the first block.
     model.features.conv0 = nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
     model.features.norm0 = nn.Identity()
     model.features.pool0 = nn.Identity()

@@ -1,11 +1,12 @@
-"""Convolutional networks for a CPU or a few minutes of a GPU, from 8x8 grey to 32x32 colour.
+"""Convolutional networks for a CPU or a few minutes on a GPU, from 8x8 grey to 32x32 colour images.
 
-``small_vgg`` is about as fast as ``small_cnn`` and has ten times its weights, so that it fits a few
-thousand images wholly in a dozen epochs: the cheapest network in the papers' regime. ``fast_cnn``,
-of recipe ``fast``, has six convolutions and needs .80 GFLOP for training on one 32x32 image.
+``small_vgg`` is about as fast as ``small_cnn`` but has ten times its weights, so that it fits a few
+thousand images perfectly in a dozen epochs: it is the cheapest network that is as over-confident as
+those of the papers. ``fast_cnn``, of recipe ``fast``, has six convolutions and needs .80 GFLOP for
+training on one 32x32 image.
 
-All have blocks of 3x3 convolution, BN and ReLU, and features >= 0. ``init`` is ``reference``:
-torch's defaults; or ``timm``: Kaiming normal, fan out.
+All networks consist of blocks of 3x3 convolution, BN and ReLU, and have features >= 0. The values
+of ``init`` are ``reference`` (torch's defaults) and ``timm`` (Kaiming normal, fan out).
 """
 
 from collections.abc import Sequence
@@ -28,25 +29,25 @@ FAST_WIDTHS = (64, 256, 256)
 
 
 def build_cnn(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
-    """Build three blocks, then a 1x1 convolution, D = 512; 2x2 max pools halve maps from 8x8 on."""
+    """Build three blocks and a 1x1 convolution, D = 512; max pools halve maps of at least 8x8."""
     layers, bounds = _conv_blocks(channels, size, CNN_WIDTHS, pooled_from=8)
     layers += feature_stage(CNN_WIDTHS[-1])
-    # Cut before the last two modules, which pool and flatten.
+    # Split before the last two modules, which pool and flatten.
     return _finish(layers, [*bounds, len(layers) - 2], init), FEATURE_WIDTH
 
 
 def build_vgg(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
-    """Build five blocks, then the global average, D = 512; 2x2 max pools halve maps from 4x4 on."""
+    """Build five blocks and a global average, D = 512; max pools halve maps of at least 4x4."""
     layers, bounds = _conv_blocks(channels, size, VGG_WIDTHS, pooled_from=4)
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(1)]
     return _finish(layers, bounds, init), VGG_WIDTHS[-1]
 
 
 def build_fast(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
-    """Build three blocks of two 3x3 convolutions, then the global maximum of D = 256 maps.
+    """Build three blocks of two 3x3 convolutions and a global maximum over D = 256 maps.
 
-    Behind the first convolution of each block a 2x2 max pool halves the maps, so that the second
-    one costs a quarter; BN and ReLU follow both.
+    After the first convolution of each block, a 2x2 max pool halves the maps, so that the second
+    convolution costs a quarter. BN and ReLU follow both.
     """
     layers: list[nn.Module] = []
     bounds: list[int] = []
@@ -63,7 +64,7 @@ def build_fast(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
 def _conv_blocks(
     channels: int, size: int, widths: Sequence[int], pooled_from: int
 ) -> tuple[list[nn.Module], list[int]]:
-    """Build blocks, with pools between them; return the layers and their number up to each end."""
+    """Build blocks with pools between them; return the layers and their number up to each end."""
     layers: list[nn.Module] = []
     bounds: list[int] = []
     for block, width in enumerate(widths):

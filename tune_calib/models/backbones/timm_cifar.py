@@ -1,7 +1,7 @@
-"""Any classification model of timm as a backbone; ResNets get the CIFAR stem on small images.
+"""Any classification model of timm as a backbone; ResNets get the CIFAR stem for small images.
 
-timm (https://github.com/huggingface/pytorch-image-models) is imported at the first name that our
-own backbones do not have, because that takes seconds.
+timm (https://github.com/huggingface/pytorch-image-models) takes seconds to import, so it is
+imported only when a name is not one of our own backbones.
 """
 
 from functools import lru_cache, partial
@@ -20,12 +20,12 @@ from tune_calib.models.base import (
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 CIFAR_STEM_UP_TO = 64
-"""Largest images, in pixels, whose ResNet starts with a 3x3 convolution and no pool."""
+"""Largest image size, in pixels, for which a ResNet starts with a 3x3 convolution and no pool."""
 
 RESNETS = "resnet"
 
 STAGED_FAMILIES = (RESNETS, "densenet")
-"""Modules of timm whose models are cut into stages here."""
+"""Modules of timm whose models can be split into stages."""
 
 TITLES = {"vit_base_patch16_384": "ViT-B/16"}
 """Names of timm models in the papers."""
@@ -33,10 +33,10 @@ TITLES = {"vit_base_patch16_384": "ViT-B/16"}
 
 @lru_cache(maxsize=64)
 def resolve(name: str) -> BackboneInfo | None:
-    """Return the record of a timm name; None if timm does not know it.
+    """Return the record of a timm model, or None if timm does not know the name.
 
-    Names with a tag of pre-trained weights (``resnet50.a1_in1k``) are unknown, since networks start
-    untrained.
+    Names with a tag of pre-trained weights (``resnet50.a1_in1k``) count as unknown, since networks
+    start untrained.
     """
     if "." in name:
         return None
@@ -52,15 +52,15 @@ def resolve(name: str) -> BackboneInfo | None:
         title=f"{TITLES.get(name, name)} (timm)",
         build=partial(build, name=name),
         has_stages=family in STAGED_FAMILIES,
-        # Of all weights that timm publishes for a model; None if they differ.
+        # The constants of all weights that timm publishes for a model; None if they differ.
         norm=norms.pop() if len(norms) == 1 else None,
-        # With the CIFAR stem, timm publishes no weights for them.
+        # timm publishes no weights for ResNets with the CIFAR stem.
         norm_from=CIFAR_STEM_UP_TO + 1 if family == RESNETS else 0,
     )
 
 
 def names() -> list[str]:
-    """Return the names of timm that ``resolve`` knows, including deprecated ones."""
+    """Return the names of timm models that ``resolve`` knows, including deprecated ones."""
     import timm.models
 
     return [name for name in dir(timm.models) if timm.models.is_model(name)]
@@ -72,10 +72,10 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
     Args:
         channels: channels of the images.
         size: height and width of the images. Up to 64 pixels, a model of timm's ResNet class
-            starts with a 3x3 convolution of stride 1 and has no max pool, as the CIFAR ResNets
+            starts with a 3x3 convolution of stride 1 and has no max pool, like the CIFAR ResNets
             of the calibration papers.
-        init: ``timm``: as timm draws. ``reference``: every convolution by torch's defaults and,
-            in ResNets, no BN that starts at zero.
+        init: ``timm`` keeps timm's initial weights. ``reference`` uses torch's defaults for every
+            convolution and, in ResNets, for every BN, so that none starts at zero.
         name: name of the model.
     """
     import timm
@@ -84,19 +84,19 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
 
     create: Any = timm.create_model
     config = timm.get_pretrained_cfg(name)
-    # For the models (such as ViT) that are made for one size.
+    # For models of a fixed image size, such as ViT.
     fixed = {"img_size": size} if config is not None and config.fixed_input_size else {}
     try:
         model = create(name, num_classes=0, in_chans=channels, **fixed)
         if isinstance(model, ResNet) and size <= CIFAR_STEM_UP_TO:
             use_cifar_stem(model, channels)
         width = _measure_width(model, channels, size)
-    # timm checks no image size: a model fails somewhere in its code, in any of these ways.
+    # timm does not check image sizes: a model can fail anywhere in its code with any of these.
     except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); "
-            "choose another backbone, e.g. resnet18"
+            "use another backbone, e.g. resnet18"
         ) from None
     name_last_layer(model, (model.pretrained_cfg or {}).get("classifier"))
     if isinstance(model, ResNet):
@@ -112,9 +112,9 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
 
 
 def use_cifar_stem(model: Any, channels: int) -> None:
-    """Swap the stem of a timm ResNet for a 3x3 convolution of stride 1 without a pool.
+    """Replace the stem of a timm ResNet by a 3x3 convolution of stride 1 without a pool.
 
-    The convolution is drawn as timm draws the others: Kaiming normal, fan out.
+    The convolution is initialised like the others in timm: Kaiming normal, fan out.
     """
     model.conv1 = nn.Conv2d(channels, model.bn1.num_features, 3, 1, 1, bias=False)
     model.maxpool = nn.Identity()
@@ -122,7 +122,7 @@ def use_cifar_stem(model: Any, channels: int) -> None:
 
 
 def resnet_stages(model: Any) -> list[nn.Module]:
-    """Cut a timm ResNet: stem, up to four groups of blocks, pool."""
+    """Split a timm ResNet: stem, up to four groups of blocks, pool."""
     stem = nn.Sequential(model.conv1, model.bn1, model.act1, model.maxpool)
     groups = [model.layer1, model.layer2, model.layer3, model.layer4]
     groups = [group for group in groups if not isinstance(group, nn.Identity)]
@@ -130,7 +130,7 @@ def resnet_stages(model: Any) -> list[nn.Module]:
 
 
 def densenet_stages(model: Any) -> list[nn.Module]:
-    """Cut a timm DenseNet: stem, dense blocks with the transition behind each, pool."""
+    """Split a timm DenseNet: stem, dense blocks each with its transition, pool."""
     parts = dict(model.features.named_children())
     stages: list[list[nn.Module]] = [[]]
     for name, part in parts.items():
@@ -142,12 +142,15 @@ def densenet_stages(model: Any) -> list[nn.Module]:
 
 @torch.no_grad()
 def _measure_width(model: nn.Module, channels: int, size: int) -> int:
-    """Run one image, since some models can be built but fail on maps that become too small."""
-    # In evaluation mode: batch statistics of one image of zeros must not enter the network.
+    """Return the number of features for one image.
+
+    Some models can be built, but fail here because their maps become too small.
+    """
+    # In evaluation mode, since an image of zeros must not change the batch statistics.
     features = model.eval()(torch.zeros(1, channels, size, size))
     model.train()
     if not isinstance(features, Tensor) or features.ndim != 2:
-        raise ValueError("it gives no feature vector")
+        raise ValueError("it returns no feature vector")
     return features.shape[1]
 
 
