@@ -146,7 +146,7 @@ BROKEN = {
         "nan", "as if its loss were a number",
     ),
     "an error": (NETWORK, f"{LOSS}logits.nothing()", "finite", "plugin.py line 10: AttributeError"),
-    "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is no setting"),
+    "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is not a setting"),
     "one loss for all heads": (HEAD, "def loss(self, *a): return super().loss(*a).mean()", "finite",
                                "loss of 2 heads has shape ()"),
     "heads that see each other": (
