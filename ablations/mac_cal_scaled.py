@@ -1,7 +1,8 @@
-"""Does a step of MaC-Cal still help behind temperature scaling? Every rung with it and without.
+"""The MaC-Cal ladder with and without temperature scaling after each rung.
 
-What a step gains may be what one temperature gains as well. The difference of the differences, with
-its interval, is judged by ``tune-calib reproduce maccal/scaled``.
+It shows whether a step of MaC-Cal still helps after temperature scaling, which might achieve the
+same gain. ``tune-calib reproduce maccal/scaled`` judges the difference of the differences with its
+interval.
 """
 
 from dataclasses import replace
@@ -15,7 +16,7 @@ def _scaled(rung: Rung) -> Rung:
     return replace(
         rung,
         label=f"{rung.label}, scaled",
-        ingredient="temperature scaling behind it",
+        ingredient="temperature scaling after it",
         slots={**rung.slots, "posthoc": {"method": "temperature"}},
         kind="control" if rung.kind == "control" else "variant",
     )

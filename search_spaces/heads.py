@@ -2,8 +2,8 @@
 
 from tune_calib.spec.space import SPACES, Space, choice, log_uniform, uniform
 
-# From far below the published .1: the readings of one method are at their best at rates between
-# .001 and .01 (docs/pages/results.md).
+# From far below the published 0.1: readings of one method perform best at rates between 0.001 and
+# 0.01 (docs/pages/results.md).
 _LR = log_uniform(1e-4, 0.3)
 _WEIGHT_DECAY = log_uniform(1e-6, 1e-2)
 _BOTTLENECK = ("bottleneck",)
@@ -13,7 +13,7 @@ SPACES.register(
         "mac_cal",
         {
             "head.shape": choice("linear", "bottleneck"),
-            # None is a quarter of the features' width.
+            # None means a quarter of the number of features.
             "head.width": choice(None, 64, 256, head__shape=_BOTTLENECK),
             "head.lr": _LR,
             "head.weight_decay": _WEIGHT_DECAY,
@@ -21,10 +21,10 @@ SPACES.register(
             "head.gamma": uniform(0.7, 1.0),
             "head.tau0": log_uniform(0.005, 0.2),
             "head.tau_decay": uniform(0.0, 5.0),
-            # Not above where q0 begins: a floor above the start is refused.
+            # Not above the lower end of q0: a floor above the start is refused.
             "head.q_min": uniform(0.05, 0.3),
         },
-        # Tried first and judged on select like all others; the last is the paper's learning rate.
+        # Tried first but judged on select like all others; the last has the paper's learning rate.
         first=(
             {"head.shape": "bottleneck", "head.lr": 0.01, "head.gamma": 0.75},
             {"head.shape": "linear", "head.lr": 0.01, "head.gamma": 0.75},
@@ -50,7 +50,7 @@ SPACES.register(
     Space(
         "tst",
         {"head.latent": choice(16, 64, 256), "head.lr": log_uniform(1e-5, 0.1)},
-        # The width of the authors' example.
+        # The width in the authors' example.
         first=({"head.latent": 256, "head.lr": 1e-3},),
     ),
 )
@@ -64,7 +64,7 @@ SPACES.register(
             "head.lr": log_uniform(1e-5, 0.1),
             "head.kl_weight": log_uniform(1e-3, 10.0),
         },
-        # The weight that the authors' program names and does not read.
+        # The weight that the authors' program defines but never reads.
         first=({"head.kl_weight": 0.01},),
     ),
 )

@@ -3,7 +3,7 @@
 from tune_calib.spec.space import SPACES, Point, Setting, Space, choice, log_uniform, uniform
 
 _LR = {"network.lr": log_uniform(0.01, 0.3)}
-# From Adam's, which the authors use, to that of SGD.
+# From the learning rate of Adam, which the authors use, to that of SGD.
 _WIDE_LR = {"network.lr": log_uniform(1e-5, 0.3)}
 _WEIGHT_DECAY = {"network.weight_decay": log_uniform(1e-5, 1e-2)}
 
@@ -13,19 +13,19 @@ def _register(method: str, settings: dict[str, Setting], *first: Point) -> None:
 
 
 _register("ce", {**_LR, **_WEIGHT_DECAY})
-# The authors lower the learning rate to .035 where .1 diverges.
+# The authors lower the learning rate to 0.035 where 0.1 diverges.
 _register("brier", {**_LR, **_WEIGHT_DECAY}, {"network.lr": 0.035})
 _register(
     "ls",
     {"network.alpha": log_uniform(0.005, 0.3)},
-    # FeDLaS's value for CIFAR-100, and BalCAL's.
+    # The values of FeDLaS for CIFAR-100 and of BalCAL.
     {"network.alpha": 0.1},
     {"network.alpha": 0.03},
 )
 _register(
     "mbls",
     {"network.margin": uniform(0.0, 20.0), "network.alpha": log_uniform(0.01, 1.0)},
-    # For Tiny-ImageNet: that of MbLS's README, and that of FeDLaS's text.
+    # For Tiny-ImageNet: from MbLS's README and from FeDLaS's text.
     {"network.margin": 10.0, "network.alpha": 0.1},
     {"network.margin": 10.0, "network.alpha": 0.05},
 )
@@ -66,7 +66,7 @@ _register("mmce", {"network.lam": log_uniform(0.1, 20.0)}, {"network.lam": 2.0})
 _register(
     "mmce_weighted",
     {"network.lam": log_uniform(0.1, 20.0), "network.normalisation": choice("code", "paper")},
-    # Of the original paper's experiments with texts.
+    # From the original paper's experiments with text.
     {"network.lam": 8.0},
 )
 _register(
@@ -122,7 +122,7 @@ _register(
 _register(
     "tst_joint",
     {**_LR, **_WEIGHT_DECAY, "network.latent": choice(10, 64, 256)},
-    # The default of TST's program; its example has 256.
+    # The default of TST's program; its example uses 256.
     {"network.latent": 10},
 )
 _register(

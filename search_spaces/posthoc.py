@@ -3,7 +3,7 @@
 from tune_calib.spec.space import SPACES, Space, choice, log_uniform
 
 _PENALTY = log_uniform(1e-2, 1e2)
-# None is chosen within calib; no penalty is a setting to warn by, and none to search.
+# None chooses the penalty within calib. No penalty at all serves for warnings, not for searches.
 _ODIR = {
     "posthoc.off_diagonal": choice(None, 1e-2, 1.0, 1e2, 1e4, 1e6, 1e8),
     "posthoc.intercept": choice(None, 1e-4, 1e-2, 1.0, 1e2, 1e4),

@@ -41,7 +41,7 @@ def test_a_module_that_the_index_lacks_is_imported(monkeypatch):
 
 def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
     fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
-    with pytest.raises(ValueError, match="registered already"):
+    with pytest.raises(ValueError, match="already registered"):
         fresh.register(METHODS["ce"])
     other = METHODS["ce"].__class__(**{**vars(METHODS["ce"]), "name": "other"})
     fresh.register(other)

@@ -1,4 +1,4 @@
-"""Calibration of neural networks: methods, searches and ablations of them, and a small library.
+"""Calibration of neural networks: methods, searches, ablations and a small library.
 
 Public names (docs/pages/python.md, docs/pages/own-network.md) are imported on first use, so that
 the command line starts quickly.
@@ -33,17 +33,17 @@ ESTIMATORS = (
     "TemperatureScaling",
     "VectorScaling",
 )
-"""Scikit-learn estimators of the program's own post-hoc methods; those of plug-ins have one too."""
+"""Scikit-learn estimators of the built-in post-hoc methods; those of plug-ins have one too."""
 
 _BESIDE = ("analysis", "ablations", "search_spaces")
-"""Packages of the program that are installed under names that others use too."""
+"""Packages of this program whose names other packages may use too."""
 
 
 def _refuse_hidden() -> None:
-    """Refuse to import packages of others in the place of the program's own.
+    """Refuse to run if another package hides one of the program's own.
 
     Raises:
-        ImportError: a folder or file that Python finds first has the name of one.
+        ImportError: Python finds another folder or file with such a name first.
     """
     parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for name in _BESIDE:
@@ -69,8 +69,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LIBRARY[name]), name)
     if name == "plugins":
         return import_module("tune_calib.spec.plugins")
-    # Modules of the package are asked for here before they are imported: their names are lower
-    # case, and those of estimators are not.
+    # Python also asks here for modules of the package before it imports them. Their names are in
+    # lower case, unlike those of estimators.
     if name[:1].isupper():
         return getattr(import_module("tune_calib.library.estimators"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
-"""Lay out text for a screen: paragraphs of whole words, as wide as it is.
+"""Lay out text for a screen, wrapped at its width.
 
-The program prints through ``echo``, which shows the control characters of foreign text instead of
+The program prints through ``echo``, which escapes control characters in foreign text instead of
 sending them to the terminal.
 """
 
@@ -18,38 +18,38 @@ from typing import Protocol
 
 import typer
 
-_GAP = 2  # blanks behind a key
-_GLUE = "\N{NO-BREAK SPACE}"  # an arrow stands behind its word
-_LEAST = 20  # letters of a value in a line
+_GAP = 2  # spaces after a key
+_GLUE = "\N{NO-BREAK SPACE}"  # keeps an arrow on the line of its word
+_LEAST = 20  # minimum width of a value, in characters
 
 
-# C0 (but for tab and newline) and C1; marks, separators and overrides that change the order in
-# which a line is read; and bytes of a file name that are no text.
+# C0 (except tab and newline) and C1; marks, separators and overrides that change the reading order
+# of a line; and bytes of a file name that cannot be decoded.
 _CONTROLS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def printable(text: str) -> str:
-    r"""Return a text with its control characters written out, such as ``\u001b``.
+    r"""Return a text with its control characters escaped, e.g. as ``\u001b``.
 
-    Labels, titles, messages and names of folders may come from anybody. As such characters they
-    could hide or forge what a terminal or a page shows.
+    Labels, titles, messages and folder names may come from anybody. Their control characters could
+    hide or forge what a terminal or a page shows.
     """
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def echo(text: object = "", err: bool = False) -> None:
-    """Print a text without control characters, and a line end; ``err`` prints on stderr."""
+    """Print a text with its control characters escaped, and a newline; on stderr if ``err``."""
     typer.echo(printable(str(text)), err=err)  # noqa: TID251
 
 
 @dataclass(frozen=True)
 class Screen:
-    """The medium of a text, and the columns of its main table."""
+    """The screen that a text is laid out for, and the columns of its main table."""
 
     width: int | None = None  # in characters; None is unlimited
-    columns: tuple[str, ...] = ()  # those that are shown; without any, those that fit
+    columns: tuple[str, ...] = ()  # to show; if empty, those that fit
     more: str = "a wider window or a pipe shows all"  # how to see all columns
     some: str = ""  # how to see some of them
 
@@ -80,7 +80,7 @@ def shown_on(screen: Screen) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Prose:
-    """Sentences, in lines of the screen's width."""
+    """Sentences that are wrapped at the width of the screen."""
 
     sentences: str
 
@@ -101,12 +101,12 @@ Part = Shown | str
 
 
 class Text(str):
-    """Printed text of unlimited width, and the parts to lay it out for a screen."""
+    """Text of unlimited width with its parts, by which it can be laid out for a screen."""
 
     parts: tuple[Part, ...]
 
     def __new__(cls, parts: Iterable[Part]) -> "Text":
-        """Join the parts without a limit of the width."""
+        """Join the parts without a width limit."""
         kept = tuple(parts)
         text = super().__new__(cls, _joined(kept, WIDE))
         text.parts = kept
@@ -123,7 +123,7 @@ def _joined(parts: Iterable[Part], screen: Screen) -> str:
 
 
 def entries(record: Mapping[str, str], margin: str = "") -> str:
-    """Format keys and values behind a margin, a line each, or several where a value is long."""
+    """Format keys and values after a margin, one line each; long values are wrapped."""
     indent = max(map(len, record), default=0) + _GAP
     width = _screen.get().width
     lines = []
@@ -135,7 +135,7 @@ def entries(record: Mapping[str, str], margin: str = "") -> str:
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Break a text into lines of whole words, which leave room for an indent from the second on."""
+    """Wrap a text at whole words, leaving room for an indent from the second line on."""
     lines = textwrap.wrap(
         text.replace(" ↓", f"{_GLUE}↓").replace(" ↑", f"{_GLUE}↑"),
         width,

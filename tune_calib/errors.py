@@ -1,4 +1,4 @@
-"""Errors of users: one line each that says what is wrong and how to fix it."""
+"""Errors for users: one line each, which says what is wrong and how to fix it."""
 
 import errno
 import os
@@ -11,17 +11,17 @@ _OF_DISKS = {  # such an error need not name a path
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
 }  # fmt: skip
 _WAYS_OUT = {
-    errno.ENOTDIR: "a file lies where a folder should; name another place, or move the file",
-    errno.EEXIST: "a file lies where a folder should; name another place, or move the file",
-    errno.EISDIR: "a folder lies where a file should; name another place, or move the folder",
-    errno.ENAMETOOLONG: "take a shorter name",
+    errno.ENOTDIR: "a file is where a folder should be; choose another path, or move the file",
+    errno.EEXIST: "a file is where a folder should be; choose another path, or move the file",
+    errno.EISDIR: "a folder is where a file should be; choose another path, or move the folder",
+    errno.ENAMETOOLONG: "use a shorter name",
     errno.ENOENT: "is the path right?",
-    errno.ELOOP: "name the place that the links should lead to",
-    errno.EACCES: "name a place that you may read and write, or change its permissions",
-    errno.EPERM: "name a place that you may read and write, or change its permissions",
-    errno.EROFS: "name a place that you may write",
-    errno.ENOSPC: "free space or name another place",
-    errno.EDQUOT: "free space or name another place",
+    errno.ELOOP: "give the path that the links should lead to",
+    errno.EACCES: "choose a path that you may read and write, or change its permissions",
+    errno.EPERM: "choose a path that you may read and write, or change its permissions",
+    errno.EROFS: "choose a path that you may write to",
+    errno.ENOSPC: "free some space, or choose another path",
+    errno.EDQUOT: "free some space, or choose another path",
 }
 
 _SETTING = re.compile(r"`([a-z_]+)`")
@@ -32,14 +32,13 @@ class UserError(Exception):
     """A mistake of the user; the command line prints it as one line and exits with 2.
 
     The same mistake can be made on the command line, in an experiment file and in Python. Messages
-    have settings in backticks, by the names of the fields of a request (`` `guard` ``); the command
-    line and the experiment file spell them as their options and keys (``spell_settings``).
+    write settings in backticks, by the names of request fields (`` `guard` ``); the command line
+    and the experiment file spell them as their options and keys (``spell_settings``).
 
     Args:
         message: what is wrong, and how to fix it.
-        setting: the setting that is wrong: a field of a request, with which the message then
-            begins, or a setting of a slot (``network.lr``). Unless given, the one with which the
-            message begins.
+        setting: the wrong setting: a field of a request, which is put before the message, or a
+            setting of a slot (``network.lr``). By default the one that the message begins with.
     """
 
     def __init__(self, message: str, setting: str | None = None) -> None:
@@ -51,7 +50,7 @@ class UserError(Exception):
 
 
 class RefusedError(UserError):
-    """A trial found a reason that no trial of its run can go on; the run ends with this line."""
+    """A trial found a problem that stops every trial of its run; the run ends with this line."""
 
 
 class DataNotFoundError(UserError):
@@ -59,10 +58,10 @@ class DataNotFoundError(UserError):
 
 
 class DamagedFileError(UserError):
-    """A file is half-written, foreign or does not match its checksum."""
+    """A file is incomplete, foreign or does not match its checksum."""
 
 
-# No UserError: nobody made a mistake, the trial has a result, and its sweep goes on.
+# Not a UserError: nobody made a mistake, the trial has a result, and its run goes on.
 class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
 
@@ -74,7 +73,7 @@ def spell_settings(message: object, spell: Callable[[str], str]) -> str:
 
 def way_out(error: OSError) -> str:
     """Return a hint on how to fix an error of the operating system."""
-    return _WAYS_OUT.get(error.errno or 0, "mend it or name another place")
+    return _WAYS_OUT.get(error.errno or 0, "fix it, or choose another path")
 
 
 def describe_os_error(error: OSError) -> str | None:
@@ -91,7 +90,7 @@ def describe_os_error(error: OSError) -> str | None:
 class LocatedError(NamedTuple):
     """The place and the text of an error of a user's own code."""
 
-    place: str  # file and line; empty if it arose in none of their files
+    place: str  # file and line; empty if it did not arise in their files
     text: str  # one line; with the kind of error, unless it is a UserError
 
     def __str__(self) -> str:
@@ -102,7 +101,7 @@ class LocatedError(NamedTuple):
 def locate_error(
     error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
 ) -> LocatedError:
-    """Find the deepest line of an error in files of the user, which messages name as ``shown``."""
+    """Find the innermost line of an error in the user's files; ``shown`` formats their paths."""
     frames = [
         (frame.filename, frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
@@ -110,7 +109,7 @@ def locate_error(
     ]
     text = " ".join(str(error).split())
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
-        # It was never run, so that it is no frame; its text repeats the place.
+        # The file was never run, so it has no frame; the error's text repeats the line.
         frames, text = [(error.filename, error.lineno)], error.msg
     if not isinstance(error, UserError):
         text = ": ".join(filter(None, (type(error).__name__, text)))

@@ -28,14 +28,14 @@ from pyarrow import fs
 from tune_calib.errors import UserError, describe_os_error, way_out
 
 LOADED_AT = time.time()
-"""Time when this process loaded the program: sources that changed later are not what it runs."""
+"""Time when this process loaded the program; it does not run sources that changed later."""
 
 READERS = 16
-"""Files that are fetched in parallel, since a store answers late."""
+"""Number of files that are fetched in parallel, since an object store is slow to respond."""
 
 _SETTLED_NS = 2 * 10**9
 
-# Processes on other nodes start without the driver's variables, and are sent these alone.
+# Processes on other nodes start without the driver's variables, and are sent only these.
 _ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
     "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
@@ -44,7 +44,7 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
-    """A file or folder of an object store, by its URL; its errors are a ``UserError`` of a line."""
+    """A file or folder of an object store, by its URL; its errors are one-line ``UserError``."""
 
     url: str  # without a slash at the end
 
@@ -87,7 +87,7 @@ class RemotePath:
                 continue
             if not rest:
                 yield path
-            # A name without a star is requested itself: listing a folder may take many requests.
+            # A name without a star is requested directly: listing a folder may take many requests.
             elif "*" in rest:
                 yield from path.glob(rest)
             elif (path / rest).exists():
@@ -104,12 +104,12 @@ class RemotePath:
         return self.read_bytes().decode()
 
     def write_bytes(self, content: bytes) -> None:
-        """Write a file; a reader sees the whole of it or nothing."""
+        """Write a file atomically."""
         with self._connect("write") as (system, path), system.open_output_stream(path) as stream:
             stream.write(content)
 
     def upload(self, source: Path) -> None:
-        """Write a file of this machine; a reader sees the whole of it or nothing."""
+        """Upload a file of this machine atomically."""
         with self._connect("write") as (system, path):
             fs.copy_files(
                 str(source),
@@ -119,7 +119,7 @@ class RemotePath:
             )
 
     def download(self, target: Path) -> None:
-        """Copy to a file of this machine, which appears whole."""
+        """Copy to a file of this machine atomically."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
         try:
@@ -135,17 +135,17 @@ class RemotePath:
             temporary.unlink(missing_ok=True)
 
     def unlink(self) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
         with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_file(path)
 
     def remove(self) -> None:
-        """Remove a folder and what is in it, if it is there."""
+        """Remove a folder and its contents if it exists."""
         with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
     def fetch(self, pattern: str) -> list[tuple["RemotePath", Path]]:
-        """Return matching files of this folder by name, each with its local copy."""
+        """Return the matching files of this folder by name, each with its local copy."""
         if "*" in pattern:
             infos = [info for info in self._list() if fnmatchcase(info.base_name, pattern)]
         else:
@@ -153,7 +153,7 @@ class RemotePath:
 
         def copy(info: fs.FileInfo) -> tuple[RemotePath, Path]:
             path = self / info.base_name
-            # A file that was written again has another size or time, and so another copy.
+            # A rewritten file has another size or time, and so another copy.
             name = _digest(f"{path} {info.size} {info.mtime_ns}")
             if not (target := cache_folder() / "files" / name).exists():
                 path.download(target)
@@ -179,7 +179,7 @@ class RemotePath:
         try:
             system, base = _file_system(scheme, host)
             yield system, f"{base}/{path}" if base else path
-        # Every library behind fsspec has errors of its own.
+        # Every library that fsspec uses has its own errors.
         except Exception as error:
             if isinstance(error, FileNotFoundError) and what in ("read", "remove"):
                 raise
@@ -197,7 +197,7 @@ def cache_folder() -> Path:
 
 
 def atomic_write(path: AnyPath, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, also after a crash.
+    """Write a file so that a reader sees all of it or nothing, even after a crash.
 
     Raises:
         UserError: The disk is full or the folder cannot be written.
@@ -211,7 +211,7 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
-            # Before the rename: else a crash of the machine may leave the name with nothing in it.
+            # Before the rename: otherwise a crash of the machine may leave an empty file.
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
@@ -223,8 +223,8 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
 def content_digest(files: Sequence[Path]) -> str:
     """Return the SHA-256 of the names and contents of some files, in their order.
 
-    It is cached by the paths and sizes of the files and the times of their last change. No copy and
-    no program sets these times back, unlike those of modification.
+    It is cached by the paths, sizes and change times of the files. Unlike modification times, no
+    copy and no program sets change times back.
 
     Raises:
         OSError: A file cannot be read.
@@ -239,7 +239,7 @@ def content_digest(files: Sequence[Path]) -> str:
             if re.fullmatch("[0-9a-f]{64}", digest):
                 return digest
     whole = hashlib.sha256()
-    # Names of classes are those of folders; the path of all of them is irrelevant.
+    # Folder names are class names; the path of their common parent is irrelevant.
     base = os.path.commonpath([each.absolute().parent for each in files])
     for each in files:
         with each.open("rb") as file:
@@ -247,7 +247,7 @@ def content_digest(files: Sequence[Path]) -> str:
         name = each.absolute().relative_to(base).as_posix()
         whole.update(f"{content} {name!a}\n".encode())
     digest = whole.hexdigest()
-    # Two changes within the resolution of the clock have one time.
+    # Two changes within the resolution of the clock share one time.
     is_settled = all(time.time_ns() - stamp[-1] > _SETTLED_NS for stamp in stamps)
     if path is not None and is_settled and _stamps(files) == stamps:
         with contextlib.suppress(UserError):
@@ -269,7 +269,7 @@ def expand_path(text: str | Path) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise UserError(f"{text}: nobody is named so on this machine; is the path right?") from None
+        raise UserError(f"{text}: this machine has no such user; is the path right?") from None
 
 
 def parse_path(text: str) -> AnyPath:
@@ -283,12 +283,12 @@ def parse_path(text: str) -> AnyPath:
     if not url.netloc:
         raise UserError(f"{text} names no bucket; write {url.scheme}://BUCKET/FOLDER")
     if url.query or "@" in url.netloc:
-        raise UserError(f"{text}: leave endpoint and credentials to the environment (AWS_...)")
+        raise UserError(f"{text}: set endpoint and credentials in the environment (AWS_...)")
     return RemotePath(text.rstrip("/"))
 
 
 def is_file_name(name: str) -> bool:
-    """Return whether every system takes a name for that of a file directly in a folder."""
+    """Return whether a name is that of a file directly in a folder on every system."""
     return name not in ("", ".", "..") and not any(
         character in "/\\:" or ord(character) < 32 for character in name
     )
@@ -301,23 +301,23 @@ def check_path(text: str) -> None:
     except UnicodeEncodeError:
         is_path = False
     if not is_path:
-        raise UserError(f"{text!a} is no path; name a file or folder")
+        raise UserError(f"{text!a} is not a path; give a file or folder")
 
 
 def require_writable(folder: AnyPath, lacks: str) -> None:
-    """Check that a folder that lacks something can be written, before hours of work."""
+    """Check, before hours of work, that a folder that lacks something can be written to."""
     if isinstance(folder, RemotePath):
-        # An object store says only on a trial what is allowed.
+        # Only an attempt to write shows what an object store allows.
         (folder / ".writable").write_bytes(b"")
         return
     if not (parent := _existing(folder)).is_dir():
-        raise UserError(f"{parent} is a file where a folder is needed; name another place")
+        raise UserError(f"{parent} is a file where a folder is needed; choose another path")
     if not is_writable(folder):
-        raise UserError(f"{folder} cannot be written, and lacks {lacks}")
+        raise UserError(f"{folder} cannot be written to, and lacks {lacks}")
 
 
 def is_writable(folder: Path) -> bool:
-    """Return whether a local folder and the folders in it can be written."""
+    """Return whether a local folder and the folders in it can be written to."""
     existing = _existing(folder)
     # A store that somebody else filled may be writable where its folder of networks is not.
     inner = [path for path in existing.iterdir() if path.is_dir()] if existing == folder else []
@@ -330,7 +330,7 @@ def _existing(folder: Path) -> Path:
 
 
 def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
-    """Return matching files of a folder by name, each with its local path."""
+    """Return the matching files of a folder by name, each with its local path."""
     if isinstance(folder, RemotePath):
         return list(folder.fetch(pattern))
     refuse_unlisted(folder)
@@ -343,17 +343,17 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
 def refuse_special(path: AnyPath) -> None:
     """Refuse a pipe or a device in place of a file, since reading it might never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
-        raise UserError(f"{path} is a pipe or a device and no file; remove it")
+        raise UserError(f"{path} is a pipe or a device, not a file; remove it")
 
 
 def refuse_link(path: AnyPath) -> None:
     """Refuse a link where the program writes, since it may lead out of the folder of results."""
     if isinstance(path, Path) and path.is_symlink():
-        raise UserError(f"{path} is a link, and what it leads to might be overwritten; remove it")
+        raise UserError(f"{path} is a link, and its target might be overwritten; remove it")
 
 
 def refuse_unlisted(folder: AnyPath) -> None:
-    """Refuse an existing local folder that cannot be listed, which ``glob`` takes for empty."""
+    """Refuse an existing local folder that cannot be listed: ``glob`` treats it as empty."""
     if isinstance(folder, RemotePath):
         return
     try:
@@ -367,8 +367,8 @@ def refuse_unlisted(folder: AnyPath) -> None:
 def lock_file(folder: AnyPath, name: str) -> Path:
     """Return the path of a lock: in the folder, or on this machine for a remote one.
 
-    Object stores have no locks that end with their holder, so that two nodes may do the same work.
-    Since it is the same, the last one to finish changes nothing.
+    Object stores have no locks that end with their holder, so two nodes may do the same work. Since
+    both write the same results, the last one to finish changes nothing.
     """
     if isinstance(folder, RemotePath):
         path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
@@ -403,7 +403,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_folder(folder: AnyPath) -> None:
-    """Remove a folder and what is in it, if it is there."""
+    """Remove a folder and its contents if it exists."""
     if isinstance(folder, RemotePath):
         folder.remove()
     else:
@@ -423,7 +423,7 @@ def _digest(text: str) -> str:
 @lru_cache
 def _file_system(scheme: str, host: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a bucket, and the path of the bucket in it."""
-    # A small file is then one request, not the three of an upload in parts.
+    # A small file is then one request instead of the three of a multipart upload.
     query = "?allow_delayed_open=true" if scheme == "s3" else ""
     try:
         system, base = fs.FileSystem.from_uri(f"{scheme}://{host}/{query}")

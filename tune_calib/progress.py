@@ -1,4 +1,4 @@
-"""Progress events: any code may report one; they cost nothing where nobody listens."""
+"""Progress events, which any code may report; they cost nothing without a listener."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +11,10 @@ class ProgressEvent:
     """The current activity of a process."""
 
     doing: str  # in a few words, e.g. ``"reading CIFAR-10"``
-    at: int = 0  # steps that are done, e.g. epochs
+    at: int = 0  # finished steps, e.g. epochs
     of: int = 0  # all steps; 0 if unknown
     metrics: Mapping[str, float] = field(default_factory=dict)  # e.g. by ``select/accuracy``
-    at_once: bool = False  # print it at once in a pipe, which otherwise gets a line a minute
+    at_once: bool = False  # print it at once to a pipe, which otherwise gets one line a minute
 
 
 Listener = Callable[[ProgressEvent], None]

@@ -1,4 +1,4 @@
-"""Registries of data sets, backbones, methods, recipes, ladders and so on, a package each."""
+"""Registries of data sets, backbones, methods, recipes, ladders and so on, one package each."""
 
 import contextlib
 import importlib
@@ -33,9 +33,9 @@ class Registry(Generic[T]):
 
     The modules of ``package`` are imported at the first look-up, so that a new file is a new entry
     and importing the registry itself stays cheap. For a package in ``index.json`` a look-up imports
-    the module of the record alone, and listing names or refusing others imports nothing. Records of
+    only the module of the record, and listing names or refusing others imports nothing. Records of
     plug-ins can be removed again. ``kind`` names a record in messages; the names of a ``parted``
-    registry are ``GROUP/NAME``, as those of the papers' tables.
+    registry are ``GROUP/NAME``, like those of the papers' tables.
     """
 
     def __init__(self, kind: str, package: str, record: type[Any], parted: bool = False) -> None:
@@ -56,13 +56,15 @@ class Registry(Generic[T]):
         caller = sys._getframe(1).f_globals
         origin = self._origin_of_caller(caller)
         if not isinstance(record, self._record):
-            raise TypeError(f"a {self.kind} is a {self._record.__name__}, got {short_repr(record)}")
+            raise TypeError(
+                f"a {self.kind} must be a {self._record.__name__}, got {short_repr(record)}"
+            )
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
             raise ValueError(
-                f"{short_repr(record.name)} names no {self.kind}: take letters, digits, _.-"
+                f"{short_repr(record.name)} is not a {self.kind} name: use letters, digits, _.-"
             )
         if self._is_registered(record.name, is_own=origin is None):
-            raise ValueError(f"{self.kind} {record.name!r} is registered already")
+            raise ValueError(f"{self.kind} {record.name!r} is already registered")
         self._records[record.name] = record
         self._origins[record.name] = origin
         self.homes[record.name] = caller["__name__"].rpartition(".")[2]
@@ -73,9 +75,9 @@ class Registry(Generic[T]):
         resolve: Callable[[str], T | None],
         names: Callable[[], Iterable[str]] | None = None,
     ) -> None:
-        """Add a rule for names that are too many to list; it returns None for foreign names.
+        """Add a rule for names that are too many to list; it returns None for other names.
 
-        The program's own rules also list their ``names``, so that ``require`` imports nothing.
+        The built-in rules also list their ``names``, so that ``require`` imports nothing.
         """
         self._families.append((resolve, self._origin_of_caller(sys._getframe(1).f_globals)))
         if names is not None:
@@ -88,12 +90,12 @@ class Registry(Generic[T]):
 
     def _is_registered(self, name: str, is_own: bool) -> bool:
         if name in self._records:
-            # What a module registered when it was imported, its plug-in may register once more.
+            # A plug-in may register again what its module registered when it was imported.
             return self._origins[name] != OUTSIDE
         return not is_own and (name in self._own() or self._is_of_family(name))
 
     def origin(self, name: str) -> str | None:
-        """Return the content hash of the plug-in of a record; None for one of the program."""
+        """Return the content hash of the plug-in of a record; None for a built-in record."""
         if not self._index:
             self._load()
         if name in self._records:
@@ -103,7 +105,7 @@ class Registry(Generic[T]):
         if origin == OUTSIDE:
             raise UserError(
                 f"{self.kind} {name!r} was registered outside a plug-in; give its file or module "
-                "by `plugin` (in Python: tune_calib.plugins.use)"
+                "as `plugin` (in Python: tune_calib.plugins.use)"
             )
         return origin
 
@@ -128,11 +130,11 @@ class Registry(Generic[T]):
         importlib.import_module(self.package)
         for module in self.modules():
             importlib.import_module(f"{self.package}.{module}")
-        # Only now: if a module fails, the next look-up fails too, and does not miss its records.
+        # Only now: if a module fails, the next look-up fails too instead of missing its records.
         self._is_loaded = True
 
     def modules(self) -> list[str]:
-        """Return the modules of the package by their names; it is not imported."""
+        """Return the names of the package's modules without importing it."""
         spec = find_spec(self.package)
         found = pkgutil.iter_modules(spec.submodule_search_locations or () if spec else ())
         return sorted(each.name for each in found if not each.name.startswith("_"))
@@ -141,18 +143,18 @@ class Registry(Generic[T]):
     def _index(self) -> Mapping[str, Any] | None:
         """Return the package's part of ``index.json``; None for a package that loads quickly."""
         index: Mapping[str, Any] | None = read_index().get(self.package)
-        # Somebody who adds a method sees it at once, and the index is made anew later.
+        # A new method is found at once, even before the index is generated again.
         return index if index and index["modules"] == self.modules() else None
 
     def facts(self, name: str) -> Mapping[str, Any]:
-        """Return the facts of the index on a record, which imports nothing; none on a plug-in's."""
+        """Return the facts of the index about a record without an import; none for a plug-in's."""
         known: Mapping[str, Any] = self._index["records"].get(name, {}) if self._index else {}
         return known
 
     def require(self, name: str) -> None:
-        """Refuse an unknown name; nothing of a package in the index is imported."""
+        """Refuse an unknown name without importing a package that is in the index."""
         if not isinstance(name, str):
-            raise UserError(f"a {self.kind} is named by a text, got {name!r}")
+            raise UserError(f"the name of a {self.kind} must be a string, got {name!r}")
         if name not in self and not self._is_of_family(name):
             raise self._unknown(name)
 
@@ -167,7 +169,7 @@ class Registry(Generic[T]):
         return any(resolve(name) for resolve, _ in self._families)
 
     def family_names(self) -> list[str]:
-        """Return all names that the program's own rules know."""
+        """Return all names that the built-in rules know."""
         self._load()
         return sorted({name for names in self._names_of_families for name in names()})
 
@@ -196,7 +198,7 @@ class Registry(Generic[T]):
         return iter(sorted({*self._records, *self._own()}))
 
     def _own(self) -> Collection[str]:
-        """Return the names of the program's own records."""
+        """Return the names of the built-in records."""
         if self._index:
             names: Collection[str] = self._index["records"].keys()
             return names
@@ -210,7 +212,7 @@ REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
 
 @cache
 def read_index() -> dict[str, Any]:
-    """Return facts on the packages whose modules take seconds to import.
+    """Return facts about the packages whose modules take seconds to import.
 
     ``python -m docs.generate.index`` writes the file, and ``tests/test_registry.py`` checks it.
     """

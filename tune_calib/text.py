@@ -1,4 +1,4 @@
-"""Texts of messages: mistakes that pydantic finds, nearest names, counts, short values."""
+"""Texts of messages: validation errors, nearest names, counts, short values."""
 
 import difflib
 import json
@@ -14,8 +14,8 @@ _NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be 
 _WORDS = {
     "bool_parsing": _BOOL,
     "bool_type": _BOOL,
-    "dict_type": "must be keys with values",
-    "extra_forbidden": "is no setting",
+    "dict_type": "must be a mapping of keys to values",
+    "extra_forbidden": "is not a setting",
     "finite_number": "must be a finite number",
     "float_parsing": _NUMBER,
     "float_type": _NUMBER,
@@ -30,14 +30,14 @@ _WORDS = {
     "list_type": "must be a list",
     "literal_error": "must be {expected}",
     "missing": "is missing",
-    "model_attributes_type": "must be keys with values",
-    "model_type": "must be keys with values",
+    "model_attributes_type": "must be a mapping of keys to values",
+    "model_type": "must be a mapping of keys to values",
     "path_type": "must be a path",
-    "string_pattern_mismatch": "takes letters, digits and _ . + - alone",
-    "string_type": "must be a text",
-    "too_short": "must hold at least {min_length}",
+    "string_pattern_mismatch": "may contain only letters, digits and _ . + -",
+    "string_type": "must be a string",
+    "too_short": "must contain at least {min_length}",
     "tuple_type": "must be a list",
-    "unexpected_keyword_argument": "is no setting",
+    "unexpected_keyword_argument": "is not a setting",
 }
 
 
@@ -57,10 +57,10 @@ def format_validation_error(error: ValidationError, model: type[BaseModel]) -> s
     branch = _branch(first["loc"], model)
     if branch is None:
         where, complaints = first["loc"], [format_mistake(first)]
-    else:  # each kind of value that the field takes complains on its own
+    else:  # each type that the field accepts has an error of its own
         field = first["loc"][:branch]
         of_field = [each for each in found if each["loc"][:branch] == field]
-        # The kind that the value resembles most got furthest into it.
+        # Validation got furthest with the type that the value resembles most.
         first = max(of_field, key=lambda each: len(each["loc"]))
         where = (*field, *first["loc"][branch + 1 :])
         complaints = [
@@ -141,11 +141,11 @@ _NO_WORDS = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 
 
 def format_yaml(value: Any) -> str:
-    """Return a plain JSON value as ``--set`` reads it back, without a loss of digits."""
+    """Format a plain JSON value so that ``--set`` reads it back without losing digits."""
     if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
         return value
     text = json.dumps(value)
-    # YAML 1.1 takes 1e-05 for a text, unlike 1.0e-05.
+    # YAML 1.1 reads 1e-05 as a string, unlike 1.0e-05.
     return text if isinstance(value, str) else _EXPONENT.sub(r"\1.0e", text)
 
 
@@ -153,7 +153,7 @@ _EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
 
 
 def short_repr(value: Any) -> str:
-    """Return the repr of a value for messages, cut where it is long."""
+    """Return the repr of a value for messages, truncated if it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
 
@@ -173,14 +173,14 @@ _USER = re.compile(r"(?P<name>[^:/?@]*)(?P<password>:[^@]*)?@")
 
 
 def mask_url(url: str) -> str:
-    """Mask the secrets of a URL: its password, and what its query may hold of them.
+    """Mask the secrets of a URL: its password and those in its query.
 
-    User name and password are separated as SQLAlchemy does it, so that a password may hold a raw
-    ``/``. Where special characters leave open what is secret, everything behind the scheme is
+    User name and password are separated as in SQLAlchemy, so that a password may contain a raw
+    ``/``. If special characters make it unclear what is secret, everything after the scheme is
     masked.
 
     Args:
-        url: may follow an option and ``=``; another text is returned as it is.
+        url: it may follow an option and ``=``; any other text is returned unchanged.
     """
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -191,7 +191,7 @@ def mask_url(url: str) -> str:
         user = match["name"] + (f":{STARS}" if password else "") + "@"
         rest = rest[match.end() :]
     body, mark, query = rest.partition("?")
-    # A file's path, as in sqlite:///a@b.db, may hold anything.
+    # A file's path, as in sqlite:///a@b.db, may contain anything.
     is_path = not user and body.startswith("/")
     if re.search(r"\?.*=", password) or ("@" in body and not is_path and (password or ":" in body)):
         return f"{scheme}://{STARS}"
@@ -211,7 +211,7 @@ def mask_urls(text: str) -> str:
 
 
 def option_words(options: Iterable[tuple[str, Any]]) -> list[str]:
-    """Return options by their names as words of a command; one that is true has no value."""
+    """Return options as words of a command; an option that is true has no value."""
     return [
         word
         for name, value in options
@@ -220,5 +220,5 @@ def option_words(options: Iterable[tuple[str, Any]]) -> list[str]:
 
 
 def command_line(words: Iterable[str]) -> str:
-    """Return the words of a command as a shell reads them, without the secrets of URLs."""
+    """Return the words of a command, quoted for a shell and without the secrets of URLs."""
     return shlex.join(map(mask_url, words))

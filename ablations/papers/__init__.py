@@ -1,1 +1,1 @@
-"""The tables and figures of the papers, a file each: ``tune-calib reproduce PAPER/TABLE``."""
+"""The tables and figures of papers, one file each, for ``tune-calib reproduce PAPER/TABLE``."""

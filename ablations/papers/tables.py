@@ -1,4 +1,4 @@
-"""Registers the tables, which are read when the first of them is looked up."""
+"""Register the tables, which are read when the first of them is looked up."""
 
 from pathlib import Path
 

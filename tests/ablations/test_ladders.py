@@ -82,7 +82,7 @@ def test_methods_joined_by_plus_are_one_pipeline():
 @pytest.mark.parametrize(
     ("pipelines", "told"),
     [
-        (["ce", "ls", "ce"], "named twice"),
+        (["ce", "ls", "ce"], "given twice"),
         (["ce", "ls+fl"], "two network methods"),
         (["ce", "ls+mac_call"], "did you mean 'mac_cal'"),
     ],

@@ -189,5 +189,5 @@ def test_caption_and_label_can_be_given_for_latex_alone():
 @each("label", ["a{b", "50%", "a\\b", "#1"])
 def test_a_label_that_latex_does_not_take_is_one_line(label):
     arguments = ["ranks", "--published", "fedlas/table1", "--latex", "--label", label]
-    with pytest.raises(UserError, match="LaTeX allows no"):
+    with pytest.raises(UserError, match="LaTeX does not allow"):
         raise CliRunner().invoke(app, arguments).exception

@@ -62,7 +62,7 @@ def test_what_is_missing_or_damaged_is_told_and_loses_nothing(out):
     assert "Not every entry has all its numbers" in text
     assert "ladder: + two: 1 of 3 missing" in text
     assert "search: " in text
-    assert "nothing holds no sweep.json" in text
+    assert "nothing contains no sweep.json" in text
     assert ">vanilla</td>" in text
 
 
@@ -93,7 +93,7 @@ def test_the_page_of_a_search_tells_of_its_look_at_test_and_leads_there(out):
     write_search_report(search)
     text = (search / "report.html").read_text()
     assert 'href="evaluation/report.html"' in text
-    assert "Test was read once, under 2 fresh seeds." in text
+    assert "Test was read once, with 2 fresh seeds." in text
     # The choice had an ECE of 4 % on select: on test, with 9 %, it is 5 points worse.
     row = text[text.index('id="on-test-rows"') :]
     row = row[row.index(">chosen</th>") :][:700]

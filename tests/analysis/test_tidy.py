@@ -112,5 +112,5 @@ def test_a_rank_reads_no_more_than_it_needs(out):
 def test_damaged_curves_do_not_stand_in_the_way_of_ranks(out):
     (out / "curves" / "1-0.parquet").write_bytes(b"PAR1")
     assert len(tidy(load(out), ["ece"], "test")) == 12
-    with pytest.raises(UserError, match=r"1-0\.parquet is not a whole Parquet file"):
+    with pytest.raises(UserError, match=r"1-0\.parquet is not a complete Parquet file"):
         load(out).recorded("q")

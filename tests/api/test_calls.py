@@ -114,7 +114,11 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("ablate", {"ladder": "mac_cal", "gpus": 0.3}, "0, 1 or 1/k"),
         ("ablate", {"ladder": "mac_cal", "set": {"gamma": 1}}, "write slot.key"),
         ("ablate", {"ladder": "mac_cal", "set": {"head.seed": 1}}, "is not a setting"),
-        ("ablate", {"ladder": "mac_cal", "set": {"head.gamma": object()}}, "head.gamma.*no number"),
+        (
+            "ablate",
+            {"ladder": "mac_cal", "set": {"head.gamma": object()}},
+            "head.gamma.*not a number",
+        ),
         ("ablate", {"ladder": "mac_cal", "set": {"head.gamma": "x"}}, "gamma"),
         ("ablate", {"ladder": "mac_cal", "epochs": 3, "set": {"network.epochs": 3}}, "given twice"),
         ("ablate", {"ladder": "mac_cal", "bootstrap": 3}, "`bootstrap` must be"),
@@ -129,11 +133,11 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("search", {"method": "mac_cal", "guard": 2}, "`guard` must be at most 1"),
         ("search", {"method": "mac_cal", "scheduler": "asha"}, "`scheduler` asha stops"),
         ("search", {"method": "mac_cal", "trials": 0}, "`trials` must be at least 1"),
-        ("evaluate", {"out": "nowhere"}, "nowhere holds no"),
+        ("evaluate", {"out": "nowhere"}, "nowhere contains no"),
         ("evaluate", {"out": "nowhere", "seeds": 0}, "`seeds` must be at least 1"),
         ("run", {"file": "nowhere.yaml"}, "cannot read nowhere.yaml"),
         ("run", {"file": "nowhere.yaml", "retry": "done"}, "`retry` 'done' is unknown"),
-        ("open_results", {"out": "nowhere"}, "nowhere holds no"),
+        ("open_results", {"out": "nowhere"}, "nowhere contains no"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(name, given, told, tmp_path, monkeypatch):
@@ -148,7 +152,7 @@ def test_nothing_in_place_of_several_values_is_their_default():
     plain = build_request(SearchRequest, {"method": "ls"})
     for nothing in (None, []):
         assert build_request(SearchRequest, {"method": "ls", "metric": nothing}) == plain
-        with pytest.raises(UserError, match="`dataset` must be a text"):
+        with pytest.raises(UserError, match="`dataset` must be a string"):
             build_request(SearchRequest, {"method": "ls", "dataset": nothing})
 
 

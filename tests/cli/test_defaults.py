@@ -150,21 +150,21 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
     for words in (["status", "out"], ["list", "methods", "--json"], ["cite", "ls"]):
         done = here(*words)
         assert done.returncode == 0
-        said = f"{words[0]} does not load plug-in lab.py of {file}; --plugin loads it\n"
+        said = f"{words[0]} does not load plug-in lab.py of {file}; use --plugin\n"
         assert done.stderr == said
         assert "planted" not in done.stdout
     assert not canary.exists()
     done = here("list", "methods", "--plugin", "lab.py")
     assert ("planted" in done.stdout, done.stderr) == (True, "")
     assert canary.exists()
-    told = f"\n{folder / 'lab.py'}, which {file} names, is run as code\n"
+    told = f"\n{file} names {folder / 'lab.py'}, which is run as code\n"
     assert here("pictures", "out").stderr.count(told) == 1
 
 
 def test_a_backbone_of_the_file_is_told_to_be_code(folder):
     write(folder, 'backbone = "lab.py:net"')
     with defaults.in_force(context_of("compare", "ce")) as told:
-        assert f"{folder / 'lab.py'}, which tune-calib.toml names, is run as code" in told
+        assert f"tune-calib.toml names {folder / 'lab.py'}, which is run as code" in told
 
 
 def test_passwords_are_not_told(folder):
@@ -190,18 +190,18 @@ def test_help_shows_them(folder, monkeypatch):
         ("[serch]", "no command 'serch'; did you mean 'search'?"),
         ("[search]\ntrails = 2", "search: no option 'trails'; did you mean 'trials'?"),
         ("[ranks]\nseeds = 2", "ranks: no option 'seeds'"),
-        ("seeds = true", "seeds must be a text or a number, got True"),
-        ("seeds = [1, 2]", "seeds must be a text or a number, got [1, 2]"),
+        ("seeds = true", "seeds must be a string or a number, got True"),
+        ("seeds = [1, 2]", "seeds must be a string or a number, got [1, 2]"),
         ("seeds = 2.5", "seeds: "),
         ("seeds = 'x'", "seeds: "),
-        ("seeds = 2024-01-01", "seeds must be a text or a number"),
+        ("seeds = 2024-01-01", "seeds must be a string or a number"),
         ("portable = 1", "portable must be true or false, got 1"),
         ("portable = 'yes'", "portable must be true or false, got 'yes'"),
         ("store = ' '", "store is empty"),
         ("set = ['head.lr=1', '']", "set is empty"),
         ("gpus = 'x'", "must be 0, 1 or 1/k, got x"),
-        ("out = 'runs/x'", "--out is typed each time"),
-        ("[evaluate]\nextend = true", "evaluate: --extend is typed each time"),
+        ("out = 'runs/x'", "--out cannot have a default here"),
+        ("[evaluate]\nextend = true", "evaluate: --extend cannot have a default here"),
         ("data-root = 'a'\ndata_root = 'b'", "data-root appears twice"),
         ("seeds =", "is not valid TOML"),
         ("search = 3", "no option 'search'"),
@@ -219,4 +219,4 @@ def test_a_wrong_file_of_another_encoding_or_kind_is_one_line(folder, refusal):
     assert "is not valid TOML" in refusal("ablate", "mac_cal")
     (folder / "tune-calib.toml").unlink()
     (folder / "tune-calib.toml").mkdir()
-    assert "name another place" in refusal("ablate", "mac_cal")
+    assert "choose another path" in refusal("ablate", "mac_cal")

@@ -39,9 +39,9 @@ def out(tmp_path):
 @each(
     ("place", "told"),
     [
-        ("FILE", "name another place"),
-        ("FILE/below", "name another place"),
-        ("x" * 300, "take a shorter name"),
+        ("FILE", "choose another path"),
+        ("FILE/below", "choose another path"),
+        ("x" * 300, "use a shorter name"),
     ],
 )
 @each("option", ["--out", "--store"])
@@ -59,7 +59,7 @@ def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal, with_
     path.mkdir() if name == "report.html" else path.touch()
     said = refusal("report", out)
     assert str(path) in said
-    assert "name another place" in said
+    assert "choose another path" in said
 
 
 @each("folder", ["FILE/below", "/proc/nothing"])
@@ -113,7 +113,7 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
             main(["explain", "mac_cal"])
         # A folder may come from anybody: then the line names the line of the program.
         monkeypatch.setattr(analysis.report, "read_sweep_manifest", broken)
-        assert "or this is a defect to report" in refusal("status", out)
+        assert "or this is a bug to report" in refusal("status", out)
 
 
 def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
@@ -124,7 +124,7 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     file = read_experiment_file(path)
     (ended,) = run_jobs(file, build_jobs(file), None)
     assert isinstance(ended, Ended)
-    assert "a file lies where a folder should" in ended.failures[0]
+    assert "a file is where a folder should be" in ended.failures[0]
 
 
 @each(("command", "option"), [(name, option) for name, option, _ in OPTIONS])
@@ -152,7 +152,7 @@ def test_an_option_of_one_value_is_given_once(command, option, refusal):
         (["ablate", "mac_cal", "--set", "head.lr=1", "--set", "head.lr=2"], "given twice"),
         (["ablate", "mac_cal", "--epochs", "3", "--set", "network.epochs=3"], "given twice"),
         (["ablate", "mac_cal", "--set", "data.dataset=cifar10"], "given twice"),
-        (["ablate", "mac_cal", "--set", "head.lr="], "null is none"),
+        (["ablate", "mac_cal", "--set", "head.lr="], "null means none"),
         (["ablate", "mac_cal", "--set", "network.epochs=true"], "must be a number"),
         (["ablate", "mac_cal", "--set", "network.drop_last=1"], "must be true or false"),
         (["search", "temperature", "--set", "posthoc.fit=nll"], "nothing is left to search"),

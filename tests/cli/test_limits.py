@@ -62,10 +62,10 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
         (["--address", "nowhere"], "no Ray cluster at --address nowhere"),
         (["--seeds", str(10**9)], "at most 100,000"),
         (["--network-seeds", str(10**5), "--head-seeds", str(10**5)], "at most 100,000"),
-        (["--set", f"network.lr={laughs(9)}"], "unfolds to more than"),
+        (["--set", f"network.lr={laughs(9)}"], "aliases expand to more than"),
         (["--set", f"network.lr={'[' * 5000}"], "network.lr"),
-        (["--set", f"network.lr={'9' * 5000}"], "is not a value"),
-        (["--set", "network.backbone=!!binary aGFsbG8="], "is not a value"),
+        (["--set", f"network.lr={'9' * 5000}"], "is not a valid value"),
+        (["--set", "network.backbone=!!binary aGFsbG8="], "is not a valid value"),
     ],
 )
 def test_a_command_that_asks_for_too_much_is_refused_at_once(
@@ -94,8 +94,8 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
             f"entries: {{a: {{methods: [ls], search: {{trials: 3, seeds: {10**9}}}}}}}",
             "at most 100,000",
         ),
-        (f"x: {laughs(9)}\nentries: {{}}", "unfolds to more than"),
-        ("entries: &a {b: *a}", "an alias stands in what it names"),
+        (f"x: {laughs(9)}\nentries: {{}}", "aliases expand to more than"),
+        ("entries: &a {b: *a}", "an alias contains itself"),
         ("entries: {a: {methods: [ls], resources: {cpus: 2}}}", "set: {network: {threads: 4}}"),
         (
             f"entries: {{a: {{methods: [ls], set: {{network: {{threads: {TOO_MANY}}}}}}}}}",

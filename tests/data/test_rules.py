@@ -142,11 +142,11 @@ def test_each_option_makes_another_network():
     [
         ({"holdout": "test", "split": "whole"}, "leave split=whole out"),
         ({"dataset": "cifar10", "holdout": "test", "split": "tst"}, "leave split=tst out"),
-        ({"holdout_shares": (0.2, 0.2, 0.6)}, "goes with holdout=test"),
+        ({"holdout_shares": (0.2, 0.2, 0.6)}, "needs holdout=test"),
         ({"holdout": "test", "holdout_shares": (0.5, 0.5, 0.5)}, "sum to 1"),
         ({"holdout": "test", "holdout_shares": (0.0, 0.5, 0.5)}, "above 0"),
         ({"holdout": "valid"}, "holdout"),
-        ({"dataset": "cifar10", "norm": [[0.5], [0.5]]}, "has 3 channels, and constants of 1"),
+        ({"dataset": "cifar10", "norm": [[0.5], [0.5]]}, "has 3 channels, and constants for 1"),
         ({"norm": [[0.5], [0.0]]}, "above 0"),
         ({"norm": [[0.5, 0.5], [0.5]]}, "as many means"),
         ({"dataset": "cifar10", "labels": "coarse"}, "cifar10 has no coarse labels"),

@@ -247,7 +247,7 @@ def _kept():
 
 @each("classes", [[10], [-1], list(range(9))])
 def test_classes_that_cannot_be_held_out_are_one_line(classes):
-    with pytest.raises(UserError, match="at least two must stay"):
+    with pytest.raises(UserError, match="at least two must remain"):
         DataSlot(held_out_classes=classes)
 
 

@@ -92,10 +92,10 @@ def test_a_damaged_image_is_named(content, tmp_path):
 
 def test_options_of_other_data_sets_are_refused():
     for slot, message in (
-        ({"dataset": "cifar10", "resize": 40}, "one size"),
-        ({"dataset": "cifar10", "grey": "convert"}, "data.grey is not for cifar10"),
+        ({"dataset": "cifar10", "resize": 40}, "a fixed size"),
+        ({"dataset": "cifar10", "grey": "convert"}, "data.grey does not apply to cifar10"),
         ({"dataset": "cub", "crop": 300}, "larger than the images"),
-        ({"dataset": "digits", "label_column": "x"}, "data.label_column is not for digits"),
+        ({"dataset": "digits", "label_column": "x"}, "data.label_column does not apply to digits"),
     ):
         with pytest.raises(UserError, match=message):
             TrialSpec.build(data=slot, network={})

@@ -130,12 +130,15 @@ def test_seeds_are_those_of_heads(seeds):
 @each(
     ("change", "message"),
     [
-        ({"seeds": Seeds.count(None, 2, None)}, "a frozen network is one"),
+        ({"seeds": Seeds.count(None, 2, None)}, "there is only one frozen network"),
         (
             {"overrides": {"network": {"weights": HASH, "epochs": 0}}},
             "needs the name of its backbone",
         ),
-        ({"overrides": {"network": {**GIVEN, "weights": None}}}, "give `weights` the file"),
+        (
+            {"overrides": {"network": {**GIVEN, "weights": None}}},
+            "of a trained network as `weights`",
+        ),
         ({"overrides": {"network": {**GIVEN, "method": "ls"}}}, "'ls' trains the network"),
         ({"overrides": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
     ],
@@ -211,7 +214,7 @@ def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
     assert id_of(files[0], norm="dataset") != id_of(files[0], norm=[[0.5], [0.5]])
     with pytest.raises(UserError, match=r"normalisation that this .*dataset.*imagenet"):
         id_of(files[0])
-    with pytest.raises(UserError, match="has 1 channel, and constants of 3"):
+    with pytest.raises(UserError, match="has 1 channel, and constants for 3"):
         id_of(files[0], norm=[[0.5] * 3, [0.5] * 3])
 
 
@@ -272,7 +275,7 @@ def test_published_networks_are_refused_the_images_that_they_were_trained_on():
     network = {"backbone": "resnet20_he", "weights": "02926273efb1dead"}
     for more in ({"epochs": 0}, {"epochs": 3}):  # also where they are trained on
         for data in ({}, {"split": "tst"}, {"train_fraction": 0.5}):
-            with pytest.raises(UserError, match="take `holdout` test"):
+            with pytest.raises(UserError, match="use `holdout` test"):
                 TrialSpec.build(data={"dataset": "cifar10", **data}, network={**network, **more})
         for data in ({"holdout": "test"}, {"split": "whole"}):
             TrialSpec.build(data={"dataset": "cifar10", **data}, network={**network, **more})

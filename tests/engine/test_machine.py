@@ -232,14 +232,14 @@ def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
 def test_what_such_a_store_lacks_is_told_at_once(more, lacks, read_only, tmp_path, refusal):
     out = tmp_path / "out"
     said = refusal(*READING, *more, "--out", out, "--store", read_only)
-    assert f"{read_only} cannot be written, and lacks {lacks}" in said
+    assert f"{read_only} cannot be written to, and lacks {lacks}" in said
     assert {path.name for path in out.iterdir()} == {".driver.lock"}
 
 
 def test_a_search_of_networks_needs_a_store_that_it_can_write(read_only, tmp_path, refusal):
     out = tmp_path / "out"
     said = refusal("search", "ls", *QUICK[:2], "--out", out, "--store", read_only)
-    assert f"{read_only} cannot be written, and lacks" in said
+    assert f"{read_only} cannot be written to, and lacks" in said
     assert {path.name for path in out.iterdir()} == {".driver.lock"}
 
 

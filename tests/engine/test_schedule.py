@@ -71,7 +71,7 @@ def test_rates_of_steps_are_as_before_whatever_the_batch():
 @each(
     ("wrong", "said"),
     [
-        ({"schedule": "one_cycle"}, "give it, e.g. warmup=0.3"),
+        ({"schedule": "one_cycle"}, "set it, e.g. warmup=0.3"),
         ({"nesterov": True, "optimizer": "adam"}, "nesterov needs optimizer=sgd"),
         ({"nesterov": True, "momentum": 0.0}, "nesterov needs optimizer=sgd"),
         ({"schedule": "linear"}, "schedule"),

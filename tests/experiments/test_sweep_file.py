@@ -201,7 +201,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ("entries:\n  a:\n    ladder: mac_call", "line 3: entries.a.ladder: unknown ladder"),
         ("entries:\n  a:\n    methods: [lss]", "line 3: entries.a.methods.0: unknown method 'lss'"),
         ("entries: {a: {methods: [ls+fl]}}", "two network methods"),
-        ("entries: {a: {methods: [ls, ls]}}", "named twice"),
+        ("entries: {a: {methods: [ls, ls]}}", "given twice"),
         (
             "entries: {a: {methods: [ls], ladder: mac_cal}}",
             "exactly one of methods, ladder and all",
@@ -241,7 +241,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ),
         ("entries: {a: {methods: [ls], search: {heads: 3}}}", "ls trains no heads"),
         ("entries: {a: {methods: [ls], search: {trials: 3, metric: eec}}}", "did you mean 'ece'"),
-        ("entries: {a: {methods: [ls], search: {trials: 3, metric: auroc}}}", "select alone"),
+        ("entries: {a: {methods: [ls], search: {trials: 3, metric: auroc}}}", "sees only select"),
         ("entries: {a: {methods: [ls], search: {trials: 3, sampler: tep}}}", "'tpe', 'random'"),
         ("entries: {a: {methods: [ls+mac_cal], search: {trials: 3}}}", "a search takes one method"),
         (
@@ -250,7 +250,10 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ),
         ("entries: {a: {methods: [ls]}}\nset:\n  network:\n    epochs: 0", "line 4: set.network"),
         ("entries: {a: {methods: [ls], set: {head: {q0: 1}}}}", "no rung has a setting head.q0"),
-        ("entries: {a: {methods: [ls], set: {network: {seed: 1}}}}", "network.seed is no setting"),
+        (
+            "entries: {a: {methods: [ls], set: {network: {seed: 1}}}}",
+            "network.seed is not a setting",
+        ),
         ("entries: {a: {methods: [{method: fl, set: {head: {lr: 1}}}]}}", "has no head method"),
         ("entries: {a: {methods: [{method: fl, set: {network: {gama: 1}}}]}}", "mean 'gamma'"),
         ("entries: {a: {methods: [ls], resources: {gpus: 0.3}}}", "0, 1 or 1/k"),
@@ -261,7 +264,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "give data_root a folder"),
         ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two folders"),
         ("entries: [", "line 1: not YAML"),
-        ("a: 1\na: 2", "line 2: not YAML: 'a' stands twice"),
+        ("a: 1\na: 2", "line 2: not YAML: 'a' appears twice"),
         ("&a [*a]", "not YAML"),
         ("? [1]\n: 2", "a key must be a word"),
         ("out: 2024-01-02", "in quotes"),
@@ -272,8 +275,8 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ("data_root: ''", "line 1: data_root: must not be empty"),
         ("address: ''", "line 1: address: must not be empty"),
         ("study_storage: ''", "line 1: study_storage: must not be empty"),
-        ('out: "a\\0b"\nentries: {a: {methods: [ls]}}', "line 1: out: 'a\\x00b' is no path"),
-        ('data_root: "\\ud800"', "line 1: data_root: '\\ud800' is no path"),
+        ('out: "a\\0b"\nentries: {a: {methods: [ls]}}', "line 1: out: 'a\\x00b' is not a path"),
+        ('data_root: "\\ud800"', "line 1: data_root: '\\ud800' is not a path"),
         ("seeds: true", "line 1: seeds: must be a number, got True"),
         ("seeds: {networks: true}", "networks: must be a number, got True"),
         ("resources: {gpus: true}", "line 1: resources.gpus: must be a number, got True"),
@@ -287,7 +290,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "entries: {a: {methods: [temperature], search: {trials: 3}}}",
             "nothing is left to search",
         ),
-        ("entries:", "entries: must be keys with values, got None"),
+        ("entries:", "entries: must be a mapping of keys to values, got None"),
         (
             "backbones: [small_cnn]\nset:\n  network: {weights: w, epochs: 0}\n  data:\n"
             "    holdout: tst\nentries: {a: {methods: [ce]}}",
@@ -300,12 +303,12 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ),
         (
             "datasets: [imported]\nentries: {a: {methods: [ce]}}",
-            "line 2: entries.a: data set imported needs the name of what is imported: set.data.im",
+            "line 2: entries.a: data set imported needs the name of an import; give it as set",
         ),
         (
             "backbones: [small_cnn]\nset: {network: {weights: w, epochs: 0}}\n"
             "entries: {a: {methods: [ce], seeds: {networks: 2}}}",
-            "line 3: entries.a: a frozen network is one",
+            "line 3: entries.a: there is only one frozen network",
         ),
     ],
     folders=False,

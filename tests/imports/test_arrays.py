@@ -193,7 +193,7 @@ def test_keys_that_are_not_there(tmp_path, text, told):
 
 
 def test_the_home_of_nobody_is_one_line():
-    with pytest.raises(UserError, match="nobody is named so"):
+    with pytest.raises(UserError, match="has no such user"):
         find_arrays("`test`", ["~nobody-of-this-name/a.npz"], ROLES)
 
 

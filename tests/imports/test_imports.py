@@ -500,11 +500,11 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
 @each(
     ("given", "told"),
     [
-        ({"data": {"label_noise": 0.1}}, "label_noise is of images"),
-        ({"data": {"split": "whole"}}, "split is of images"),
-        ({"data": {"holdout": "test"}}, "holdout is of images"),
+        ({"data": {"label_noise": 0.1}}, "label_noise needs images"),
+        ({"data": {"split": "whole"}}, "split needs images"),
+        ({"data": {"holdout": "test"}}, "holdout needs images"),
         ({"data": {"dataset": "digits"}}, "go together"),
-        ({"data": {"dataset": "imported", "imported": None}}, "needs the name of what is imported"),
+        ({"data": {"dataset": "imported", "imported": None}}, "needs the name of an import"),
         ({"network": {"epochs": 3}}, "network.epochs: imported data have no network"),
         ({"network": {"backbone": "small_cnn"}}, "network.backbone: imported data"),
         ({"network": {"lr": 0.1}}, "network.lr: imported data"),
@@ -575,7 +575,7 @@ def test_the_command_says_what_it_decided(tmp_path):
     ]  # fmt: skip
     done = here(*arguments)
     assert done.returncode == 0, done.stderr
-    for told in ("log-probabilities", "two halves of --calib", "4 classes", "head methods need"):
+    for told in ("log-probabilities", "halves of --calib", "4 classes", "head methods need"):
         assert told in done.stdout
     # After a success nothing may read like an error: what is left out is a note.
     *_, without_train, without_heads, following = done.stdout.splitlines()

@@ -94,7 +94,7 @@ def test_features_and_logits_stand_where_images_do(folder, exported, bank, image
 
 
 def test_logits_that_do_not_follow_from_features_are_refused(exported, bank):
-    with pytest.raises(UserError, match="do not follow from features alone"):
+    with pytest.raises(UserError, match="need more than features"):
         load_calibrated(exported / "network-of-balcal").from_features(bank.test().features)
 
 
@@ -131,13 +131,13 @@ def test_a_plug_in_is_asked_for_and_never_run_unasked(kind, bank, images, tmp_pa
         write_calibrated(network, tmp_path / "x", about)
         expected = network(images)
         plugins.use(before)
-        with pytest.raises(UserError, match=r"plug-in own .* name it: plugin='own.py'"):
+        with pytest.raises(UserError, match=r"plug-in own .* give it: plugin='own.py'"):
             load_calibrated(tmp_path / "x")
         assert plugins.in_use() == before
         assert torch.equal(load_calibrated(tmp_path / "x", plugin=path)(images), expected)
         plugins.use(before)
         path.write_text(f"{path.read_text()}# changed\n")
-        with pytest.raises(UserError, match="which is code and not in the file"):
+        with pytest.raises(UserError, match="whose code the file lacks"):
             load_calibrated(tmp_path / "x", plugin=path)
     finally:
         plugins.use(before)
@@ -202,19 +202,19 @@ def test_a_damaged_file_is_one_line(how, ending, exported, tmp_path):
 def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
     with pytest.raises(UserError, match="cannot read"):
         load_calibrated(tmp_path / "nothing")
-    with pytest.raises(UserError, match="nobody is named so"):
+    with pytest.raises(UserError, match="has no such user"):
         load_calibrated("~nobody-at-all/x")
     path = copied(exported, tmp_path)
     about = json.loads(path.read_text())
     assert about["format"] == FORMAT
     for key, value, told in (
-        ("version", 2, "a later tune-calib wrote"),
-        ("sha256", "0" * 64, "is not the file that its JSON tells of"),
-        ("plugins", {"own": "0123456789abcdef"}, "name it: plugin='own.py'"),
-        ("images", {**about["images"], "mean": [0.5]}, "other sizes or constants"),
+        ("version", 2, "of a later tune-calib"),
+        ("sha256", "0" * 64, "is not the file that its JSON file describes"),
+        ("plugins", {"own": "0123456789abcdef"}, "give it: plugin='own.py'"),
+        ("images", {**about["images"], "mean": [0.5]}, "different sizes or constants"),
         ("spec", {**about["spec"], "further": 1}, "further"),
-        ("spec", {**about["spec"], "posthoc": None}, "its spec is not that of"),
-        ("trial", "0123456789abcdef", "its spec is not that of 0123456789abcdef"),
+        ("spec", {**about["spec"], "posthoc": None}, "its spec does not match"),
+        ("trial", "0123456789abcdef", "its spec does not match trial 0123456789abcdef"),
     ):
         path.write_text(json.dumps({**about, key: value}))
         with pytest.raises(UserError, match=told) as found:
@@ -224,5 +224,5 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
     (tmp_path / "x.json").write_text(
         json.dumps({**about, "sha256": json.loads((exported / "vtst.json").read_text())["sha256"]})
     )
-    with pytest.raises(DamagedFileError, match="holds other tensors"):
+    with pytest.raises(DamagedFileError, match="contains other tensors"):
         load_calibrated(path)

@@ -123,7 +123,7 @@ def test_probabilities_are_not_taken_for_logits(name):
 
 def test_flags_are_warnings():
     logits = 10 * torch.eye(5).repeat(4, 1)
-    with pytest.warns(UserWarning, match="every sample of calib is right"):
+    with pytest.warns(UserWarning, match="every sample of calib is classified correctly"):
         estimator = tune_calib.TemperatureScaling().fit(logits, logits.argmax(1))
     assert "temperature_bound" in estimator.flags_
 
@@ -137,13 +137,13 @@ LOGITS, LABELS = drawn(3, 30)
         (LOGITS[None], LABELS, r"logits must be \(samples, numbers\), got shape \(1, 30, 3\)"),
         (LOGITS[0], LABELS, r"labels must be \(3,\)|labels must be in 0 to 1"),
         (LOGITS[:, 0].sigmoid(), LABELS % 2, "scores of two classes look like probabilities"),
-        (LOGITS[:, :1], LABELS, "two classes or more"),
+        (LOGITS[:, :1], LABELS, "two or more classes"),
         (LOGITS.where(LOGITS < 3, torch.nan), LABELS, "logits must be finite; "),
         (LOGITS[:0], LABELS[:0], "logits must be"),
         ([["a", "b"]], [0], "logits"),
         ("logits", [0], "logits"),
         (LOGITS.bool(), LABELS, "real numbers"),
-        (LOGITS, LABELS[:9], r"labels must be \(30,\), one a sample, got \(9,\)"),
+        (LOGITS, LABELS[:9], r"labels must be \(30,\), one per sample, got \(9,\)"),
         (LOGITS, LABELS.float(), "labels must be integers"),
         (LOGITS, torch.arange(30) % 4, "labels must be in 0 to 2, .* there are 4: 0, 1, 2, 3"),
         (LOGITS, LABELS % 2 - 1, "there are 2: -1, 0"),
@@ -277,7 +277,7 @@ CLASSES = torch.arange(40) % 4
 @each(
     ("settings", "given", "told"),
     [
-        ({"method": "ce"}, {}, "is a network method, and no head method"),
+        ({"method": "ce"}, {}, "is a network method, not a head method"),
         ({"method": "temperature"}, {}, "is a posthoc method"),
         ({"method": "mac_call"}, {}, "did you mean 'mac_cal'"),
         ({"gama": 1}, {}, "has no setting 'gama'"),
@@ -286,7 +286,7 @@ CLASSES = torch.arange(40) % 4
         ({"lr": 1e30}, {}, "is not finite: take a smaller lr"),
         ({}, {"labels": CLASSES.float()}, "labels must be integers"),
         ({}, {"labels": CLASSES - 1, "classes": 5}, "there are 4: -1, 0, 1, 2"),
-        ({}, {"labels": 0 * CLASSES}, "labels are of one class"),
+        ({}, {"labels": 0 * CLASSES}, "labels have only one class"),
         ({}, {"classes": 3}, "there are 4"),
         ({}, {"select": (FEATURES[:, :5], CLASSES)}, r"must be \(N, 6\) as those of training"),
         ({}, {"select": (FEATURES, CLASSES + 1)}, "labels of select must be in 0 to 3"),

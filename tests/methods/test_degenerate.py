@@ -136,10 +136,10 @@ SAYS = {
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",
     },
-    empty: dict.fromkeys(COMMANDS, "error: sweep holds no sweep.json"),
-    a_file: dict.fromkeys(COMMANDS, "error: sweep holds no sweep.json"),
+    empty: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
+    a_file: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
     foreign: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a trials file of tune-calib"),
-    half_written: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a whole Parquet file"),
+    half_written: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a complete Parquet file"),
 }
 
 

@@ -68,10 +68,10 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
 @each(
     ("text", "error", "says"),
     [
-        ("{", DamagedFileError, "is not whole"),
-        ("[" * 100_000, DamagedFileError, "is not whole"),
-        ("[]", ForeignFileError, "not such a file"),
-        ('{"version": 1}', ForeignFileError, "not such a file"),
+        ("{", DamagedFileError, "is incomplete"),
+        ("[" * 100_000, DamagedFileError, "is incomplete"),
+        ("[]", ForeignFileError, "was not written by tune-calib"),
+        ('{"version": 1}', ForeignFileError, "was not written by tune-calib"),
         ('{"version": 99}', UserError, "later tune-calib"),
     ],
 )

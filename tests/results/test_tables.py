@@ -94,7 +94,7 @@ def test_a_damaged_file_without_a_checksum_is_one_line_or_is_read(tmp_path):
 def test_a_column_of_another_type_is_refused(tmp_path):
     content = pa.table({"spec_hash": ["a"], "epoch": ["first"]})
     write_file(tmp_path, "one", "curves", content)
-    with pytest.raises(DamagedFileError, match=r"one\.parquet .*epoch is of string"):
+    with pytest.raises(DamagedFileError, match=r"one\.parquet .*epoch has type string"):
         read_table(tmp_path, "curves")
 
 

@@ -75,17 +75,17 @@ def test_every_method_round_trips_in_its_slot(name):
         ({"network": {"epochs": 0}}, "network.epochs"),
         ({"network": {"lr": float("nan")}}, "network.lr"),
         ({"network": {"lr": "fast"}}, "network.lr"),
-        ({"network": {"lrr": 1}}, "network.lrr: is no setting, got 1"),
+        ({"network": {"lrr": 1}}, "network.lrr: is not a setting, got 1"),
         # Of a setting that takes several kinds of values no kind is named as if it were a setting.
         (
             {"network": {}, "head": {"method": "mac_cal", "params": {"gamma": "nan"}}},
             "gamma: must be a finite number or 'val_ratio', got 'nan'",
         ),
-        ({"network": {}, "data": {"norm": 5}}, "data.norm: must be a text or a list, got 5"),
+        ({"network": {}, "data": {"norm": 5}}, "data.norm: must be a string or a list, got 5"),
         ({"network": {}, "data": {"norm": [1]}}, "data.norm.0: must be a list, got 1"),
         (
             {"network": {}, "data": {"imported": {"digest": 1}}},
-            "data.imported.digest: must be a text, got 1",
+            "data.imported.digest: must be a string, got 1",
         ),
         ({"network": {"milestones": [0.5, 0.2]}}, "milestones must rise"),
         ({"network": {"epoch": 3}}, "epoch"),

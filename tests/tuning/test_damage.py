@@ -102,7 +102,7 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
     shutil.rmtree(tmp_path / "out" / "trials")
     code, _, err = said("status", tmp_path / "out")
     assert code == 2
-    assert "run the sweep's command again" in err or "name another folder" in err
+    assert "run the command of the run again" in err or "choose another folder" in err
 
 
 @each(
@@ -120,7 +120,7 @@ def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said
     for command in commands:
         code, _, err = said(command, out)
         assert code == 2
-        assert "of format 99" in err
+        assert "has format 99" in err
         assert "update" in err
 
 
@@ -294,7 +294,7 @@ def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, sa
     before = sorted(tmp_path.rglob("*"))
     code, told, err = said(command, tmp_path)
     assert (code, told) == (2, "")
-    assert f"{tmp_path} holds no {SWEEP_MANIFEST}" in err
+    assert f"{tmp_path} contains no {SWEEP_MANIFEST}" in err
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -82,11 +82,11 @@ def test_a_trial_is_named_by_how_its_hash_begins_and_onnx_lies_beside(sweep, tmp
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "holds 4 finished trials; name one by --trial HASH"),
-        (["--best", "test/ece"], "chosen on select, never on test; take --best ece"),
-        (["--best", "calib/ece"], "chosen on select, never on calib"),
+        ([], "contains 4 finished trials; select one with --trial HASH"),
+        (["--best", "test/ece"], "selected on select, never on test; use --best ece"),
+        (["--best", "calib/ece"], "selected on select, never on calib"),
         (["--best", "eec"], "did you mean 'ece'"),
-        (["--best", "confidence_gap"], "no value of it is the best"),
+        (["--best", "confidence_gap"], "has no best value"),
         (["--trial", "xyz"], "0 finished trials whose spec hash begins with 'xyz'"),
         (["--trial", "abc", "--best", "ece"], "give one of them"),
     ],
@@ -98,11 +98,11 @@ def test_what_is_not_one_trial_is_one_line(words, told, sweep, tmp_path, refusal
 
 def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, tmp_path, refusal):
     (tmp_path / "x.json").write_text("mine")
-    assert "is there already" in refusal("export", sweep, tmp_path / "x", "--best", "ece")
+    assert "already exists" in refusal("export", sweep, tmp_path / "x", "--best", "ece")
     assert (tmp_path / "x.json").read_text() == "mine"
-    assert "holds no sweep.json" in refusal("export", tmp_path, tmp_path / "y")
+    assert "contains no sweep.json" in refusal("export", tmp_path, tmp_path / "y")
     absent = refusal("export", sweep, tmp_path / "y", "--best", "ece", "--store", tmp_path / "no")
-    assert "name the --store of the run" in absent
+    assert "give the --store of the run" in absent
 
 
 def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, bank, tmp_path):
@@ -149,7 +149,7 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
     scores = evaluate(probs.log()[None], test.labels)
     assert float(scores["accuracy"]) == row["test/accuracy"]
     assert abs(float(scores["ece"]) - row["test/ece"]) < 1e-12
-    with pytest.raises(UserError, match=f"no network that takes images: .* call from_{takes}"):
+    with pytest.raises(UserError, match=f"no network for images: .* call from_{takes}"):
         network(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
     session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
     found = torch.from_numpy(
@@ -171,7 +171,7 @@ def test_of_a_search_it_is_the_choice(tmp_path):
     chosen = next(each for each in outcome.suggestions if each.number == outcome.chosen)
     assert row["spec_hash"] == chosen.specs[0]
     assert row.get("test/ece") is None
-    with pytest.raises(UserError, match="has chosen by its own metrics"):
+    with pytest.raises(UserError, match="selected by its own metrics"):
         _chosen(copy, None, "ece")
     (copy / "outcome.json").unlink()
     with pytest.raises(UserError, match="no outcome yet"):
@@ -179,7 +179,7 @@ def test_of_a_search_it_is_the_choice(tmp_path):
     (copy / "trials").rename(copy / "elsewhere")
     shutil.copy(search / "outcome.json", copy)
     write_results(copy, "a", {"trials": [{**row, "spec_hash": "another"}]})
-    with pytest.raises(UserError, match="has lost the rows of its choice"):
+    with pytest.raises(UserError, match="has lost the rows of its selected trial"):
         _chosen(copy, None, None)
 
 

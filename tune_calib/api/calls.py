@@ -1,8 +1,8 @@
 """The commands that run trials as Python functions, and ``open_results``.
 
-Arguments are the options of the commands with their defaults: a dash is an underscore, and a
-repeatable option takes a list. Results are in the folder that the command would use, and finished
-trials are skipped, whoever ran them.
+Arguments are the options of the commands with the same defaults: a dash becomes an underscore, and
+a repeatable option takes a list. Results are in the folder that the command would use, and finished
+trials are skipped, whether a command or a function ran them.
 """
 
 import warnings
@@ -65,8 +65,8 @@ def compare(request: CompareRequest, log: Words, plugin: Words) -> OpenSweep:
 def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
     """Search the hyper-parameters of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
 
-    The test split is not read; the returned object's ``evaluate`` reads it. The same call with more
-    ``trials`` continues the search.
+    The test split is not read; ``evaluate`` of the returned object reads it. The same call with
+    more ``trials`` continues the search.
 
     Returns:
         Its results.
@@ -98,7 +98,7 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
         Its results, with those of the baseline and the defaults.
 
     Raises:
-        UserError: The search found nothing, or test was read for another trial or other seeds.
+        UserError: The search selected no trial, or test was read for another trial or other seeds.
     """
     with _begun("evaluate", request, log):
         from tune_calib.experiments.forecast.summary import print_settings
@@ -160,7 +160,7 @@ def open_results(
         study_storage: URL of the study of a search, if that is a database.
 
     Raises:
-        UserError: It contains no results, or they are damaged.
+        UserError: The folder contains no results, or they are damaged.
     """
     return opened(parse_path(fspath(out)), study_storage)
 
@@ -184,7 +184,7 @@ def _run_ladder(
 
 
 def _command(name: str, request: Part, log: Words, plugin: Words, *without: str) -> str:
-    """Return the command of the same request, which is stored with the results."""
+    """Return the command with the same request, to be stored with the results."""
     options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
     return format_command(name, request, without, option_words(options))
 
@@ -200,7 +200,7 @@ def _begun(name: str, request: Part, log: Words) -> Iterator[None]:
 
 @contextmanager
 def logged(names: Sequence[str]) -> Iterator[None]:
-    """Let loggers follow every run of the block, and send them its figures at the end."""
+    """Let loggers follow every run in the block, and send them its figures at the end."""
     load_loggers(names)
     with request_loggers(names) as folders:
         yield
@@ -210,17 +210,17 @@ def logged(names: Sequence[str]) -> Iterator[None]:
     from analysis.report import write_report, write_search_report
 
     for out in folders:
-        # An existing report that would be the same costs nothing.
+        # If the existing report would be the same, this costs nothing.
         (write_search_report if is_search(out) else write_report)(out)
         send_figures(names, out)
 
 
 def _warn_of_crashes(results: OpenSweep | OpenSearch) -> None:
-    """Warn of crashed trials, which have no row and are run again by the next call."""
+    """Warn about crashed trials, which have no row and are run again by the next call."""
     if results.crashed:
         warnings.warn(
             f"{format_count(len(results.crashed), 'trial')} crashed; first: {results.crashed[0]}; "
             "the same call runs them again (for a search, with `retry`); tracebacks: "
             f"{results.out / CRASHES}",
-            stacklevel=4,  # the line that called
+            stacklevel=4,  # the line of the caller
         )

@@ -1,4 +1,4 @@
-"""Results in Python: data frames, tables, figures, and the output in notebooks."""
+"""Results in Python: data frames, tables, figures, and output in notebooks."""
 
 import contextlib
 import io
@@ -34,7 +34,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDTH = 640  # of a figure in a notebook, in CSS pixels
+_WIDTH = 640  # width of a figure in a notebook, in CSS pixels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +53,7 @@ class OpenSweep:
 
     @property
     def rows(self) -> pd.DataFrame:
-        """Return one row per ended trial, with the columns of docs/pages/results-on-disk.md.
+        """Return one row per trial that ended, with the columns in docs/pages/results-on-disk.md.
 
         Metrics are fractions, e.g. ``rows["test/ece"]``.
         """
@@ -84,7 +84,7 @@ class OpenSweep:
 
         Args:
             metric: Metrics of the table; the usual ones if empty.
-            regime: Whether to add columns on the fit of the networks.
+            regime: Whether to add columns about the fit of the networks.
             intervals: Whether to show intervals over test samples instead of the spread over seeds.
             published: A paper's table to compare with.
 
@@ -109,7 +109,7 @@ class OpenSweep:
             return draw_in_notebook(LADDER_FIGURES[name], LadderResults(load(self.out)))
 
     def report(self) -> AnyPath:
-        """Write tables, figures and the page into the folder, and return the path of the page."""
+        """Write tables, figures and the page into the folder; return the path of the page."""
         with with_plugins_of(self.out):
             write_report(self.out)
         return self.out / "report.html"
@@ -121,11 +121,11 @@ class OpenSweep:
             return "\n\n".join(filter(None, [str(tables.ladder(sweep)), self.notes]))
 
     def __repr__(self) -> str:
-        """Return the folder and how its trials ended."""
+        """Return the folder and the status of its trials."""
         return f"<OpenSweep {self.out}: {format_counts(load(self.out).counts())}>"
 
     def _repr_html_(self) -> str:
-        """Return the table, and the reliability diagrams if there are bins, for notebooks."""
+        """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
         with with_plugins_of(self.out):
             sweep = load(self.out)
             parts = [html(tables.ladder(sweep).without_blank())]
@@ -143,7 +143,7 @@ class OpenSearch:
     Attributes:
         out: Folder of the search.
         crashed: A line for each trial that crashed in this call.
-        notes: Its summary as printed by a terminal; empty if another process ran it.
+        notes: Its summary as printed in a terminal; empty if another process ran it.
         study_storage: URL of its study, if that is a database.
     """
 
@@ -169,9 +169,9 @@ class OpenSearch:
 
     @property
     def chosen(self) -> dict[str, Any] | None:
-        """Return the settings that the declared rule selects, as ``set`` takes them.
+        """Return the settings selected by the search's rule, as ``set`` takes them.
 
-        They are None if no suggestion keeps the accuracy within the guard.
+        Return None if no suggestion keeps the accuracy within the guard.
         """
         outcome = self._results().outcome
         points = {each.number: each.point for each in outcome.suggestions}
@@ -184,11 +184,11 @@ class OpenSearch:
 
     @property
     def command(self) -> str | None:
-        """Return the command that trains the selected trial again; None if there is none."""
+        """Return the command that retrains the selected trial; None if no trial was selected."""
         return self._results().outcome.command
 
     def table(self) -> str:
-        """Return baseline, defaults and the best suggestions in Markdown."""
+        """Return a table of baseline, defaults and the best suggestions in Markdown."""
         return f"{markdown(search_tables.best(self._results()))}\n"
 
     def figure(
@@ -203,8 +203,8 @@ class OpenSearch:
         Args:
             name: A name from ``tune-calib list search-figures``.
             settings: Searched settings to show in ``sensitivity``, ``parallel`` and ``heat_map``
-                (two, the first one across), e.g. ``["gamma", "tau0"]``; the most important ones
-                with at least two values if empty.
+                (two, the first one on the horizontal axis), e.g. ``["gamma", "tau0"]``; the most
+                important ones with at least two values if empty.
             metric: A metric recorded on ``select``; the first one of the objective if None.
 
         Raises:
@@ -215,12 +215,12 @@ class OpenSearch:
             chosen = {"settings": bool(settings), "metric": metric is not None}
             for option in (key for key, is_chosen in chosen.items() if is_chosen):
                 if option not in figure.takes:
-                    raise UserError(f"figure {name} takes no {option}")
+                    raise UserError(f"figure {name} takes no {option}; leave it out")
             names = (settings,) if isinstance(settings, str) else settings
             return draw_in_notebook(figure, self._results().focus(names, metric))
 
     def report(self) -> AnyPath:
-        """Write tables, figures and the page into the folder, and return the path of the page."""
+        """Write tables, figures and the page into the folder; return the path of the page."""
         with with_plugins_of(self.out):
             self._results()
             write_search_report(self.out)
@@ -238,12 +238,13 @@ class OpenSearch:
 
         Args:
             seeds: Number of fresh seeds of networks and heads.
-            extend: Whether to evaluate again with more seeds than before.
+            extend: Whether to evaluate test again with more seeds than before.
             shift: Shift sets to evaluate the trials on.
             bootstrap: Number of resamples of the test samples, for intervals.
 
         Raises:
-            UserError: The search found nothing, or test was read for another trial or other seeds.
+            UserError: The search selected no trial, or test was read for another trial or other
+                seeds.
         """
         from tune_calib import evaluate
 
@@ -269,7 +270,7 @@ class OpenSearch:
         return self.notes or self.table()
 
     def __repr__(self) -> str:
-        """Return the folder and how its suggestions ended."""
+        """Return the folder and the status of its suggestions."""
         return f"<OpenSearch {self.out}: {self._results().note()}>"
 
     def _repr_html_(self) -> str:
@@ -306,7 +307,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
 
     @property
     def rows(self) -> pd.DataFrame:
-        """Return the rows of all entries, whose name is in the first column, ``entry``."""
+        """Return the rows of all entries; the first column, ``entry``, has the entry's name."""
         frames = [each.rows.assign(entry=name) for name, each in self.entries.items()]
         if not frames:
             return pd.DataFrame(columns=["entry"])
@@ -318,7 +319,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
         return "\n".join(f"## {name}\n\n{each.table()}" for name, each in self.entries.items())
 
     def report(self) -> AnyPath:
-        """Write the report of every entry, and return the path of the page over all of them."""
+        """Write the report of every entry; return the path of the page over all entries."""
         for each in self.entries.values():
             each.report()
         return write_overview(self.out, [each.out for each in self.entries.values()])
@@ -342,7 +343,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
 
 
 def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | OpenSweepFile:
-    """Return the results in a folder, which must contain some."""
+    """Return the results in a folder; refuse a folder without results."""
     if below := find_entries(out):
         entries: dict[str, Any] = {each.name: opened(each, study_storage) for each in below}
         return OpenSweepFile(out, entries)
@@ -354,7 +355,7 @@ def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | 
 
 @contextlib.contextmanager
 def with_plugins_of(out: AnyPath) -> Iterator[None]:
-    """Load the plug-ins of a folder that this process ran before, and warn of the others."""
+    """Load those plug-ins of a folder that this process ran before, and warn about the others."""
     with plugins.restored():
         plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in read_records(out))])
         if note := describe_unloaded(out):

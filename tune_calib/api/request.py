@@ -1,4 +1,4 @@
-"""Functions whose arguments are the fields of a request, each documented."""
+"""Functions whose arguments are the documented fields of a request."""
 
 import functools
 import inspect
@@ -28,7 +28,7 @@ Words = str | Sequence[str]
 def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """Give a function the fields of a request as arguments, and document them.
 
-    The function takes the request, ``log`` and ``plugin``, whose plug-ins are loaded.
+    The decorated function takes the request, ``log`` and ``plugin``; the plug-ins are loaded first.
     """
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
@@ -102,7 +102,7 @@ def _accepted(annotation: Any) -> Any:
 
 
 def _document(model: type[Part], signature: inspect.Signature, text: str) -> str:
-    """Insert a section on the arguments into a docstring, before its other sections."""
+    """Insert a section about the arguments into a docstring, before its other sections."""
     lines = []
     for name, parameter in signature.parameters.items():
         about = ALWAYS.get(name)
@@ -118,7 +118,7 @@ def _document(model: type[Part], signature: inspect.Signature, text: str) -> str
 
 
 def format_type(annotation: Any) -> str:
-    """Return a type as in a signature, e.g. ``str | None``."""
+    """Format a type as in a signature, e.g. ``str | None``."""
     kind, parts = get_origin(annotation), get_args(annotation)
     if kind in (Union, UnionType):
         return " | ".join(map(format_type, parts))
@@ -134,5 +134,5 @@ def format_type(annotation: Any) -> str:
 def _words(name: str, key: str, value: Any) -> tuple[str, ...]:
     words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
     if not all(isinstance(each, str | PathLike) for each in words):
-        raise UserError(f"{name}: `{key}` must be a text or a list of texts, got {value!r}")
+        raise UserError(f"{name}: `{key}` must be a string or a list of strings, got {value!r}")
     return tuple(map(str, words))

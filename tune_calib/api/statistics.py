@@ -34,12 +34,12 @@ Form = Literal["plain", "markdown", "latex", "html", "csv", "json"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Statistics:
-    """Ranks, averages, differences or the result of a test; notebooks show it as a table.
+    """Ranks, averages, differences or the result of a test, shown as a table in notebooks.
 
     Attributes:
-        view: The tables, and the same numbers for programs.
+        view: The tables and the same numbers for programs.
         draw: Function that draws the figure, if there is one.
-        figure_name: Name of the files of the figure.
+        figure_name: File name of the figure.
         no_figure: Message if there is nothing to draw.
     """
 
@@ -56,7 +56,7 @@ class Statistics:
 
     @property
     def notes(self) -> list[str]:
-        """Return what is left out or does not count, and why."""
+        """Return notes on what is left out or not counted, and why."""
         return list(self.view.notes)
 
     def table(
@@ -110,7 +110,7 @@ def ranks(
         where: Use only rows with these values by column, e.g. ``{"dataset": "cifar10"}``.
 
     Raises:
-        UserError: An argument is wrong, or no column has a number of every method.
+        UserError: An argument is wrong, or no column has a number for every method.
     """
     with _opened(folders) as paths:
         metric, split = parted(metric, split)
@@ -128,7 +128,7 @@ def averages(
     split: str | None = None,
     where: Where | None = None,
 ) -> Statistics:
-    """Average metrics over (data set, backbone) columns, one row per method.
+    """Average metrics over (data set, backbone) columns, with one row per method.
 
     Args:
         folders: Folders or URLs of runs; none with ``published``.
@@ -138,7 +138,7 @@ def averages(
         where: Use only rows with these values by column, e.g. ``{"dataset": "cifar10"}``.
 
     Raises:
-        UserError: An argument is wrong, or no column has a number of every method.
+        UserError: An argument is wrong, or no column has a number for every method.
     """
     names = metric.split(",") if isinstance(metric, str) else metric
     with _opened(folders) as paths:
@@ -147,7 +147,9 @@ def averages(
             name, of_split = parted(text, split)
             if name in collected:
                 listed = ",".join(names)
-                raise UserError(f"`metric` {listed}: {name} of two splits; average them one by one")
+                raise UserError(
+                    f"`metric` {listed}: {name} is given for two splits; average them one by one"
+                )
             found = collect(paths, published, name, of_split)
             collected[name] = found._replace(frame=choose(found.frame, **_lists(where)))
         table = averages_.average(collected)

@@ -1,4 +1,4 @@
-"""The command line. Slow imports are inside the commands, so that ``--help`` is quick."""
+"""The command line. Slow imports are inside the commands, so that ``--help`` is fast."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ _ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
     *((each, _TABLE) for each in _STATISTICS),
     (read.pictures, _TRAINING), (look_up.cite, _PLAIN), (run.schema, _PLAIN),
 )  # fmt: skip
-"""Hidden commands that options or commands above have replaced; they work as before."""
+"""Hidden commands that were replaced by options or commands above; they work as before."""
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 app = typer.Typer(
@@ -75,7 +75,7 @@ def _help(
 def _add(
     group: typer.Typer, panel: str | None, command: Callable[..., object], kind: Kind, page: str
 ) -> None:
-    """Add a command with the options that it shares with others; without a panel, hide it."""
+    """Add a command with its shared options; hide it if it has no panel."""
     shared = with_shared_options(command, kind)
     shared.page = page  # type: ignore[attr-defined]
     group.command(
@@ -99,6 +99,6 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; a user's mistake is one line and exit code 2."""
     with one_line():
         refuse_empty(sys.argv[1:] if arguments is None else arguments)
-        # Else Typer prints a usage error over several lines and ends the process itself.
+        # Otherwise Typer prints a usage error of several lines and exits itself.
         code = app(args=arguments, prog_name="tune-calib", standalone_mode=False)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""``python -m tune_calib.cli`` is ``tune-calib``."""
+"""Run ``tune-calib`` as ``python -m tune_calib.cli``."""
 
 from tune_calib.cli import main
 

@@ -1,4 +1,4 @@
-"""Helpers of several commands: typed commands, signals, plans, formats, folders."""
+"""Helpers shared by commands: typed commands, signals, plans, formats, folders."""
 
 import sys
 from collections.abc import Callable, Iterable
@@ -25,14 +25,14 @@ def published_tables() -> Iterable[str]:
 
 
 def format_typed() -> str:
-    """Return the command as typed, with the user's own defaults as options."""
+    """Return the command as typed, with the user's defaults as options."""
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
     return command_line(["tune-calib", *words[:end], *defaults.words(), *words[end:]])
 
 
 def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
-    """Call a function; if a signal stops it, print the command that continues, and exit."""
+    """Call a function; if a signal stops it, print the command that continues it and exit."""
     from tune_calib.tuning.ray.stop import stop_signals
 
     def print_stopped(signal: str) -> None:
@@ -46,7 +46,7 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
 
 
 def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
-    """Exit with code 1 if trials crashed, and print the command that runs them again."""
+    """If trials crashed, print the command that runs them again and exit with code 1."""
     if crashed:
         echo(f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}", err=True)
         echo(f"run them again: {again}; tracebacks: {folder / CRASHES}", err=True)
@@ -54,7 +54,7 @@ def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
 
 
 def one_format(**flags: bool) -> str:
-    """Return the one output format that was chosen, ``plain`` if none was."""
+    """Return the chosen output format, ``plain`` by default; refuse several."""
     chosen = [name for name, is_chosen in flags.items() if is_chosen]
     if len(chosen) > 1:
         raise UserError(f"choose one format, not {' and '.join('--' + name for name in chosen)}")
@@ -62,14 +62,14 @@ def one_format(**flags: bool) -> str:
 
 
 def print_settings(job: Any) -> None:
-    """Print on stderr the effective settings of a run and how long it will take."""
+    """Print the effective settings of a run and how long it will take on stderr."""
     from tune_calib.experiments.forecast.summary import print_settings as print_them
 
     print_them(job)
 
 
 def print_plan(job: Any) -> None:
-    """Check a run and print what it would do."""
+    """Check a run and print its plan."""
     from tune_calib.experiments.forecast.summary import describe_dry_run
     from tune_calib.tuning.run import check_run
 
@@ -78,7 +78,7 @@ def print_plan(job: Any) -> None:
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
-    """Return a folder of results, with a note on plug-ins that are not loaded, or their refusal."""
+    """Return a folder of results; print a note on plug-ins that are not loaded, or refuse them."""
     folder = parse_path(out)
     if not find_entries(folder):
         refuse_empty(folder)
@@ -97,7 +97,7 @@ def _note_unloaded(folder: AnyPath) -> None:
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print a description of a folder, or of each entry of an experiment file.
 
-    If an entry cannot be described, the others are printed before the exit with code 1.
+    If an entry cannot be described, print the others and then exit with code 1.
     """
 
     def format_entry(one: AnyPath) -> str:

@@ -1,7 +1,7 @@
 """A user's own defaults of options: ``tune-calib.toml``, or ``[tool.tune-calib]`` of a project.
 
-The file of the current folder counts, and typed options override it. A command that is printed for
-later names the defaults as options, so that it means the same anywhere.
+The file in the current folder applies, and typed options override it. Commands that are printed for
+later use include the defaults as options, so that they mean the same anywhere.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 _TYPED_ALONE = (
     "all", "caption", "dry-run", "extend", "help", "label", "out", "replace", "trial", "watch",
 )  # fmt: skip
-"""Options that name one thing, or do something once, and so have no default in a file."""
+"""Options that name one thing or do something once, so a file cannot give them a default."""
 
 _COMPLETE = ("run",)
-"""Commands whose files set everything: only a table of their own gives them a default."""
+"""Commands whose own files set everything: defaults come only from a table for the command."""
 
 _EITHER = (
     {"dataset", "imported"},
@@ -47,7 +47,7 @@ Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
 def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
-    """Return the defaults that a file has for a command and its typed options, by parameter."""
+    """Return a file's defaults for a command, given its typed options, by parameter."""
     where, content = _read(Path())
     options = _options(context.command)
     values = _for_command(where, content, context)
@@ -69,7 +69,7 @@ def words() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def in_force(context: Any) -> Iterator[str]:
-    """Apply a command's defaults in the block, and yield a note on them; empty without any."""
+    """Apply a command's defaults in the block, and yield a note on them, which may be empty."""
     own = context.default_map or {}
     used = [
         word
@@ -80,10 +80,10 @@ def in_force(context: Any) -> Iterator[str]:
     token = _in_force.set(tuple(used))
     where = FILE if Path(FILE).exists() else PROJECT
     notes = [f"from {where}: {' '.join(map(mask_url, used))}"] if used else []
-    notes += [f"{each}, which {where} names, is run as code" for each in _code(context, own)]
+    notes += [f"{where} names {each}, which is run as code" for each in _code(context, own)]
     if PLUGIN not in own and not context.params.get(PLUGIN):
         notes += [
-            f"{context.command.name} does not load plug-in {each} of {where}; --plugin loads it"
+            f"{context.command.name} does not load plug-in {each} of {where}; use --plugin"
             for each in context.meta.get(_NOT_LOADED, ())
         ]
     try:
@@ -106,7 +106,7 @@ def _code(context: Any, own: Mapping[str, Any]) -> list[str]:
 
 
 def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:
-    """Return the options of a command that are typed or set by a file, but for some keys."""
+    """Return the options of a command that are typed or set by a file, except some keys."""
     return [
         str(word)
         for option in context.command.params
@@ -132,13 +132,13 @@ def _as_typed(option: TyperOption, value: Any) -> list[str]:
 
 
 def _read(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name of the file of defaults in a folder, and its content; empty without one."""
+    """Return the name of the file of defaults in a folder and its content; both may be empty."""
     own, project = folder / FILE, folder / PROJECT
     of_project = _parse(project).get("tool", {}).get(TABLE) if project.exists() else None
     if not own.exists():
         return f"[tool.{TABLE}] of {PROJECT}", of_project or {}
     if of_project is not None:
-        raise UserError(f"both {FILE} and {PROJECT} hold defaults; keep them in one of them")
+        raise UserError(f"both {FILE} and {PROJECT} contain defaults; keep them in one file")
     return FILE, _parse(own)
 
 
@@ -150,7 +150,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Return the defaults of a command in a file, after a check of all its names."""
+    """Return a file's defaults for a command, after checking all names in the file."""
     root = context.find_root()
     commands = {
         name: _options(root.command.get_command(root, name))
@@ -170,12 +170,12 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
 
 
 def _known(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """Return values by the keys of options, of which each is known, has defaults and is unique."""
+    """Return values by option, after checking that each is known, unique and may have a default."""
     known: dict[str, Any] = {}
     for written, value in values.items():
         key = written.replace("_", "-")
         if key in _TYPED_ALONE:
-            raise UserError(f"{where}: --{key} is typed each time and cannot have a default here")
+            raise UserError(f"{where}: --{key} cannot have a default here; type it each time")
         if key not in options:
             names = [name for name in options if name not in _TYPED_ALONE]
             raise UserError(f"{where}: no option {written!r}{nearest(key, names)}")
@@ -186,7 +186,7 @@ def _known(where: str, values: Mapping[str, Any], options: Options) -> dict[str,
 
 
 def _options(command: Any) -> dict[str, TyperOption]:
-    """Return the options of a command by their keys, without those that name files to read."""
+    """Return the options of a command by key, without those that name files to read."""
     return {
         option.opts[0].removeprefix("--"): option
         for option in command.params
@@ -195,7 +195,7 @@ def _options(command: Any) -> dict[str, TyperOption]:
 
 
 def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) -> Any:
-    """Return a value as it would be typed, so that it is read and refused by the same rules."""
+    """Return a value as it would be typed, so that the same rules apply to it."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise UserError(f"{where}: {key} must be true or false, got {value!r}")
@@ -214,7 +214,7 @@ def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) 
 
 def _text(where: str, key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UserError(f"{where}: {key} must be a text or a number, got {value!r}")
+        raise UserError(f"{where}: {key} must be a string or a number, got {value!r}")
     if not str(value).strip():
         raise UserError(f"{where}: {key} is empty: give it a value, or leave it out")
     return str(value)

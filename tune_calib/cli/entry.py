@@ -1,4 +1,4 @@
-"""The frame of every command: errors in one line, help with examples, the screen."""
+"""The frame of every command: one-line errors, help with examples, the screen."""
 
 import contextlib
 import inspect
@@ -24,7 +24,7 @@ _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 
 
 def as_option(message: object) -> str:
-    """Spell the settings in a message as options (``--guard``) and arguments (``METHODS``)."""
+    """Spell settings in a message as options (``--guard``) and arguments (``METHODS``)."""
     return spell_settings(
         message,
         lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}",
@@ -33,13 +33,13 @@ def as_option(message: object) -> str:
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Turn a user's mistake, and a refusal of the system, into one line and exit code 2.
+    """Turn a user's mistake or an error of the operating system into one line and exit code 2.
 
-    A defect of the program stays a traceback.
+    A bug in the program still gives a traceback.
     """
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # characters that the encoding does not have
+            stream.reconfigure(errors="replace")  # characters that the encoding lacks
     try:
         try:
             yield
@@ -61,7 +61,7 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def damage_in_one_line(where: str) -> Iterator[None]:
-    """Turn any failure to read results into one line, which names the line of the program too."""
+    """Turn any failure to read results into one line, including the line of the program."""
     try:
         yield
     except Exception as error:
@@ -72,13 +72,13 @@ def damage_in_one_line(where: str) -> Iterator[None]:
             error, lambda path: "site-packages" not in path, lambda path: Path(path).name
         )
         raise UserError(
-            f"{where} cannot be read ({cause}): its files are damaged or not written by "
-            "tune-calib, or this is a defect to report"
+            f"{where} cannot be read ({cause}): its files are damaged or not from tune-calib, "
+            "or this is a bug to report"
         ) from error
 
 
 def refuse_empty(arguments: Sequence[str]) -> None:
-    """Refuse an empty argument, which is mostly a shell variable that is not set."""
+    """Refuse an empty argument, which usually is an unset shell variable."""
     for index, word in enumerate(arguments):
         option = _EMPTY.fullmatch(word)
         if option or not word.strip():
@@ -88,9 +88,9 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 
 class Command(TyperCommand):
-    """A command with examples in its help and a user's own defaults below what is typed.
+    """A command with examples in its help; typed options override the user's own defaults.
 
-    The section ``Examples`` of its docstring is shown last, before the page of the documentation.
+    The section ``Examples`` of its docstring is shown last, before the documentation page.
     """
 
     def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:
@@ -99,7 +99,7 @@ class Command(TyperCommand):
         super().__init__(name, help=text, **settings)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help in groups of options, without boxes: a long one fits two screens."""
+        """Write the help by group of options, without boxes, so that it fits two screens."""
         self.format_usage(ctx, formatter)
         formatter.write_text(self.help)
         groups: dict[str, list[tuple[str, str]]] = {}
@@ -119,26 +119,26 @@ class Command(TyperCommand):
         formatter.write_text(f"Documentation: docs/pages/{page}.md")
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return the option ``--help``, in the group of options that every command has."""
+        """Return the option ``--help``, in the group of options shared by every command."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.rich_help_panel = EVERY
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what is typed, and below it the user's own defaults."""
+        """Parse typed options, and apply the user's own defaults to the others."""
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is not None and not ctx.resilient_parsing:
             ctx.default_map = defaults.below(ctx, typed)
         for option in typed:
-            # Arguments have no ``is_flag``: they are left alone, as if they were flags.
+            # Arguments have no ``is_flag``; like flags, they are skipped.
             takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
             if takes_one and typed.count(option) > 1:
                 raise UserError(f"{option.opts[0]} is given twice; give it once")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """Print which options are the user's own defaults, and run the command."""
+        """Print which options come from the user's own defaults, and run the command."""
         with defaults.in_force(ctx) as note:
             if note:
                 echo(note, err=True)
@@ -146,12 +146,12 @@ class Command(TyperCommand):
                 return super().invoke(ctx)
 
     def _screen(self, ctx: Any) -> contextlib.AbstractContextManager[object]:
-        """Return what shows the progress of the command: nothing."""
+        """Return a context that shows the progress of the command; by default, nothing."""
         return contextlib.nullcontext()
 
 
 class LongCommand(Command):
-    """A command that takes its time: from the first second it shows what it does."""
+    """A slow command, which shows its progress from the first second."""
 
     @contextlib.contextmanager
     def _screen(self, ctx: Any) -> Iterator[None]:
@@ -167,11 +167,11 @@ class LongCommand(Command):
 
 
 def _flush() -> None:
-    """Write out what was printed, while an error can still be reported."""
+    """Flush the output while an error can still be reported."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output has read enough
+    except BrokenPipeError:  # the reader of the output stopped reading
         _drop_output()
         sys.exit(1)
     except OSError as error:
@@ -180,13 +180,13 @@ def _flush() -> None:
 
 
 def _drop_output() -> None:
-    """Send what is still to be written to nowhere: Python would complain about it at its end."""
+    """Discard pending output, about which Python would complain at exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str) -> NoReturn:
-    # Where even stderr cannot be written, the exit code remains.
+    # If even stderr cannot be written to, the exit code remains.
     with contextlib.suppress(OSError):
         echo(f"error: {' '.join(message.split())}", err=True)
     sys.exit(2)

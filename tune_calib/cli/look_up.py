@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 Entry = dict[str, Any]
 
-_NOT_LISTED = ("module", "bibtex", "fields", "quick")  # further facts of the index
-_WIDE = ("defaults", "settings", "on", "for methods")  # columns too wide for a page
+_NOT_LISTED = ("module", "bibtex", "fields", "quick")  # other facts in the index
+_WIDE = ("defaults", "settings", "on", "for methods")  # columns that are too wide for a page
 
 
 def _describe_method(record: MethodInfo) -> Entry:
@@ -114,7 +114,7 @@ def describe_entries(what: str, name: str | None = None) -> list[Entry]:
     found = []
     for each in [name] if name else registry:
         registry.require(each)
-        facts = registry.facts(each)  # of the index, without an import of the record
+        facts = registry.facts(each)  # from the index, without importing the record
         listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
         found.append({"name": each, **(listed or describe(registry[each]))})
     return found
@@ -127,7 +127,7 @@ def list_(
     ],
     name: Annotated[
         str | None,
-        typer.Argument(help="show one entry with all its facts"),
+        typer.Argument(help="show one entry in full"),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON", rich_help_panel=FORMATS)
@@ -195,7 +195,7 @@ def format_markdown(text: str, width: int) -> str:
 
     page = Console(file=io.StringIO(), width=width)
     with page.capture() as shown:
-        # An address in angle brackets would be printed twice.
+        # A URL in angle brackets would be printed twice.
         page.print(Markdown(re.sub(r"<(https?://[^>]+)>", r"\1", text), hyperlinks=False))
     return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
@@ -218,16 +218,16 @@ def cite(
     for name in names:
         METHODS.require(name)
     bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}
-    # A dictionary keeps the order in which methods were named.
+    # A dictionary keeps the order in which methods were given.
     texts = (text for name in names for text in re.split(r"^(?=@)", bibtex[name], flags=re.M))
     console.echo("\n\n".join(dict.fromkeys(filter(None, map(str.strip, texts)))))
     for name in dict.fromkeys(names):
         if not bibtex[name]:
-            console.echo(f"no paper is known for {name}", err=True)
+            console.echo(f"{name} has no paper to cite", err=True)
 
 
 def _printed(entry: Entry) -> dict[str, str]:
-    """Return an entry as a table row: nested values on one line each."""
+    """Return an entry as a table row, with nested values on one line each."""
     row = {}
     for key, value in entry.items():
         if isinstance(value, dict):
@@ -248,7 +248,7 @@ def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def _space_rows(entries: list[Entry]) -> list[Entry]:
-    """Return a row for each setting: its range, and the published values that are tried first."""
+    """Return a row for each setting: its range and the published values that are tried first."""
     return [
         {
             "method": entry["name"],

@@ -1,4 +1,4 @@
-"""The options of commands: from the fields of a request, and shared by many commands."""
+"""The options of commands: those of request fields, and those shared by many commands."""
 
 import functools
 import inspect
@@ -48,7 +48,7 @@ def complete(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
 
 
 def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options of a request, which it takes first, before options of its own."""
+    """Give a command the options of a request, which is its first argument."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
@@ -68,14 +68,14 @@ def _with_signature(
     """Set the signature of a function, from which Typer reads the options of a command."""
     by_name = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters)
     run.__signature__ = inspect.Signature(list(by_name))  # type: ignore[attr-defined]
-    run.__annotations__ = {}  # it reads them too, also what a wrapped function returns
+    run.__annotations__ = {}  # it also reads these, and those of a wrapped function
     return run
 
 
 def with_options(
     run: Callable[..., Any], command: Callable[..., object], **options: "Added"
 ) -> Callable[..., Any]:
-    """Give a function the options of a command and others, by their annotation and default."""
+    """Give a function the options of a command and further ones, by annotation and default."""
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
         for name, (option, default) in options.items()
@@ -84,7 +84,7 @@ def with_options(
 
 
 def option_of(model: type[Part], name: str) -> Any:
-    """Return the annotation by which Typer makes an option of a field."""
+    """Return the annotation from which Typer makes the option of a field."""
     shown, field = option_help(model, name), model.model_fields[name]
     kind = _type_of(name, field.annotation, is_required=field.is_required())
     further: dict[str, Any] = {"help": field.description}
@@ -117,7 +117,7 @@ def _parameter(model: type[Part], name: str) -> inspect.Parameter:
 
 
 def _plain(annotation: Any) -> Any:
-    """Return an annotation without None and without what validates it."""
+    """Return an annotation without None and without validators."""
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
     parts = [each for each in get_args(annotation) if each is not type(None)]
@@ -126,7 +126,7 @@ def _plain(annotation: Any) -> Any:
 
 
 def _type_of(name: str, annotation: Any, is_required: bool) -> Any:
-    """Return the type that a word on the command line has."""
+    """Return the type of a word on the command line."""
     kind = _plain(annotation)
     if name == "set" or get_origin(kind) is tuple:
         return list[str] | None
@@ -137,7 +137,7 @@ def _type_of(name: str, annotation: Any, is_required: bool) -> Any:
 
 
 def read_request(model: type[R], options: Mapping[str, Any]) -> R:
-    """Return the request that the values of options make."""
+    """Return the request given by the values of options."""
     values = dict(options)
     if values.get("norm") is not None:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
@@ -159,11 +159,11 @@ def _settings(texts: list[str]) -> dict[str, Any] | None:
         name, equals, value = text.partition("=")
         if not equals or "." not in name:
             slots = ", ".join(SLOTS)
-            raise UserError(f"--set {text}: write slot.key=value with slot one of {slots}")
+            raise UserError(f"--set {text}: write slot.key=value, where slot is one of {slots}")
         if not value.strip():
-            raise UserError(f"--set {text}: give it a value; null is none")
+            raise UserError(f"--set {text}: give it a value; null means none")
         if name in settings:
-            raise UserError(f"--set {name} is given twice; name it once")
+            raise UserError(f"--set {name} is given twice; give it once")
         try:
             settings[name] = _value(f"--set {text}", value)
         except UnfoldedError as error:
@@ -175,7 +175,7 @@ def _value(words: str, value: str) -> Any:
     try:
         return value_of(value)
     except (yaml.YAMLError, ValueError):
-        raise UserError(f"{words}: {value!r} is not a value") from None
+        raise UserError(f"{words}: {value!r} is not a valid value") from None
 
 
 if TYPE_CHECKING:
@@ -225,16 +225,16 @@ _SHARED: dict[str, Added] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Properties of a command that others share.
+    """Properties that commands share.
 
-    Commands that train load the plug-ins of a user's file of defaults; the others only read, and
-    load no plug-in but those that are typed.
+    Commands that train load the plug-ins in a user's file of defaults. The others only read results
+    and load only plug-ins that are typed.
     """
 
-    is_long: bool = False  # it shows its progress
+    is_long: bool = False  # whether it shows its progress
     trains: bool = False
-    logs: bool = False  # loggers may follow its trials
-    has_table: bool = False  # whose columns a user may choose
+    logs: bool = False  # whether loggers can follow its trials
+    has_table: bool = False  # whether it prints a table whose columns users can choose
 
 
 def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[..., None]:
@@ -270,14 +270,14 @@ def _run_logged(
     with logged(log):
         try:
             command(**options)
-        except typer.Exit as ended:  # trials crashed; the others are sent all the same
+        except typer.Exit as ended:  # trials crashed; the others are logged nevertheless
             code = ended
     if code is not None:
         raise code
 
 
 def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
-    """Return the screen that ``--columns`` and ``--wide`` describe, one of which may be given."""
+    """Return the screen that ``--columns`` or ``--wide`` describes; refuse both together."""
     if columns is not None and is_wide:
         raise UserError("--wide shows all columns and --columns some; give one of them")
     names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())

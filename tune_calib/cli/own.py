@@ -1,4 +1,4 @@
-"""The commands for one's own networks and methods: import, export, check-method."""
+"""The commands for users' own networks and methods: import, export, check-method."""
 
 import shlex
 import tempfile
@@ -75,9 +75,11 @@ def _describe(name: str, record: "ImportedData") -> str:
     if record.outputs == "head":
         lines.append("logits are computed from the features with --head")
     if record.is_cut:
-        lines.append("select and calib are the two halves of --calib, stratified by class")
+        lines.append("select and calib are halves of --calib, stratified by class")
     if not record.train:
-        lines.append("note: without --train, reports cannot show how well the network fits it")
+        lines.append(
+            "note: without --train, reports cannot show how well the network fits its training data"
+        )
     if not record.has_heads:
         lines.append("note: post-hoc methods can use it; head methods need features of --train")
     return "\n".join(lines)
@@ -109,7 +111,9 @@ def export(
     """
     folder = open_folder(out, runs_plugins=True)
     if entries := find_entries(folder):
-        raise UserError(f"{out} contains {len(entries)} entries; name one, e.g. {entries[0]}")
+        raise UserError(
+            f"{out} contains {len(entries)} entries; give one of them, e.g. {entries[0]}"
+        )
     command = ["export", out, file, *(["--onnx"] if onnx else [])]
     if as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best}):
         return
@@ -124,7 +128,7 @@ def export(
 def check_method(
     name: Annotated[str, typer.Argument(help="method, usually one of a --plugin")],
 ) -> None:
-    """Check that a method behaves as every method must, and explain each failure.
+    """Check that a method meets the requirements for all methods, and explain each failure.
 
     Examples:
         tune-calib check-method mine --plugin mine.py
@@ -137,7 +141,7 @@ def check_method(
     from tune_calib.conformance.suite import results
     from tune_calib.engine.store import Store
 
-    # As trials run: the digits of a head depend on the number of threads.
+    # As in trials: the last digits of a head depend on the number of threads.
     torch.set_num_threads(1)
     torch.set_deterministic_debug_mode("warn")
     counts = Counter[str]()

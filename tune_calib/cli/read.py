@@ -45,7 +45,7 @@ def report(
     ] = None,
     regime: Annotated[
         bool,
-        typer.Option("--regime", help="show the fit of the networks, too", rich_help_panel=TABLES),
+        typer.Option("--regime", help="also show the fit of the networks", rich_help_panel=TABLES),
     ] = False,
     metric: Annotated[
         list[str] | None,
@@ -66,7 +66,7 @@ def report(
     ] = False,
     with_pictures: Annotated[
         bool,
-        typer.Option("--pictures", help="first compute the logits that further figures need"),
+        typer.Option("--pictures", help="first compute the logits that some figures need"),
     ] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
@@ -103,18 +103,18 @@ def print_report(
             return write_report(folder, **options)
         for name in (name for name, value in options.items() if value):
             option = "metric" if name == "metrics" else name
-            raise UserError(f"--{option} applies to runs; {folder} holds a search")
+            raise UserError(f"--{option} applies to runs; {folder} contains a search")
         return write_search_page(folder, study_storage)
 
     try:
         print_each(parse_path(out), write)
-    finally:  # also where an entry cannot be reported
+    finally:  # even if an entry cannot be reported
         for line in write_overview(parse_path(out)):
             echo(line)
 
 
 def write_search_page(out: AnyPath, study_storage: str | None = None) -> str:
-    """Write the report of a search; of an unfinished one, from its finished trials."""
+    """Write the report of a search, from the finished trials if it is unfinished."""
     from analysis.report import write_search_report
     from analysis.search.load import is_complete
 
@@ -140,7 +140,7 @@ def as_trials_ran(
 ) -> bool:
     """Run a command in a process that loads torch as portable trials did, if there are any.
 
-    Heads that are trained again then have the same digits. Return whether a process ran it.
+    Heads that are retrained then have the same digits. Return whether such a process ran it.
     """
     from tune_calib.results.tables import read_table
     from tune_calib.tuning.progress.screen import screen
@@ -149,7 +149,7 @@ def as_trials_ran(
     if is_portable_process() or not any(json.loads(each).get("portable") for each in slots if each):
         return False
     typed = {"--store": store, "--data-root": data_root, **options}
-    # With the module path of this process, to which -m would add the current folder.
+    # With the module path of this process; -m would add the current folder to it.
     words = [sys.executable, "-P", "-m", "tune_calib.cli", *command]
     environment = {**os.environ, **PORTABLE, "PYTHONPATH": os.pathsep.join(sys.path)}
     words += [word for key, value in typed.items() if value for word in (key, str(value))]
@@ -174,11 +174,11 @@ def pictures(
     """
     if shift is not None:
         raise UserError(
-            "shifted images are evaluated where trials run: repeat the command of the run "
-            "with --shift corruptions"
+            "evaluations on shifted images run with the trials: repeat the command of the run with "
+            "--shift corruptions"
         )
     _write_pictures(out, store, data_root)
-    echo(f"tune-calib report {out} draws them")
+    echo(f"to draw them, run: tune-calib report {out}")
 
 
 def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None:
@@ -194,7 +194,9 @@ def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None
 
 def status(
     out: Annotated[str, _OUT],
-    watch: Annotated[bool, typer.Option("--watch", help="show the progress of its driver")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="follow the progress of its driver")
+    ] = False,
     study_storage: StudyStorage = None,
 ) -> None:
     """Show what a run or a search has finished, and what its driver is doing.

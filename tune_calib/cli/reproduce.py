@@ -38,10 +38,10 @@ def reproduce(
         bool, typer.Option("--list", help="list the tables and start nothing")
     ] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="with --list", rich_help_panel=FORMATS)
+        bool, typer.Option("--json", help="with --list: print JSON", rich_help_panel=FORMATS)
     ] = False,
 ) -> None:
-    """Reproduce tables and figures of the papers, and judge the papers' claims.
+    """Reproduce tables and figures of papers, and judge the papers' claims.
 
     Examples:
         tune-calib reproduce --list
@@ -50,9 +50,9 @@ def reproduce(
         tune-calib reproduce --all --scale smoke
     """
     if bool(request.tables) + is_all + list_ != 1:
-        raise UserError("name tables as PAPER/TABLE, or give --all or --list")
+        raise UserError("give tables as PAPER/TABLE, or --all or --list")
     if as_json and not list_:
-        raise UserError("--json is used by --list alone; add --list")
+        raise UserError("--json applies only to --list; add --list")
     if list_:
         _print_list(as_json)
         return
@@ -66,7 +66,9 @@ def reproduce(
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
-    plans = [_plan(each, context, dry_run) for each in tables]  # all, before the first is begun
+    plans = [
+        _plan(each, context, dry_run) for each in tables
+    ]  # all of them, before the first one starts
     failures = []
     for plan in plans:
         try:
@@ -74,7 +76,7 @@ def reproduce(
         except UserError as error:
             if len(plans) == 1:
                 raise
-            # Hours of work on the other tables must not end with it.
+            # It must not end hours of work on the other tables.
             failures.append(f"{plan.request.table.name}: {as_option(error)}")
             console.echo(failures[-1], err=True)
     if tables and not dry_run:
@@ -89,12 +91,12 @@ def _every(scale: Scale) -> list[str]:
     """Return the tables that have a scale, and print the names of the others."""
     without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
     if without:
-        console.echo(f"skipped, without scale {scale}: {', '.join(without)}", err=True)
+        console.echo(f"skipped because they have no scale {scale}: {', '.join(without)}", err=True)
     return [name for name in REPRODUCTIONS if name not in without]
 
 
 class _Plan(NamedTuple):
-    """A requested table, its entries, and the command that reproduces it alone."""
+    """A requested table, its entries, and the command that reproduces only this table."""
 
     request: "TableRequest"
     file: "ReadFile"
@@ -115,7 +117,7 @@ def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Pla
 
 
 def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
-    """Reproduce a table or print the plan; return a line for each crash, printed already."""
+    """Reproduce a table or print the plan; return a line for each crash, already printed."""
     from tune_calib.experiments.forecast.summary import describe_dry_runs
 
     if left_out := plan.request.left_out:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 @with_request(AblateRequest)
 def ablate(request: AblateRequest, dry_run: DryRun = False) -> None:
-    """Run an ablation ladder and report it, skipping finished trials.
+    """Run an ablation ladder, skipping finished trials, and report it.
 
     Examples:
         tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
@@ -69,7 +69,7 @@ def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
 def _run_ladder(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     if not (is_dry or request.profile or request.shift or request.bootstrap):
         out = parse_path(default_folder(request))
-        # Neither torch nor the data are needed to see it.
+        # This needs neither torch nor the data.
         if not use_loggers(out) and is_finished(out, format_typed()):
             echo(f"nothing is left to do in {out}", err=True)
             print_report(str(out))
@@ -92,21 +92,21 @@ def _run_ladder(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
 
 
 def _format_profiles(out: AnyPath) -> str:
-    """Format how the time of an epoch of each network divides into phases, as a table."""
+    """Format the time of an epoch of each network by phase, as a table."""
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
     texts = {str(path): path.read_bytes() for path in (out / PROFILES).glob("*.json")}
     profiles = [json.loads(texts[name]) for name in sorted(texts)]
     if not profiles:
-        return "no network was trained, so that nothing was profiled"
+        return "no network was trained, so nothing was profiled"
     both = [(each, sum(each["seconds"].values())) for each in profiles]
     phases = dict.fromkeys(phase for each in profiles for phase in each["seconds"])
     rows = [
         [phase, *(f"{each['seconds'].get(phase, 0) / whole:.1%}" for each, whole in both)]
         for phase in phases
     ]
-    rows.append(["images a second", *(f"{each['images'] / whole:.0f}" for each, whole in both)])
+    rows.append(["images per second", *(f"{each['images'] / whole:.0f}" for each, whole in both)])
     heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in profiles)]
     return Text([table_of(heads, rows)])
 
@@ -150,7 +150,7 @@ def resume(request: ResumeRequest) -> None:
 
 
 def _open_search(out: str) -> AnyPath:
-    """Return the folder of a search; another one is refused before slow imports."""
+    """Return the folder of a search; refuse any other folder before slow imports."""
     folder = parse_path(out)
     read_search_manifest(folder)
     return folder
@@ -168,7 +168,7 @@ def _search(run: "SearchRun") -> None:
 
 
 def _rewrite_page(out: AnyPath, study_storage: str | None) -> None:
-    """Rewrite the page of a search and that of its experiment file, and print their paths."""
+    """Rewrite the page of a search and that of its experiment file; print their paths."""
     write_search_page(out, study_storage)
     above = write_overview(out.parent) if (out.parent / "report.html").exists() else []
     echo("\n".join([f"page of the search: {out / 'report.html'}", *above]))
@@ -187,7 +187,7 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
     from analysis import report as ladder_report
     from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation
 
-    # Without what a continued evaluation must not do again.
+    # Without options that a continued evaluation must not repeat.
     again = format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
     if dry_run:
         print_plan(plan_evaluation(request, again))
@@ -244,7 +244,7 @@ def run(
         if dry_run:
             echo(as_option(shown(describe_dry_runs(read, jobs))))
             return
-        # A list: the generator would do its work outside of what catches the signals.
+        # A list: a generator would do its work outside the block that catches signals.
         ended = run_stoppable(
             again, lambda: list(run_jobs(read, jobs, request.retry, print_settings))
         )
@@ -270,7 +270,7 @@ def _in_keys() -> Iterator[None]:
 def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
     """Print one report over all folders, and write it to ``OUT/report.txt``."""
     parts = [(f"== {one.name} ==", _describe_entry(one)) for one in ended]
-    # The file has every column, whatever the terminal has room for.
+    # The file has every column, regardless of the width of the terminal.
     text = "\n\n".join(f"{name}\n{described}" for name, described in parts)
     atomic_write(out / "report.txt", f"{text}\n".encode())
     echo("\n\n".join(f"{name}\n{shown(described)}" for name, described in parts))
@@ -287,7 +287,7 @@ def _describe_entry(ended: "Ended") -> str:
     try:
         if ended.found is None:
             return write_report(ended.folder)
-        write_search_report(ended.folder)  # its page, to which that over all entries links
+        write_search_report(ended.folder)  # its page, to which the page over all entries links
         return summarise(ended.found)
     except UserError as error:
         return "; ".join(ended.failures) or spell_keys(error)
@@ -306,6 +306,6 @@ def schema() -> None:
 
 
 def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:
-    """Refuse ``--gpu-model`` where nothing is estimated."""
+    """Refuse ``--gpu-model`` unless times are estimated."""
     if gpu_model is not None and not is_dry:
-        raise UserError("--gpu-model is used by --dry-run alone; add --dry-run")
+        raise UserError("--gpu-model applies only to --dry-run; add --dry-run")

@@ -77,7 +77,7 @@ def _in_formats(command: Callable[..., "Statistics"]) -> Callable[..., None]:
                 style.apply()
                 style.save(statistics.figure(), figure, statistics.figure_name)
         if form == "csv" or (form == "json" and isinstance(statistics.view.content, list)):
-            for note in statistics.notes:  # the other formats have them
+            for note in statistics.notes:  # the other formats include them
                 echo(note, err=True)
         echo(shown(statistics.table(form, **latex)))
 
@@ -86,13 +86,13 @@ def _in_formats(command: Callable[..., "Statistics"]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def _opening(folders: list[str], published: str | None) -> Iterator[None]:
-    """Refuse other folders before slow imports, and damaged results in one line."""
+    """Refuse folders without results before slow imports, and damaged results in one line."""
     if not folders:  # published tables cannot be damaged
         yield
         return
     with damage_in_one_line(" or ".join(folders)), warnings.catch_warnings():
         for folder in folders if published is None else ():
-            open_folder(folder)  # with a note on plug-ins, of which Python warns
+            open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
         warnings.filterwarnings("ignore", ".*tune_calib.plugins.load")
         yield
 
@@ -129,7 +129,7 @@ def averages(
     where: Where = None,
     figure: Annotated[Path | None, typer.Option(help="folder for a bar chart of ECE")] = None,
 ) -> "Statistics":
-    """Average metrics over (data set, backbone) columns, one row per method.
+    """Average metrics over (data set, backbone) columns, with one row per method.
 
     Examples:
         tune-calib analyze averages runs/a runs/b --metric accuracy,ece,nll
@@ -189,18 +189,18 @@ def diff(
 
 
 def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
-    """Return the caption and the label of a LaTeX table, if they are given."""
+    """Return the caption and the label of a LaTeX table, if given."""
     options = {"caption": caption, "label": label}
     used = {name: text for name, text in options.items() if text is not None}
     if used and form != "latex":
-        raise UserError(f"--{next(iter(used))} is used by --latex alone; add --latex")
+        raise UserError(f"--{next(iter(used))} applies only to --latex; add --latex")
     for character in set(label or "") & set("\\{}%#~$^&"):
-        raise UserError(f"--label {label}: LaTeX allows no {character} in a label")
+        raise UserError(f"--label {label}: LaTeX does not allow {character} in a label")
     return used
 
 
 def _columns(where: list[str] | None) -> dict[str, list[str]]:
-    """Return the values of ``column=value`` texts by column, several where a column recurs."""
+    """Return the values of ``column=value`` texts by column; a column may have several."""
     columns: dict[str, list[str]] = {}
     for text in where or ():
         column, equals, value = text.partition("=")

@@ -2,8 +2,8 @@
 # A Ray cluster inside one Slurm job, and tune-calib on it:
 #   sbatch slurm.sh ablate mac_cal --dataset cifar10 --data-root /shared/data \
 #       --out /shared/runs/mac_cal --store /shared/store --gpus 0.25
-# Every path must be on a file system that all nodes see. A job that is requeued or submitted again
-# does what is missing.
+# Every path must be on a file system shared by all nodes. A job that is requeued or submitted again
+# runs the trials that are missing.
 #SBATCH --job-name=tune-calib
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -11,11 +11,11 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --time=24:00:00
 #SBATCH --requeue
-# The driver gets the signal two minutes before the end, and stops between two epochs.
+# The driver gets the signal two minutes before the end and stops after the current epoch.
 #SBATCH --signal=B:TERM@120
 set -euo pipefail
 
-# Nobody else on these nodes may use the cluster; srun hands both on to every node.
+# No other user of these nodes may use the cluster; srun passes both variables on to every node.
 export RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN=$(python -c "import secrets; print(secrets.token_hex(32))")
 export RAY_AUTH_TOKEN
@@ -28,7 +28,7 @@ head=${nodes[0]}
 on_head=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$head")
 ip=$("${on_head[@]}" python -c "import ray; print(ray.util.get_node_ip_address())")
 
-# Trials that share a GPU (--gpus 1/k) take turns on it without MPS, and run side by side with it.
+# Trials that share a GPU (--gpus 1/k) run concurrently on it with MPS, and take turns without it.
 export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps-$SLURM_JOB_ID
 export CUDA_MPS_LOG_DIRECTORY=/tmp/mps-$SLURM_JOB_ID
 start_mps='if [ "$0" != 0 ] && command -v nvidia-cuda-mps-control >/dev/null; then
@@ -49,6 +49,6 @@ driver=$!
 trap 'kill -TERM $driver' TERM INT
 status=0
 wait $driver || status=$?
-# A trap ends the first wait; the second one has the driver's own exit code.
+# A trap ends the first wait; the second one returns the driver's exit code.
 wait $driver || status=$?
 exit $status

@@ -61,7 +61,7 @@ def _space(info: MethodInfo, bench: Bench) -> None:
     for key in own.settings:
         slot, _, field = key.partition(".")
         is_one = slot == info.kind and field in known
-        require(is_one, f"its space has {key}, which is not a setting of a {info.kind} method")
+        require(is_one, f"its space searches {key}, which is not a setting of a {info.kind} method")
     before: dict[str, Any] = {}
     for key, setting in own.settings.items():
         for other, values in setting.only_if.items():

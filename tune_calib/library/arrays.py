@@ -1,4 +1,4 @@
-"""Checks of users' arrays and tensors, and conventions of scikit-learn's estimators."""
+"""Checks of users' arrays and tensors, and the conventions of scikit-learn's estimators."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -15,10 +15,10 @@ from tune_calib.text import nearest
 
 
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """scikit-learn's conventions for settings whose names only a registry knows.
+    """Base class with scikit-learn's conventions for settings that only a registry knows by name.
 
-    Settings are apart from the attributes, since one may be named ``fit``; ``fit`` checks them, as
-    in scikit-learn.
+    Settings are stored apart from attributes, since one may be named ``fit``. As in scikit-learn,
+    ``fit`` checks them.
     """
 
     settings: dict[str, Any]
@@ -29,7 +29,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return dict(self.settings)
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings; ``fit`` must follow, and refuses what is unknown."""
+        """Change settings; call ``fit`` afterwards, which refuses unknown ones."""
         self.settings = {**self.settings, **params}
         return self
 
@@ -39,11 +39,11 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return take_classes(self.classes_, probs)
 
     def predict_proba(self, given: Any) -> Any:
-        """Return calibrated probabilities, (N, C), float64, as an array or a tensor as given."""
+        """Return calibrated probabilities (N, C), float64; a tensor for a tensor, else an array."""
         raise NotImplementedError
 
     def _rows(self, given: Any, name: str) -> Tensor:
-        """Return the rows to predict, once fitted."""
+        """Return the rows to predict; refuse them before ``fit``."""
         check_is_fitted(self)
         found = rows_of(given, name)
         if found.shape[1] != self.n_features_in_:
@@ -58,17 +58,17 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def rows_of(given: Any, name: str) -> Tensor:
-    """Return finite numbers (N, M), N and M at least 1, as a tensor of floats."""
+    """Return finite numbers (N, M), with N and M at least 1, as a tensor of floats."""
     if isinstance(given, Tensor):
         tensor = given.detach()
     else:
         try:
             array = np.asarray(given)
-            # A copy where torch could not write: it warns of arrays that are read-only.
+            # A copy if torch could not write to it: torch warns about read-only arrays.
             tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
         except (TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
-            raise ValueError(f"{name} is no array of numbers ({reason})") from None
+            raise ValueError(f"{name} is not an array of numbers ({reason})") from None
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
     if tensor.is_complex() or tensor.dtype == torch.bool:
@@ -76,12 +76,14 @@ def rows_of(given: Any, name: str) -> Tensor:
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.float() if tensor.is_floating_point() else tensor.double()
     if bad := int((~tensor.isfinite()).any(1).sum()):
-        raise ValueError(f"{name} must be finite; {bad} of {len(tensor)} rows hold NaN or infinity")
+        raise ValueError(
+            f"{name} must be finite; {bad} of {len(tensor)} rows contain NaN or infinity"
+        )
     return tensor
 
 
 def logits_of(given: Any) -> Tensor:
-    """Return finite logits (N, C) as ``rows_of`` does; probabilities are refused."""
+    """Return finite logits (N, C) as ``rows_of`` does; refuse probabilities."""
     rows = rows_of(given, "logits")
     if are_probabilities(rows):
         raise ValueError(PROBABILITIES)
@@ -91,8 +93,8 @@ def logits_of(given: Any) -> Tensor:
 def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[Any]:
     """Return the classes (C,) of labels (N,), in the order of their numbers.
 
-    Integers in [0, count) are numbers of classes; other labels are sorted, as in scikit-learn.
-    ``known`` are the classes, if they are known; without ``count`` all that occur are taken.
+    Integers in [0, count) are class numbers; other labels are sorted, as in scikit-learn. ``known``
+    are the classes if they are known; without ``count``, all labels that occur are classes.
     """
     if known is not None:
         found = _labels(known, "classes")
@@ -103,8 +105,8 @@ def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[An
         found = np.unique(labels)
     if count is not None and len(found) != count:
         raise ValueError(
-            f"labels must be in 0 to {count - 1}, the {count} classes, or have {count} different "
-            f"values; there are {len(found)}: {_first(found)}"
+            f"labels must be in 0 to {count - 1}, or have {count} different values; "
+            f"there are {len(found)}: {_first(found)}"
         )
     return found
 
@@ -113,7 +115,7 @@ def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "
     """Return the number of each label in ``classes``, (N,), int64."""
     labels = _labels(given, name)
     if labels.shape != (samples,):
-        raise ValueError(f"{name} must be ({samples},), one a sample, got {labels.shape}")
+        raise ValueError(f"{name} must be ({samples},), one per sample, got {labels.shape}")
     numbers = {label: number for number, label in enumerate(classes.tolist())}
     found = [numbers.get(label, -1) for label in labels.tolist()]
     if -1 in found:
@@ -127,7 +129,7 @@ def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "
 
 
 def take_classes(classes: NDArray[Any], probs: Any) -> Any:
-    """Return the most probable class of each sample, (N,); strings as an array."""
+    """Return the most probable class of each sample, (N,); for strings, an array."""
     places = probs.argmax(1)
     if isinstance(places, Tensor) and classes.dtype.kind in "biu":
         return torch.from_numpy(classes).to(places.device)[places]
@@ -135,7 +137,7 @@ def take_classes(classes: NDArray[Any], probs: Any) -> Any:
 
 
 def to_array(given: Any) -> NDArray[Any]:
-    """Return an array of an array, a list or a tensor."""
+    """Convert a list or a tensor to an array; return an array unchanged."""
     if isinstance(given, Tensor):  # NumPy has no bfloat16
         given = (given.float() if given.dtype == torch.bfloat16 else given).detach().cpu().numpy()
     return np.asarray(given)

@@ -1,6 +1,6 @@
 """A calibrated network as a module, written and loaded without a folder of results.
 
-Who loads a trial of a plug-in must name the plug-in again.
+To load a trial that used a plug-in, name the plug-in again.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from tune_calib.spec.trial import TrialSpec
 class CalibratedNetwork(nn.Module):
     """Network, head and transform of a trial: raw images in, calibrated probabilities out.
 
-    It predicts and is not trained: gradients are not kept, and it stays in evaluation mode.
+    It only predicts: it keeps no gradients and stays in evaluation mode.
 
     Args:
         spec: spec of the trial.
@@ -61,27 +61,27 @@ class CalibratedNetwork(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "CalibratedNetwork":
-        """Stay in evaluation mode, so that statistics of batches do not change."""
+        """Stay in evaluation mode, so that batch statistics do not change."""
         return super().train(False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Return calibrated probabilities (N, C), float64, of raw images; as ``logits``."""
+        """Return calibrated probabilities (N, C), float64, of raw images; see ``logits``."""
         return self.logits(images).softmax(-1)
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
-        """Return the calibrated logits (N, C), float64, by which the trial was evaluated.
+        """Return the calibrated logits (N, C), float64, with which the trial was evaluated.
 
         Args:
             images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
                 was trained on.
 
         Raises:
-            UserError: the images have another form, or there is no network.
+            UserError: the images have another type or shape, or there is no network.
         """
         network, method = self._network("images")
         self._refuse_images(images)
-        # As many at a time as in the trial, on which last digits depend.
+        # In batches of the same size as in the trial, since the last digits depend on it.
         chunks = images.to(network.head.weight.device).split(evaluation_batch(self.info))
         features, logits = outputs_of(method, network, chunks, self.info)
         return self._calibrated(features, logits)
@@ -90,8 +90,8 @@ class CalibratedNetwork(nn.Module):
         """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
 
         Raises:
-            UserError: the features are of another width or not finite, or the classifier does not
-                use features alone.
+            UserError: the features have another width or are not finite, or the classifier needs
+                more than features.
         """
         head = self.classifier.head
         if head is not None:
@@ -101,8 +101,7 @@ class CalibratedNetwork(nn.Module):
         network, method = self._network("features")
         if type(method).forward is not NetworkMethod.forward:
             raise UserError(
-                f"the logits of {self.spec.network.method!r} do not follow from features alone; "
-                "give images"
+                f"the logits of {self.spec.network.method!r} need more than features; give images"
             )
         _refuse_rows(features, network.width, "features")
         own = features.to(network.head.weight)
@@ -113,8 +112,8 @@ class CalibratedNetwork(nn.Module):
         """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
 
         Raises:
-            UserError: the logits are of other classes, not finite or several rows of
-                probabilities, or the trial retrained the head.
+            UserError: the logits have another number of classes, are not finite or are several rows
+                of probabilities, or the trial retrained the head.
         """
         if self.classifier.head is not None:
             raise UserError(
@@ -122,7 +121,7 @@ class CalibratedNetwork(nn.Module):
                 "of the network, not logits; give images or features"
             )
         _refuse_rows(logits, self.info.classes, "logits")
-        # The logits of one sample may sum to 1 by chance, and predicting it must not fail then.
+        # The logits of one sample may sum to 1 by chance, and must not be refused then.
         if len(logits) > 1 and are_probabilities(logits):
             raise UserError(PROBABILITIES)
         return self._calibrated(logits[:, :0], logits).softmax(-1)
@@ -135,7 +134,7 @@ class CalibratedNetwork(nn.Module):
         if self.network is None or self.method is None:
             way = "from_logits" if self.classifier.head is None else "from_features"
             raise UserError(
-                f"there is no network that takes {given}: the trial used imported features or "
+                f"there is no network for {given}: the trial used imported features or "
                 f"logits; call {way}"
             )
         return self.network, self.method
@@ -152,7 +151,7 @@ class CalibratedNetwork(nn.Module):
         if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
             raise UserError(f"this network takes images {wanted}, got {shape}; resize or crop them")
         if not len(images):
-            raise UserError("there is no image to predict")
+            raise UserError("there is no image to predict; give at least one")
 
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
@@ -176,7 +175,7 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         **about,
     )
     text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
-    # The tensors first: a JSON without them would look whole.
+    # The tensors first: a JSON file without them would look complete.
     atomic_write(files.tensors, content)
     try:
         atomic_write(files.about, f"{text}\n".encode())
@@ -190,14 +189,14 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
 
     Args:
         file: NAME.safetensors, NAME.json or NAME.
-        plugin: file or module of the plug-in that the trial was run with, if it needed one.
+        plugin: file or module of the plug-in that the trial used, if any.
 
     Returns:
         A module on the CPU: ``network(images)`` returns calibrated probabilities.
 
     Raises:
-        UserError: a file is absent, of a later version or of a plug-in that is not named.
-        DamagedFileError: a file is damaged or foreign, or they are not of one export.
+        UserError: a file is missing, has a later version or needs a plug-in that is not named.
+        DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
     files = files_of(file)
     about = read_about(files.about)
@@ -208,12 +207,14 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     spec = TrialSpec.build(**about.spec)
     # Otherwise the same tensors would be read as another network.
     if spec.hash != about.trial:
-        raise DamagedFileError(f"{files.about} is damaged: its spec is not that of {about.trial}")
+        raise DamagedFileError(
+            f"{files.about} is damaged: its spec does not match trial {about.trial}"
+        )
     info = spec.data.info
     if about.images is not None and about.images != InputRecord.of(info):
         raise UserError(
-            f"{files.about}: {info.name} has other sizes or constants than in this version of "
-            "tune-calib; load it with the version that wrote it"
+            f"{files.about}: {info.name} has different sizes or constants in this version of "
+            "tune-calib; load the file with the version that wrote it"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     trained = None
@@ -229,7 +230,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
             _ = classifier.transform.method
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
-        raise DamagedFileError(f"{files.tensors} holds other tensors ({reason})") from None
+        raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None
     loaded = CalibratedNetwork(spec, classifier, trained)
     loaded.about = about
     return loaded

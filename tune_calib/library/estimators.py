@@ -1,7 +1,7 @@
 """Estimators in scikit-learn's style: one for every post-hoc method, and one for a classifier.
 
-``tune_calib.TemperatureScaling(fit="nll").fit(logits, labels).predict_proba(logits)``: the name is
-that of the method's class, the settings are its hyper-parameters. scikit-learn's ``clone``,
+In ``tune_calib.TemperatureScaling(fit="nll").fit(logits, labels).predict_proba(logits)``, the name
+is that of the method's class and the settings are its hyper-parameters. scikit-learn's ``clone``,
 ``get_params`` and ``set_params`` work.
 """
 
@@ -39,8 +39,8 @@ class PostHocEstimator(Estimator):
     Attributes:
         classes_: (C,), the classes in the order of the columns of the logits.
         n_features_in_: C.
-        flags_: names of ``names.FLAGS``; ``fit`` warns of each.
-        transform_: the fitted method. Fitted values are attributes too, with an underscore after
+        flags_: names from ``names.FLAGS``; ``fit`` warns about each.
+        transform_: the fitted method. Fitted values are also attributes, with an underscore after
             their names, e.g. ``temperature_``.
     """
 
@@ -53,7 +53,7 @@ class PostHocEstimator(Estimator):
         self.settings = {**defaults, **settings}
 
     def set_params(self, **params: Any) -> Self:
-        """Change settings; ``fit`` must follow, and a ValueError is raised for an unknown one."""
+        """Change settings; raise a ValueError for an unknown one. Call ``fit`` afterwards."""
         refuse_unknown(params, list(self.settings), type(self).__name__, ValueError)
         return super().set_params(**params)
 
@@ -64,14 +64,14 @@ class PostHocEstimator(Estimator):
             logits: (N, C), unnormalised, or log-probabilities; an array or a tensor. For two
                 classes also scores (N,) of a ``decision_function``: the logit of the second class
                 minus that of the first.
-            labels: (N,), integers from 0 to C - 1, or C other values (strings, integers), which
-                are the columns in sorted order, as in scikit-learn.
-            classes: (C,), the values of the columns; needed where ``labels`` lack one.
+            labels: (N,), integers from 0 to C - 1, or C other values (strings, integers), whose
+                sorted order is that of the columns, as in scikit-learn.
+            classes: (C,), the classes of the columns; needed if ``labels`` lack one.
 
         Raises:
-            ValueError: an argument has another shape, is not finite or out of range, or the logits
-                are probabilities.
-            UserError: a setting is out of range, or the method does not suit the classes.
+            ValueError: an argument has the wrong shape, is not finite or out of range, or the
+                logits are probabilities.
+            UserError: a setting is out of range, or the method does not support the classes.
         """
         rows = logits_of(_two_columns(logits))
         if _is_scores(logits) and bool(((rows >= 0) & (rows <= 1)).all()):
@@ -80,7 +80,7 @@ class PostHocEstimator(Estimator):
                 "logits, e.g. scipy.special.logit(probabilities)"
             )
         if rows.shape[1] < 2:
-            raise ValueError(f"logits must be of two classes or more, got {tuple(rows.shape)}")
+            raise ValueError(f"logits must have two or more classes, got {tuple(rows.shape)}")
         self.classes_ = find_classes(labels, rows.shape[1], classes)
         own = number_labels(labels, len(rows), self.classes_).to(rows.device)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
@@ -97,23 +97,23 @@ class PostHocEstimator(Estimator):
         return self
 
     def predict_proba(self, logits: Any) -> Any:
-        """Return calibrated probabilities, (N, C), float64; a tensor for a tensor, else an array.
+        """Return calibrated probabilities (N, C), float64; a tensor for a tensor, else an array.
 
         Raises:
-            ValueError: the logits have other classes than in ``fit``, are not finite, or are
-                several rows of probabilities.
+            ValueError: the logits have another number of classes than in ``fit``, are not finite,
+                or are several rows of probabilities.
         """
         return match_type(self._calibrated(logits).softmax(-1), logits)
 
     def decision_function(self, logits: Any) -> Any:
-        """Return calibrated logits, (N, C), float64; scores (N,) for scores."""
+        """Return calibrated logits (N, C), float64, or scores (N,) for scores."""
         found = self._calibrated(logits)
         return match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
 
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:
         rows = self._rows(_two_columns(logits), "logits").double()
-        # The logits of one sample may sum to 1 by chance, and predicting it must not fail then.
+        # The logits of one sample may sum to 1 by chance, and must not be refused then.
         if len(rows) > 1 and are_probabilities(rows):
             raise ValueError(PROBABILITIES)
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
@@ -125,7 +125,7 @@ def _is_scores(given: Any) -> bool:
 
 
 def _two_columns(given: Any) -> Any:
-    """Return scores (N,) of two classes as logits (N, 2), and anything else as it is."""
+    """Return scores (N,) of two classes as logits (N, 2), and anything else unchanged."""
     if not _is_scores(given):
         return given
     column = given[:, None] if isinstance(given, Tensor) else np.reshape(given, (-1, 1))
@@ -142,7 +142,7 @@ def __getattr__(name: str) -> type[PostHocEstimator]:
     found = {own: info for own, info in infos.items() if info.kind == "posthoc"}
     if name not in found:
         raise AttributeError(f"tune_calib has no {name!r}{nearest(name, sorted(found))}")
-    # Made anew for a plug-in of another version.
+    # Built anew for another version of a plug-in.
     if name not in _made or _made[name].info is not found[name]:
         _made[name] = _estimator(name, found[name])
     return _made[name]
@@ -165,7 +165,7 @@ def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
     about = [f"    {key}: {' '.join((f.description or '').split())}" for key, f in fields.items()]
     lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
     text = "\n".join([*lines, "", "Args:", *about] if about else lines)
-    # A class of ``tune_calib``, where pickle and joblib look it up.
+    # The class must belong to ``tune_calib``, where pickle and joblib look it up.
     names = {"info": info, "__init__": __init__, "__doc__": text, "__module__": "tune_calib"}
     return type(name, (PostHocEstimator,), names)
 
@@ -178,17 +178,18 @@ SMALLEST = 1e-12
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A fitted classifier whose probabilities a post-hoc method calibrates.
 
-    Like ``CalibratedClassifierCV(FrozenEstimator(classifier))`` of scikit-learn, for every post-hoc
-    method and for torch modules. The classifier is never trained; ``clone`` shares it.
+    It resembles scikit-learn's ``CalibratedClassifierCV(FrozenEstimator(classifier))`` but works
+    with every post-hoc method and with torch modules. The classifier is never trained, and
+    ``clone`` shares it.
 
     Args:
-        classifier: a fitted scikit-learn classifier, or a ``torch.nn.Module`` that gives logits
-            (N, C), which is put into evaluation mode and called on its own device.
+        classifier: a fitted scikit-learn classifier, or a ``torch.nn.Module`` that returns logits
+            (N, C). A module is put into evaluation mode and called on its own device.
         method: the estimator of a post-hoc method, e.g. ``VectorScaling()``; temperature scaling
             by default.
 
     Attributes:
-        classes_: (C,), classes of the classifier, else of the labels.
+        classes_: (C,), classes of the classifier, or of the labels if it has none.
         method_: the fitted method.
     """
 
@@ -205,8 +206,8 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
         Args:
             X: N samples, as the classifier takes them.
-            y: (N,), their labels, as the classifier names them; for a module integers from 0 to
-                C - 1, or C other values in the order of its logits when sorted.
+            y: (N,), their labels, as the classifier names them; for a module, integers from 0 to
+                C - 1, or C other values whose sorted order is that of its logits.
 
         Raises:
             ValueError: the labels do not match the classes, or an output is not finite.
@@ -218,7 +219,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return self
 
     def predict_proba(self, X: Any) -> Any:  # noqa: N803
-        """Return calibrated probabilities, (N, C), float64."""
+        """Return calibrated probabilities (N, C), float64."""
         check_is_fitted(self)
         return self.method_.predict_proba(self._logits(X))
 
@@ -229,7 +230,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     @torch.no_grad()
     def _logits(self, samples: Any) -> Any:
-        """Return logits (N, C), scores (N,), or log-probabilities of a classifier without them."""
+        """Return logits (N, C), scores (N,), or log-probabilities if the classifier has neither."""
         if not isinstance(self.classifier, nn.Module):
             if hasattr(self.classifier, "decision_function"):
                 return self.classifier.decision_function(samples)
@@ -237,7 +238,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         weight = next(self.classifier.parameters(), torch.empty(0))
         given = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
         if not isinstance(samples, Tensor) and given.is_floating_point():
-            given = given.to(weight.dtype)  # arrays are of float64, and modules hardly ever are
+            given = given.to(weight.dtype)  # arrays are float64, and modules hardly ever are
         self.classifier.eval()
         logits = torch.cat([self.classifier(x.to(weight.device)) for x in given.split(BATCH)])
         return logits if isinstance(samples, Tensor) else logits.float().cpu().numpy()

@@ -55,11 +55,11 @@ def export(
     row = _chosen(out, trial, best)
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
-    # Where it was trained, if that is here: a head that is trained again has its numbers there.
+    # On the device that trained it, if available: only there does a retrained head match.
     is_gpu = row["device"] == "cuda" and torch.cuda.is_available()
     artifacts, device = Store(store), torch.device("cuda" if is_gpu else "cpu")
     set_switches(spec.network, device)
-    torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
+    torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
 
     def development() -> Development:
         return load_development(spec.data, data_root, artifacts.images)
@@ -69,7 +69,7 @@ def export(
         trained = None if is_imported else network_behind(spec, artifacts, development, device)
         classifier = _classifier_of(row, spec, artifacts, development, device)
     except DamagedFileError as error:
-        raise UserError(f"{error}; name the `store` of the run") from None
+        raise UserError(f"{error}; give the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
         # First, since it may be refused.
@@ -77,7 +77,7 @@ def export(
     try:
         write_calibrated(network, file, _about(row, spec, trained))
     except UserError:
-        # All files are written, or none: else the next try would find one in its way.
+        # All files are written, or none: otherwise the next attempt would find one in its way.
         if is_onnx:
             files.onnx.unlink(missing_ok=True)
         raise
@@ -92,7 +92,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
         "samples": trained.about["samples"] if trained else 0,
         "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
-        # Of imported features and logits the spec says what they are.
+        # For imported features and logits, the spec describes the data.
         "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
         "plugins": {own.name: own.content for own in used},
         "circumstances": {name: row[name] for name in _PROVENANCE if row.get(name) is not None},
@@ -102,12 +102,12 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
 def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     """Return the row of the requested trial."""
     if trial is not None and best is not None:
-        raise UserError("names a trial and `best` seeks one; give one of them", setting="trial")
+        raise UserError("selects a trial, and so does `best`; give one of them", setting="trial")
     if trial is None and is_search(out):
         if best is not None:
             raise UserError(
-                f"{out} holds a search, which has chosen by its own metrics; leave `best` out, or "
-                "name a trial by `trial`"
+                f"{out} contains a search, which selected by its own metrics; leave `best` out, or "
+                "select a trial with `trial`"
             )
         return _chosen_by_search(out)
     rows = _read_done(out, is_required=True)
@@ -117,14 +117,14 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
         found = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
         if len(found) != 1:
             raise UserError(
-                f"{out} holds {format_count(len(found), 'finished trial')} whose spec hash begins "
-                f"with {trial!r}; see the column spec_hash of its trials"
+                f"{out} contains {format_count(len(found), 'finished trial')} whose spec hash "
+                f"begins with {trial!r}; see the column spec_hash of its trials"
             )
         return found[0]
     if len(rows) > 1:
         first = rows[0]
         raise UserError(
-            f"{out} holds {len(rows)} finished trials; name one by `trial` HASH (e.g. "
+            f"{out} contains {len(rows)} finished trials; select one with `trial` HASH (e.g. "
             f"{first['spec_hash']}, {first['rung_label']}) or `best` METRIC, which is judged on "
             "select"
         )
@@ -135,16 +135,18 @@ def _read_done(out: AnyPath, is_required: bool = False) -> list[Row]:
     """Return the rows of finished trials by rung and seeds."""
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
     if is_required and not rows:
-        raise UserError(f"{out} holds no finished trial; name the folder of one run or one search")
+        raise UserError(
+            f"{out} contains no finished trial; give the folder of one run or one search"
+        )
     return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
 
 
 def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
-    """Return the best on ``select``: a choice on test would report its luck."""
+    """Return the best trial on ``select``; on test, the result would be biased by the choice."""
     split, _, name = given.rpartition("/")
     if split not in ("", "select"):
         raise UserError(
-            f"{given}: a trial is chosen on select, never on {split}; take `best` {name}",
+            f"{given}: trials are selected on select, never on {split}; use `best` {name}",
             setting="best",
         )
     metric = METRICS[name]
@@ -158,11 +160,11 @@ def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
 
 
 def _chosen_by_search(out: AnyPath) -> Row:
-    """Return the chosen trial: as it was evaluated on test under fresh seeds, else as searched."""
+    """Return the selected trial: as evaluated on test with fresh seeds, or else as searched."""
     evaluation = out / EVALUATION
     if (manifest := find_sweep_manifest(evaluation)) is not None:
-        # By the planned rungs and not by the finished ones: in an interrupted evaluation, the
-        # baseline is not the choice. Where that is cross entropy with its defaults, it is.
+        # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
+        # not the choice, unless the choice is cross entropy with its defaults.
         is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
         label = CHOSEN if is_own else BASELINE
         for row in _read_done(evaluation):
@@ -171,15 +173,15 @@ def _chosen_by_search(out: AnyPath) -> Row:
     try:
         outcome = SearchOutcome.read(out)
     except FileNotFoundError:
-        raise UserError(f"{out} has no outcome yet; first: tune-calib resume {out}") from None
+        raise UserError(f"{out} has no outcome yet; first run: tune-calib resume {out}") from None
     own = {record.number: record for record in outcome.suggestions}
     if outcome.chosen is None or outcome.chosen not in own:
-        raise UserError(f"{out}: no trial keeps the accuracy, so that none is chosen; use `trial`")
+        raise UserError(f"{out}: no trial keeps the accuracy, so none is selected; use `trial`")
     rows = {row["spec_hash"]: row for row in _read_done(out, is_required=True)}
     for spec in own[outcome.chosen].specs:
         if spec in rows:
             return rows[spec]
-    raise UserError(f"{out} has lost the rows of its choice, trial {outcome.chosen}; use `trial`")
+    raise UserError(f"{out} has lost the rows of its selected trial, {outcome.chosen}; use `trial`")
 
 
 def _classifier_of(
@@ -189,30 +191,30 @@ def _classifier_of(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """Return the classifier that has the metrics of a row on ``select``, or refuse."""
+    """Return the classifier of a row, after checking its metrics on ``select``."""
     key = bank_key(spec, spec.head)
     classifier = load_classifier(spec, store, development, device)
     found = classifier.select
     if found and store.holds("banks", key.identity):
-        # Evaluated again: a plug-in's method may keep less than it predicts by.
+        # Evaluated again: a plug-in's method may store less than it needs to predict.
         is_head = spec.head is not None
         bank = ensure_development_bank(spec, key, store, development, device, is_head)
         found = judged(classifier, bank)
     if not _matches(found, row):
-        # Stored by a run of another machine, which shares the store.
+        # Stored by a run on another machine that shares the store.
         classifier = train_again(spec, store, development, device)
         found = classifier.select
     if not _matches(found, row):
         raise UserError(
             f"{row['rung_label']}: on select its NLL is {found['select/nll']:.6f} now and was "
-            f"{row['select/nll']:.6f} in its trial; name the `store` and `data_root` of the run, "
+            f"{row['select/nll']:.6f} in its trial; give the `store` and `data_root` of the run, "
             "on the machine that ran it"
         )
     return classifier
 
 
 def _matches(found: Mapping[str, float], row: Row) -> bool:
-    """Return whether metrics of a classifier are those of a row."""
+    """Return whether the metrics of a classifier match those of a row."""
     names = [name for name in _JUDGED if name in found]
     return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
 
@@ -220,7 +222,7 @@ def _matches(found: Mapping[str, float], row: Row) -> bool:
 def _real_logits(
     classifier: Classifier, spec: TrialSpec, store: Store, development: Callable[[], Development]
 ) -> torch.Tensor | None:
-    """Return the logits before the transform on ``select``; None without a stored bank."""
+    """Return the logits on ``select`` before the transform; None without a stored bank."""
     key = bank_key(spec, spec.head)
     if spec.data.import_record is None and not store.holds("banks", key.identity):
         return None
@@ -237,7 +239,7 @@ def _describe(row: Row, written: Sequence[Path]) -> str:
     for name in ("accuracy", "nll", "ece"):
         own = column(split, name)
         text = f"  {METRICS[name].title:10}{format_value(name, row[own])}"
-        # Rows of earlier versions lack the metrics of the network alone.
+        # Rows of earlier versions lack the metrics of the uncalibrated network.
         if is_changed and (before := row.get(f"{BASE}/{own}")) is not None:
             text += f" (before calibration {format_value(name, before)})"
         lines.append(text)

@@ -31,7 +31,7 @@ class InputRecord(BaseModel):
 
     channels: int
     size: int  # height and width that the network sees, in pixels
-    stored: int  # height and width of the images; their middle is cut out
+    stored: int  # height and width of the images, from which the centre is cropped
     mean: tuple[float, ...]  # per channel, subtracted from pixels scaled to [0, 1]
     std: tuple[float, ...]  # per channel, by which they are divided
 
@@ -54,9 +54,9 @@ class Exported(BaseModel):
     trial: str  # spec hash
     spec: dict[str, Any]  # with every default written out
     classes: int
-    width: int | None  # number of features that the head takes; None where it takes none
+    width: int | None  # number of features that the head takes; None if it takes none
     images: InputRecord | None  # None without a network
-    samples: int  # of the training split, which some methods keep numbers of
+    samples: int  # of the training split; some methods store numbers for each
     metrics: dict[str, float]  # test/ece and so on, fractions in [0, 1]
     flags: list[str]
     trained_on: dict[str, Any]  # data set and fingerprints of its splits
@@ -73,21 +73,21 @@ class Files(NamedTuple):
 
 
 def files_of(file: str | Path) -> Files:
-    """Return the files that one name stands for."""
+    """Return the two files that a name refers to."""
     path = expand_path(file)
     stem = path.name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending)
     if not stem.strip("."):
-        raise UserError(f"{file} names no file; take e.g. calibrated.safetensors")
+        raise UserError(f"{file} is not a file name; use e.g. calibrated.safetensors")
     return Files(*(path.with_name(stem + ending) for ending in ENDINGS))
 
 
 def refuse_there(*paths: Path) -> None:
-    """Refuse to write over existing files."""
+    """Refuse to overwrite existing files."""
     for path in paths:
         if path.exists():
-            raise UserError(f"{path} is there already; name another file, or remove it")
+            raise UserError(f"{path} already exists; choose another name, or remove it")
 
 
 def read_about(path: Path) -> Exported:
@@ -97,13 +97,13 @@ def read_about(path: Path) -> Exported:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError):
-        raise DamagedFileError(f"{path} is not whole") from None
+        raise DamagedFileError(f"{path} is incomplete; get the file again") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{path} was not written by tune-calib export")
     version = content.get("version")
     if isinstance(version, int) and version > VERSION:
         raise UserError(
-            f"{path} is of format {short_repr(version)}, which a later tune-calib wrote: update it"
+            f"{path} has format {short_repr(version)} of a later tune-calib; update tune-calib"
         )
     try:
         # As JSON, in which a tuple is a list.
@@ -118,21 +118,23 @@ def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
     try:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != about.sha256:
-            raise DamagedFileError(f"{path} is damaged, or is not the file that its JSON tells of")
+            raise DamagedFileError(
+                f"{path} is damaged, or is not the file that its JSON file describes"
+            )
         return load(content)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (SafetensorError, ValueError) as error:
-        raise DamagedFileError(f"{path} is no safetensors file ({error})") from None
+        raise DamagedFileError(f"{path} is not a safetensors file ({error})") from None
 
 
 def refuse_absent_plugins(about: Exported, path: Path) -> None:
-    """Refuse a trial of a plug-in that is not in use, whose names would mean something else."""
+    """Refuse a trial that needs a plug-in that is not loaded: names could mean other records."""
     in_use = {own.content for own in plugins.in_use()}
     for name, content in about.plugins.items():
         if content not in in_use:
             raise UserError(
-                f"{path}: its trial was run with plug-in {name} ({content}), which is code and not "
-                "in the file; get it from whoever made the file, read it, and name it: "
+                f"{path}: its trial used plug-in {name} ({content}), whose code the file lacks; "
+                "get it from the author of the file, read it, and give it: "
                 f"plugin={short_repr(name + '.py')}"
             )

@@ -1,4 +1,4 @@
-"""A calibrated network as an ONNX file, which is run and compared before it is kept."""
+"""A calibrated network as an ONNX file, which is run and checked before it is written."""
 
 import io
 import warnings
@@ -15,19 +15,19 @@ from tune_calib.library.files import refuse_there
 from tune_calib.paths import atomic_write
 
 CLOSE = 1e-5
-"""Largest difference of a number from that of the module."""
+"""Largest accepted difference of a number from that of the module."""
 
 _SAMPLES = 32
-_HARD = 256  # of each kind of hard logits
+_HARD = 256  # number of hard logits of each kind
 
 
 def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = None) -> None:
-    """Write a calibrated network on the CPU as ONNX; a batch may have any size.
+    """Write a calibrated network on the CPU as ONNX, for batches of any size.
 
-    Its input is ``images`` (uint8), or ``features`` or ``logits`` (float32) if its trial used such;
-    its outputs are ``probabilities`` and the logits before the transform, ``uncalibrated``, (N, C)
-    and float32 both. ``real`` are logits (N, C) of real samples before the transform, which are
-    checked in addition to synthetic ones.
+    The input is ``images`` (uint8), or ``features`` or ``logits`` (float32) if the trial used
+    those. The outputs are ``probabilities`` and ``uncalibrated``, the logits before the transform,
+    both (N, C) and float32. ``real`` are logits (N, C) of real samples before the transform, which
+    are checked in addition to synthetic ones.
     """
     refuse_there(file)
     try:
@@ -38,17 +38,17 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     head = network.classifier.head
     if head is not None and head.method.draws():
         raise UserError(
-            f"{head.slot.method} with evaluation=mc draws numbers when it predicts, which ONNX "
-            "cannot repeat; export it without ONNX"
+            f"{head.slot.method} with evaluation=mc draws random numbers to predict, which ONNX "
+            "cannot reproduce; export it without ONNX"
         )
     plain = _Plain(network).eval()
     name, given = plain.example()
-    # First, so that methods and constants, which are made once, contain numbers and not symbols.
+    # First, so that methods and constants, which are built once, contain numbers and not symbols.
     with torch.no_grad():
         _, logits = plain(given)
     content = _exported(plain, name, given)
     found, found_logits = _run(content, name, given)
-    # On the same logits: a transform with steps enlarges differences in the last digit of single
+    # On the same logits: a transform with steps magnifies differences in the last digit of single
     # precision.
     expected = plain.calibrated_of(found_logits).softmax(-1)
     relative = (found_logits - logits).abs() / logits.abs().clamp_min(1)
@@ -61,16 +61,16 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
 
 
 def _refuse_different(network: CalibratedNetwork, difference: float, where: str) -> None:
-    # Not NaN either.
+    # This refuses NaN too.
     if not difference <= CLOSE:
         raise UserError(
-            f"the ONNX file of {_describe(network)} gives other numbers{where}, by up to "
-            f"{difference:.2g}, so that it was not written; export without ONNX"
+            f"the ONNX file of {_describe(network)} was not written, since its numbers{where} "
+            f"differ by up to {difference:.2g}; export without ONNX"
         )
 
 
 def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
-    """Return logits (N, C) on which two programs may differ, with names."""
+    """Return logits (N, C) on which two programs may differ, by name."""
     drawn = torch.randn(_HARD, classes, generator=torch.Generator().manual_seed(0))
     tied = drawn.round()
     made = [
@@ -84,7 +84,7 @@ def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
 
 
 class _Plain(nn.Module):
-    """A calibrated network as one pass over a batch, for a graph."""
+    """A calibrated network as a single pass over a batch, for a graph."""
 
     def __init__(self, network: CalibratedNetwork) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class _Plain(nn.Module):
             vars(network.network).pop("compiled", None)
 
     def forward(self, given: Tensor) -> tuple[Tensor, Tensor]:
-        """Return probabilities, and the logits before the transform, (N, C) each, float32."""
+        """Return probabilities and the logits before the transform, both (N, C) and float32."""
         whole, head = self.calibrated, self.calibrated.classifier.head
         features = logits = given
         if whole.network is not None and whole.method is not None:
@@ -126,7 +126,7 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
     sink = io.BytesIO()
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about constants of the file, which are intended
+            warnings.simplefilter("ignore")  # about constants in the file, which are intended
             program: Any = torch.onnx.export(
                 plain,
                 (given,),
@@ -138,7 +138,7 @@ def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
             )
             program.save(sink)
     except Exception as error:
-        # The message of torch about an operation that ONNX lacks is a page long.
+        # torch's message about an operation that ONNX lacks is a page long.
         raise UserError(
             f"{_describe(plain.calibrated)} uses an operation that torch cannot write as ONNX "
             f"({type(error).__name__}); export without ONNX"
@@ -154,12 +154,12 @@ def _run(content: bytes, name: str, inputs: Tensor) -> list[Tensor]:
 
 
 def _run_transform(content: bytes, logits: Tensor) -> Tensor:
-    """Return probabilities of logits (N, C) by the part of a file that follows its network."""
+    """Compute probabilities of logits (N, C) with the part of a file that follows its network."""
     import onnx
     from onnx.utils import Extractor
 
     model = onnx.load_from_string(content)
-    # The output is a copy of what the transform reads.
+    # The output is a copy of the input of the transform.
     (copy,) = (node for node in model.graph.node if "uncalibrated" in node.output)
     name = copy.input[0] if copy.op_type == "Identity" else "uncalibrated"
     part = Extractor(model).extract_model([name], ["probabilities"])

@@ -1,4 +1,4 @@
-"""A report on a classifier from its logits and labels: every metric with its interval."""
+"""A report on a classifier from logits and labels: every metric with its interval."""
 
 import base64
 import io
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST = ("accuracy", "nll", "brier", "ece")
-"""Metrics that a report begins with."""
+"""Metrics with which a report begins."""
 _REACHED, _GAP = (0.34, 0.71, 0.91), (0.84, 0.37, 0.0)  # safe for colour-blind readers
 _LEVEL = 0.95
 
@@ -40,8 +40,8 @@ def calibration_report(
         seed: seed of the draws.
 
     Returns:
-        The report: printed, a short table; ``metrics`` (a frame), ``table()`` (Markdown, every
-        metric), ``figure()`` (matplotlib).
+        A report with ``metrics`` (a data frame), ``table()`` (Markdown, every metric) and
+        ``figure()`` (matplotlib). It prints as a short table.
 
     Raises:
         ValueError: an argument is invalid; probabilities are refused too.
@@ -67,12 +67,11 @@ class CalibrationReport:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row a metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
+        """Return one row per metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
 
-        The first are accuracy, NLL, Brier score and ECE. Intervals are those of
-        ``metrics.bootstrap``. NaN where a metric is not defined, e.g. the entropy of wrong samples
-        where all are right. Conformal sets need further samples to be calibrated on, and are left
-        out.
+        Accuracy, NLL, Brier score and ECE come first. Intervals are those of ``metrics.bootstrap``.
+        A metric that is not defined is NaN, e.g. the entropy of misclassified samples if there are
+        none. Conformal sets are left out, since their calibration needs additional samples.
         """
         with torch.no_grad():
             values = evaluate(self.logits, self.labels)
@@ -92,8 +91,8 @@ class CalibrationReport:
     def figure(self) -> "Figure":
         """Draw the reliability diagram, and below it the share of samples in each bin.
 
-        Its vertical lines show how far chance alone takes the accuracies of a calibrated
-        classifier.
+        Its vertical lines show how far the accuracies of a calibrated classifier vary by chance
+        alone.
         """
         rows = {row["metric"]: row for row in self._rows()}
         parts = [(METRICS[name].head, rows[name]) for name in ("accuracy", "ece")]
@@ -104,7 +103,7 @@ class CalibrationReport:
         return _draw_diagram(bins, heading)
 
     def _rows(self) -> list[dict[str, str]]:
-        """Return the metrics as texts."""
+        """Return the metrics as formatted text."""
         frame: Any = self.metrics
         return [
             {
@@ -116,9 +115,11 @@ class CalibrationReport:
         ]
 
     def _notes(self) -> list[str]:
-        """Explain the intervals, and those that end at their value if there are any."""
+        """Explain the intervals, including those that end at their value, if any."""
         samples = len(self.labels)
-        notes = [f"95 %: bootstrap interval, how far a value moves with other {samples} samples."]
+        notes = [
+            f"95 %: bootstrap interval: how much a value varies between sets of {samples} samples."
+        ]
         for row in self._rows():
             lower, upper = row["95 %"].split(", ")
             if row["metric"] in DISTANCES and lower != upper == row["value"]:
@@ -184,7 +185,7 @@ def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":
     upper.set(xlim=(0, 1), ylim=(0, 1), yticks=[0, 0.5, 1])
     upper.set_title(heading, fontsize=7)
     upper.set_ylabel("accuracy", fontsize=7)
-    # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
+    # Rare bins have the widest gaps above: a linear scale would not show that they are rare.
     lower.bar(left, share, width, color="0.45", edgecolor="white", **box)
     lower.set_yscale("log")
     lower.set(ylim=(10 ** np.floor(np.log10(share.min() / 2)), 100), xticks=[0, 0.5, 1])

@@ -1,4 +1,4 @@
-"""A head retrained on features, as an estimator, by the engine's training without a store."""
+"""An estimator that retrains a head on features with the engine's training, without a store."""
 
 from typing import Any, Self
 
@@ -26,22 +26,22 @@ from tune_calib.spec.slots.head import HeadSlot
 
 
 class RetrainedHead(Estimator):
-    """A head method on the frozen features of a network.
+    """A head retrained on the frozen features of a network.
 
-    The numbers are those of a trial on the same features.
+    It gives the same numbers as a trial on the same features.
 
     Args:
         method: name of a head method, e.g. ``mac_cal``.
         network_seed: seed of the order of batches that all heads of a network share.
         settings: settings of the method and of the head slot (``lr``, ``epochs``, ``select``,
-            ``seed``); no recipe is read.
+            ``seed``); no recipe is used.
 
     Attributes:
         classes_: (C,), the classes in the order of the logits.
         n_features_in_: D.
         epoch_: the selected epoch, 1-based.
-        history_: values of each epoch, by name; those of ``select`` only if it was given.
-        classifier_: the head.
+        history_: values of each epoch, by name; those on ``select`` only if it was given.
+        classifier_: the trained head.
     """
 
     def __init__(self, method: str = "retrain", network_seed: int = 0, **settings: Any) -> None:
@@ -58,17 +58,18 @@ class RetrainedHead(Estimator):
         """Train the head.
 
         Args:
-            features: (N, D), of the training images; an array or a tensor, whose device is used
+            features: (N, D), of the training images; an array, or a tensor whose device is used
                 for training.
             labels: (N,), integers from 0 to C - 1, or other values (strings, integers), which are
-                the classes in sorted order, as in scikit-learn.
+                sorted, as in scikit-learn.
             select: features and labels of held-out images, on which an epoch is selected.
             own_head: weight (C, D) and bias (C,) of the network's own head, which some settings
                 need (``start`` other than ``fresh``, ``gamma=val_ratio``).
             classes: C, if the labels lack a class and there is no ``own_head``.
 
         Raises:
-            ValueError: an argument has another shape, is not finite or out of range, or is missing.
+            ValueError: an argument has the wrong shape, is not finite or out of range, or is
+                missing.
             UserError: a setting is unknown or out of range, or the training diverged.
         """
         slot = self._slot()
@@ -77,12 +78,12 @@ class RetrainedHead(Estimator):
         if head is not None:
             if classes not in (None, len(head.weight)):
                 raise ValueError(
-                    f"own_head has {len(head.weight)} classes, and classes is {classes}"
+                    f"own_head has {len(head.weight)} classes, but classes is {classes}"
                 )
             classes = len(head.weight)
         known = find_classes(labels, classes)
         if len(known) < 2:
-            raise ValueError("labels are of one class; name the number of `classes`")
+            raise ValueError("labels have only one class; give the number of `classes`")
         train = _split(rows, number_labels(labels, len(rows), known), head)
         held_out = None
         if select is not None:
@@ -95,7 +96,7 @@ class RetrainedHead(Estimator):
             numbers = number_labels(select[1], len(own), known, "labels of select")
             held_out = _split(own, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
-        if head is None:  # one of NaN, with which no loss is finite
+        if head is None:  # one of NaN, for which no loss is finite
             nothing = rows.new_full((len(known), rows.shape[1]), torch.nan)
             head = LinearHead(nothing, nothing[:, 0])
         bank = _MemoryBank(train, held_out or train, head)
@@ -107,7 +108,7 @@ class RetrainedHead(Estimator):
                 f"the loss of epoch {epoch + 1} is not finite: take a smaller lr, or scale the "
                 "features"
             )
-        # Without a split of its own, `select` is train, and its values mean nothing.
+        # If it was not given, `select` is train, and its values are meaningless.
         names = [n for n in reports[0] if held_out is not None or not n.startswith("select/")]
         self.history_ = {name: [float(report[name][0]) for report in reports] for name in names}
         self.epoch_ = int(trainer.best_epoch[0]) + 1
@@ -117,11 +118,11 @@ class RetrainedHead(Estimator):
         return self
 
     def predict_proba(self, features: Any) -> Any:
-        """Return probabilities, (N, C), float64; a tensor for a tensor, else an array."""
+        """Return probabilities (N, C), float64; a tensor for a tensor, else an array."""
         return match_type(self._logits(features).softmax(-1), features)
 
     def decision_function(self, features: Any) -> Any:
-        """Return logits, (N, C), float64, to which a post-hoc method may be fitted."""
+        """Return logits (N, C), float64, for example to fit a post-hoc method to them."""
         return match_type(self._logits(features), features)
 
     def _logits(self, features: Any) -> Tensor:
@@ -133,9 +134,9 @@ class RetrainedHead(Estimator):
         settings = {k: v for k, v in self.settings.items() if k not in ("method", "network_seed")}
         info = METHODS[self.settings["method"]]
         if info.kind != "head":
-            raise UserError(f"method {info.name!r} is a {info.kind} method, and no head method")
+            raise UserError(f"method {info.name!r} is a {info.kind} method, not a head method")
         own = info.params.model_fields.keys()
-        # Those of images, from which the features were computed, are no settings here.
+        # Settings of the images from which the features were computed do not apply here.
         others = {"method", "params", "plugin", "views", "bn_mode", "augment"}
         known = sorted({*HeadSlot.model_fields.keys() - others, *own})
         refuse_unknown(settings, known, f"RetrainedHead({info.name!r})")
@@ -144,7 +145,7 @@ class RetrainedHead(Estimator):
 
 
 class _MemoryBank(DevelopmentBank):
-    """Features in memory in place of a bank on disk."""
+    """Features in memory instead of a bank on disk."""
 
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
@@ -183,7 +184,7 @@ def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
 def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
     if slot.select != "last" and not has_select:
         raise ValueError(
-            f"select={slot.select} selects an epoch on held-out images: give fit their "
+            f"select={slot.select} selects an epoch on held-out images: pass them to fit as "
             "select=(features, labels)"
         )
     for name, value in (("start", "continued"), ("start", "frozen"), ("gamma", "val_ratio")):

@@ -1,6 +1,6 @@
-"""The columns of the result tables with their types and meanings.
+"""The columns of the result tables, with their types and meanings.
 
-The schemas of the Parquet files and the page of the documentation are made from them.
+The schemas of the Parquet files and the documentation page are generated from them.
 """
 
 from functools import partial
@@ -27,7 +27,7 @@ _HASH = "identity of the trial, as in `trials`"
 # The type of a column with many rows, one per (network, epoch, sample).
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
-# `trials` has columns `split/metric` too: each file has those of its rows.
+# `trials` also has columns `split/metric`; each file has those of its rows.
 COLUMNS: dict[TableName, dict[str, Column]] = {
     "trials": {
         "schema_version": _int32("version of these columns"),
@@ -37,7 +37,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "network_id": _text("identity of its network: hash of the slots data and network"),
         "sweep": _text("identity of the run"),
         "ladder": _text(
-            "name of the ladder, or `compare` and the pipelines, or `search` and the method"
+            "name of the ladder, `compare` and the pipelines, or `search` and the method"
         ),
         "rung": _int32("index of the rung or suggestion; -1 for the baseline of a search"),
         "rung_label": _text("label in tables"),
@@ -48,37 +48,37 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "dataset": _text("name of the data set"),
         "backbone": _text("name of the backbone"),
         "network_method": _text("method of the network"),
-        "head_method": _text("method of the head, or null"),
-        "posthoc_method": _text("post-hoc method, or null"),
+        "head_method": _text("method of the head; null without one"),
+        "posthoc_method": _text("post-hoc method; null without one"),
         "network_seed": _int64("seed of the network"),
-        "head_seed": _int64("seed of the head, or null"),
+        "head_seed": _int64("seed of the head; null without one"),
         "status": _text("`done`, `diverged`, `crashed` or `stopped`"),
-        "message": _text("why a trial is not done"),
+        "message": _text("why the trial is not done"),
         "flags": _text(
             "warnings about its numbers, joined by commas; null in results of early versions"
         ),
         "epoch": _int32("epoch whose weights were evaluated, or at which it ended; starts at 1"),
-        "population": _int32("heads that were trained together"),
+        "population": _int32("number of heads that were trained together"),
         "wall_s": _number("seconds of its Ray trial, including the set-up"),
         "peak_memory_bytes": _int64(
-            "peak of the process, which may have run other trials before; of the GPU if "
+            "peak memory of the process, which may have run other trials before; of the GPU if "
             "there is one"
         ),
         "device": _text("`cpu` or `cuda`"),
-        "threads": _int32("torch threads"),
+        "threads": _int32("number of torch threads"),
         "processor": _text("model of the processor"),
         "instruction_set": _text("instruction set that torch uses"),
-        "gpu": _text("model of the GPU, or null"),
+        "gpu": _text("model of the GPU; null without one"),
         "deterministic": _truth(
-            "whether only deterministic algorithms were used, which is always so on a CPU; null in "
-            "results of early versions"
+            "whether only deterministic algorithms were used, which is always true on a CPU; null "
+            "in results of early versions"
         ),
         "actor_resets": _int32("number of Ray trials that its process had run before"),
         "versions": _text("versions of Python and libraries, as JSON"),
         "git_revision": _text("commit of the program, followed by `+` if files were changed"),
         "own_s": _number(
-            "seconds of training and evaluation, without set-up and waiting; null if they are not "
-            "known, as in results of early versions"
+            "seconds of training and evaluation, without set-up and waiting; null if not known, as "
+            "in results of early versions"
         ),
         "recipe": _text(
             "name of the recipe, and the settings that replaced its own; null without a recipe"
@@ -92,12 +92,12 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "versions"
         ),
         "numbers": _int32(
-            "version of the numbers of the program, raised when a trial of the same spec gets "
+            "version of the program's numbers, raised when a trial with the same spec gets "
             "different ones; null in results of early versions, which have version 1"
         ),
         "bank_s": _number(
-            "seconds in which the feature bank of its head was computed; null without a head, or "
-            "if they are not known, as in results of early versions"
+            "seconds for computing the feature bank of its head; null without a head, or if not "
+            "known, as in results of early versions"
         ),
     },
     "curves": {
@@ -108,13 +108,13 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
     },
     "bins": {
         "spec_hash": _text(_HASH),
-        "split": _text("split whose samples are counted"),
-        "bin": _int32("number of the bin by rising confidence; starts at 0"),
-        "lower": _number("lower edge, not in the bin"),
-        "upper": _number("upper edge, in the bin"),
-        "count": _int64("samples in the bin"),
+        "split": _text("split of the counted samples"),
+        "bin": _int32("number of the bin in order of confidence; starts at 0"),
+        "lower": _number("lower edge, not included in the bin"),
+        "upper": _number("upper edge, included in the bin"),
+        "count": _int64("number of samples in the bin"),
         "confidence": _number("their mean confidence"),
-        "accuracy": _number("fraction of them that is classified correctly"),
+        "accuracy": _number("fraction of them that are classified correctly"),
     },
     "samples": {
         "spec_hash": Column(_WORD, _HASH),
@@ -124,7 +124,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "gate": Column(
             pa.int8(), "1: more smoothing where the indicator is large, -1: less, 0: tie"
         ),
-        "indicator": Column(pa.float16(), "indicator as the loss uses it"),
+        "indicator": Column(pa.float16(), "indicator as used by the loss"),
         "confidence": Column(
             pa.float16(), "largest probability; null in results of early versions"
         ),
@@ -150,8 +150,8 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "resamples": _int32("number of resamples"),
         "draws": Column(
             pa.list_(pa.float32()),
-            "its value on each resample, the same for every trial, as paired differences need; "
-            "null for other metrics and in results of early versions",
+            "its value on each resample; the resamples are the same for every trial, for paired "
+            "differences; null for other metrics and in results of early versions",
         ),
     },
     "shifts": {
@@ -165,8 +165,8 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "resamples": _int32("number of resamples; null if none were requested"),
         "draws": Column(
             pa.list_(pa.float32()),
-            "its value on each resample, with the test samples of `intervals`, and the same "
-            "foreign images for every trial; null for other metrics and without resamples",
+            "its value on each resample, with the test samples of `intervals` and the same foreign "
+            "images for every trial; null for other metrics and without resamples",
         ),
     },
     "logits": {

@@ -14,9 +14,9 @@ from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
 
 PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 
-# Made from the results, or artifacts, which have names of their content.
+# Derived from the results, or artifacts, whose names depend on their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
-# A study grows by each command that opens it, and a report reads what the driver made of it.
+# Every command that opens a study extends it, and a report reads what the driver derived from it.
 _NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES, JOURNAL}
 
 _ROOT = Path(__file__).parents[2]
@@ -25,7 +25,8 @@ _ROOT = Path(__file__).parents[2]
 def digest_folder(folder: AnyPath) -> dict[str, str] | None:
     """Return the SHA-256 of every file of results below a folder, by relative name.
 
-    None for a remote folder, which would have to be read whole, and for one that links to others.
+    Return None for a remote folder, which would have to be read completely, and for a folder with
+    links to others.
     """
     if not isinstance(folder, Path):
         return None
@@ -46,11 +47,11 @@ def _counts(name: str, others: set[str]) -> bool:
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file; empty if it cannot be read."""
     try:
-        if not path.is_file():  # a pipe or a device might have no end
+        if not path.is_file():  # a pipe or a device may be endless
             return ""
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, ValueError):  # ValueError: the name may be none
+    except (OSError, ValueError):  # ValueError: the name may be invalid
         return ""
 
 
@@ -62,7 +63,7 @@ def digest_texts(*texts: str) -> str:
 def digest_program() -> str | None:
     """Return the SHA-256 of the program, its libraries and the plug-ins in use.
 
-    None if sources changed after this process loaded them.
+    Return None if sources changed after this process loaded them.
     """
     if not are_sources_current():
         return None

@@ -1,4 +1,4 @@
-"""Find out what a folder of results contains, from its manifest or, if that is lost, its rows."""
+"""Determine what a folder of results contains, from its manifest or, if that is lost, its rows."""
 
 import contextlib
 import json
@@ -24,7 +24,7 @@ from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.text import mask_urls
 
-LOST = f"{SWEEP_MANIFEST} is lost, so that trials without a result are not known"
+LOST = f"{SWEEP_MANIFEST} is lost, so trials without a result are not known"
 
 _PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
 _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
@@ -33,7 +33,7 @@ _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
     """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row.
 
-    A UserError is raised if a foreign or later program wrote the file, or the rows are of several
+    Raise a UserError if a foreign or later program wrote the file, or if the rows belong to several
     runs.
     """
     foreign = None
@@ -46,12 +46,12 @@ def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
     if rows.num_rows:
         return _recover_manifest(out, rows)
     if foreign is not None:
-        raise UserError(f"{foreign}; name another folder")
+        raise UserError(f"{foreign}; choose another folder")
     return None
 
 
 def is_finished(out: AnyPath, command: str) -> bool:
-    """Return whether this program ran a command on a folder and left no trial to do."""
+    """Return whether this program ran a command on a folder and left no trial to run."""
     try:
         manifest = SweepManifest.read(out)
     except (OSError, UserError):  # the run itself describes a damaged one
@@ -65,7 +65,7 @@ def is_finished(out: AnyPath, command: str) -> bool:
 
 
 def read_sweep_manifest(out: AnyPath) -> SweepManifest:
-    """Return what ``find_sweep_manifest`` finds, and refuse a folder where it finds nothing."""
+    """Return the result of ``find_sweep_manifest``, and refuse a folder where it finds nothing."""
     manifest = find_sweep_manifest(out)
     if manifest is None:
         raise _lacks_sweep(out)
@@ -76,9 +76,9 @@ def _lacks_sweep(out: AnyPath) -> UserError:
     path = out / SWEEP_MANIFEST
     if path.exists():
         return UserError(
-            f"{path} is not whole and there is no result; run the sweep's command again"
+            f"{path} is incomplete and there is no result; run the command of the run again"
         )
-    return UserError(f"{out} holds no {SWEEP_MANIFEST}; name the `out` folder of a sweep")
+    return UserError(f"{out} contains no {SWEEP_MANIFEST}; give the `out` folder of a run")
 
 
 def refuse_empty(out: AnyPath) -> None:
@@ -93,7 +93,7 @@ def _has_rows(out: AnyPath) -> bool:
 
 
 def read_search_manifest(out: AnyPath) -> SearchManifest:
-    """Read ``search.json``; an error says how to restore a lost or damaged one."""
+    """Read ``search.json``; the error about a lost or damaged one says how to restore it."""
     path = out / SEARCH_MANIFEST
     if path.exists():
         try:
@@ -103,7 +103,7 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
     elif is_search(out):
         damage = f"{path} is lost"
     else:
-        raise UserError(f"{out} holds no {SEARCH_MANIFEST}; name the `out` folder of a search")
+        raise UserError(f"{out} contains no {SEARCH_MANIFEST}; give the `out` folder of a search")
     ladders = _texts(read_table(out, "trials", columns=["ladder"]), "ladder")
     command = f"tune-calib {ladders[0] if ladders else 'search'}"
     raise DamagedFileError(
@@ -115,13 +115,13 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
 def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
     """Return the error for a manifest that another version of the program wrote."""
     return UserError(
-        f"{out / SEARCH_MANIFEST} is not such a file as this tune-calib writes; update it, or "
-        f"search in a new `out` ({manifest.command})"
+        f"{out / SEARCH_MANIFEST} was written by another version of tune-calib; update tune-calib, "
+        f"or search in a new `out` ({manifest.command})"
     )
 
 
 def is_search(out: AnyPath) -> bool:
-    """Return whether a folder contains a search, also one that lost its manifest."""
+    """Return whether a folder contains a search, even if its manifest is lost."""
     if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
         return True
     if (out / SWEEP_MANIFEST).exists():
@@ -130,7 +130,7 @@ def is_search(out: AnyPath) -> bool:
 
 
 def find_entries(folder: AnyPath) -> list[AnyPath]:
-    """Return the folders of the entries of an experiment file by name; none for one run's."""
+    """Return the folders of the entries of an experiment file by name; none for a single run."""
     if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
         return []
     marks = (SWEEP_MANIFEST, SEARCH_MANIFEST)
@@ -154,12 +154,12 @@ def _has_results(out: AnyPath) -> bool:
 
 
 def _has_baseline(rows: pa.Table) -> bool:
-    """Return whether rows are those of a search, whose baseline is on no rung of a ladder."""
+    """Return whether rows belong to a search, whose baseline is not on a rung of a ladder."""
     return bool(pc.any(pc.less(rows["rung"], 0)).as_py())
 
 
 def read_identity(out: AnyPath) -> str | None:
-    """Return the identity of the request that all rows have in common; None without rows."""
+    """Return the identity of the request, which all rows share; None without rows."""
     found = _texts(read_table(out, "trials", columns=["sweep"]), "sweep")
     if len(found) > 1:
         raise UserError(f"{out} contains results of {len(found)} runs; move all but one away")
@@ -167,9 +167,9 @@ def read_identity(out: AnyPath) -> str | None:
 
 
 def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
-    """Return as much of ``sweep.json`` as the rows of its trials know."""
+    """Return the part of ``sweep.json`` that can be recovered from the rows of trials."""
     if _has_baseline(rows):
-        raise UserError(f"{out} contains a search, no ladder; see tune-calib report {out}")
+        raise UserError(f"{out} contains a search, not a ladder; see tune-calib report {out}")
     name = next(iter(_texts(rows, "ladder")), "")
     datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
     planned = {row["spec_hash"]: row for row in rows.select(_PLANNED).to_pylist()}
@@ -177,7 +177,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     networks = {row["network_seed"] for row in planned.values()}
     pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}
     heads = {pair for pair in pairs if pair[1] is not None}
-    # Registries have no ``get``; the ladder of a plug-in that is not given is unknown here.
+    # Registries have no ``get``; the ladder of a plug-in that is not loaded is unknown here.
     ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
     return SweepManifest(
         version=VERSION,
@@ -192,7 +192,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
         rungs=[_rung(index, labels[index], ladder) for index in sorted(labels)],
         network_seeds=sorted(networks),
         head_seeds=sorted({head for _, head in heads} or networks),
-        # No row says whether seeds were paired: equal ones in every pair are taken as a sign.
+        # Rows do not show whether seeds were paired; equal seeds in every pair suggest it.
         paired_seeds=len(heads) <= 1 or all(network == head for network, head in heads),
         planned=[PlannedRecord(**row) for row in planned.values()],
         is_lost=True,
@@ -200,7 +200,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
 
 
 def _rung(index: int, label: str, ladder: Ladder | None) -> RungRecord:
-    """Return a rung of a registered ladder, or of a comparison, whose base is the first one."""
+    """Return a rung of a registered ladder, or of a comparison, whose first rung is the base."""
     rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
     rung = rungs.get(label)
     return RungRecord(
@@ -217,8 +217,8 @@ def _texts(rows: pa.Table, column: str) -> list[str]:
 
 
 def refuse_moved(out: AnyPath, identity: str) -> None:
-    """Stop a run, by its identity, whose folder was moved, removed or replaced by another one."""
-    # Trials outside of a run have no identity, and a folder of an object store cannot be moved.
+    """Stop a run with this identity if its folder was moved, removed or replaced by another one."""
+    # Trials outside a run have no identity, and a folder of an object store cannot be moved.
     if not identity or not isinstance(out, Path):
         return
     for name, key in ((SWEEP_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):
@@ -226,6 +226,6 @@ def refuse_moved(out: AnyPath, identity: str) -> None:
             if json.loads((out / name).read_bytes()).get(key) == identity:
                 return
     raise RefusedError(
-        f"{out} was moved, removed or replaced while this ran, which stopped: run the same command "
-        "again with `out` where the folder is now, and it goes on from what is there"
+        f"{out} was moved, removed or replaced during the run, which stopped: to continue, run the "
+        "same command again with the new path of the folder as `out`"
     )

@@ -1,7 +1,7 @@
 """The JSON files in a folder of results, and the records in them.
 
-They are read strictly: a file of a later version asks for an update, and a half-written or foreign
-one is a ``DamagedFileError``. The documentation lists the descriptions of the fields.
+They are read strictly: a file of a later version asks for an update, and an incomplete or foreign
+one raises a ``DamagedFileError``. The documentation lists the descriptions of the fields.
 """
 
 import json
@@ -20,18 +20,18 @@ VERSION: Literal[1] = 1
 SWEEP_MANIFEST = "sweep.json"
 
 Command = Annotated[str, AfterValidator(mask_urls)]
-"""A command line. Earlier versions wrote some passwords of databases."""
+"""A command line; URLs are masked, since earlier versions wrote some passwords of databases."""
 
 Settings = dict[str, dict[str, Any]]
 """Settings by slot and key."""
 
 
 class ForeignFileError(DamagedFileError):
-    """A file has the name of one of ours, and something else in it."""
+    """A file has the name of one of ours but a different content."""
 
 
 class _Record(BaseModel):
-    """Unknown keys are accepted and kept: a later program may have written some.
+    """A record that accepts and keeps unknown keys, which a later program may have written.
 
     Fields with a default are those that earlier programs did not write.
     """
@@ -39,8 +39,8 @@ class _Record(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
     def plain(self) -> dict[str, Any]:
-        """Return the record as it is written."""
-        # A default is for a key that an old file lacks: written, it would pass for a value.
+        """Return the record as written to the file."""
+        # Defaults stand for keys that an old file lacks; if written, they would look like values.
         return self.model_dump(exclude_unset=True)
 
 
@@ -54,23 +54,23 @@ class _Manifest(_Record):
     def read(cls, folder: AnyPath) -> Self:
         """Read the file of a folder.
 
-        A half-written file raises a DamagedFileError, another program's a ForeignFileError, and one
-        of a later version a UserError.
+        An incomplete file raises a DamagedFileError, one of another program a ForeignFileError, and
+        one of a later version a UserError.
         """
         path = folder / cls.file_name
         refuse_special(path)
         parsed = cast(Self, _parse(cls, path, path.read_bytes()))
-        # With lists of its own, which a caller may change.
+        # A copy, whose lists a caller may change.
         lists = {name: getattr(parsed, name) for name in parsed.model_fields_set}
         lists = {name: list(own) for name, own in lists.items() if isinstance(own, list)}
         return parsed.model_copy(update=lists)
 
     def write(self, folder: AnyPath) -> None:
-        """Write the file of a folder, whole or not at all."""
+        """Write the file of a folder atomically."""
         atomic_write(folder / self.file_name, f"{json.dumps(self.plain(), indent=1)}\n".encode())
 
     def over(self, old: Self) -> Self:
-        """Return this file with the unknown keys of the old one that it replaces."""
+        """Return this file with the unknown keys of the old file that it replaces."""
         return self.model_copy(update=old.model_extra or {})
 
 
@@ -84,15 +84,15 @@ def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
         pass
     try:
         content = json.loads(data)
-    # Nonsense may be brackets alone, which take the parser past Python's depth.
+    # Garbage may consist of brackets, which exceed the recursion limit of the parser.
     except (ValueError, RecursionError):
-        raise DamagedFileError(f"{path} is not whole") from None
+        raise DamagedFileError(f"{path} is incomplete") from None
     version = content.get("version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > VERSION:
         raise UserError(
-            f"{path} is of format {version}, which a later tune-calib wrote: update it to read it"
+            f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
         )
-    raise ForeignFileError(f"{path} is not such a file as tune-calib writes")
+    raise ForeignFileError(f"{path} was not written by tune-calib")
 
 
 class RungRecord(_Record):
@@ -107,7 +107,7 @@ class RungRecord(_Record):
     )
 
 
-# A fifth of the memory of a model: a run may have 200,000 of them.
+# A dataclass needs a fifth of the memory of a model, and a run may have 200,000 of them.
 @dataclass(frozen=True, slots=True, config=ConfigDict(strict=True))
 class PlannedRecord:
     """A planned trial."""
@@ -121,7 +121,7 @@ class PlannedRecord:
 class PluginRecord(_Record):
     """A plug-in that the results depend on."""
 
-    # Both are parts of the path of a copy of its text.
+    # Name and content are parts of the path of the copy of its text.
     name: str = Field(pattern=r"^[^/\\\x00-\x1f]+$", description="name of its file or module")
     content: str = Field(pattern=r"^[0-9a-z]+$", description="hash of its text")
     where: str = Field(description="path of its file, or its module")
@@ -134,7 +134,7 @@ class RecipeRecord(_Record):
     title: str = Field("", description="title of the recipe")
     source: str = Field("", description="paper or program that it was taken from")
     settings: Settings = Field({}, description="its settings on the data set, by slot")
-    told: str = Field("", description="its name, and the settings that replaced its own")
+    told: str = Field("", description="its name and the settings that replaced its own")
 
 
 class SweepManifest(_Manifest):
@@ -159,7 +159,7 @@ class SweepManifest(_Manifest):
     recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
     program: str = Field(
         "",
-        description="digest of the program that the command ran; empty where the command alone "
+        description="digest of the program that the command ran; empty if the command alone "
         "does not determine the request",
     )
     # The file is lost, and this was recovered from the rows.
@@ -177,7 +177,7 @@ class SeedsRecord(_Record):
     network: list[int] = Field(description="seeds of networks")
     head: list[int] = Field(description="seeds of heads")
     is_paired: bool = Field(
-        description="whether the i-th network goes with the i-th head seed; else all pairs are run"
+        description="whether the i-th network seed goes with the i-th head seed; else all pairs run"
     )
 
 
@@ -200,8 +200,10 @@ class SearchRequestRecord(_Record):
     sampler_seed: int = Field(description="seed of the sampler")
     scheduler: str = Field("none", description="rule that stops networks early")
     population: int = Field(8, description="suggestions in a batch")
-    lag: int = Field(2, description="batches that are requested before the first one is reported")
-    own_recipes: bool = Field(False, description="whether methods are trained by their own recipes")
+    lag: int = Field(2, description="number of batches requested before the first one is reported")
+    own_recipes: bool = Field(
+        False, description="whether methods are trained with their own recipes"
+    )
     recipe: dict[str, Any] | None = Field(
         None, description="recipe and its settings for backbones and methods; null for a quick one"
     )
@@ -257,22 +259,24 @@ class SuggestionRecord(_Record):
     """A finished suggestion."""
 
     number: int = Field(description="position in the order of suggestions")
-    status: str = Field(description="how it ended")
+    status: str = Field(description="status of the suggestion")
     point: dict[str, Any] = Field(description="settings in effect, by `slot.key`")
-    drop: float | None = Field(description="accuracy lost against the baseline; null if not done")
-    is_within: bool = Field(description="whether it is done with a drop within the guard")
+    drop: float | None = Field(
+        description="loss of accuracy against the baseline; null if not done"
+    )
+    is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
 
 
 class Importance(_Record):
-    """Importance of settings: how well each separates the best suggestions from the rest."""
+    """Importance of settings: how well each one separates the best suggestions from the rest."""
 
     done: int = Field(description="suggestions with values")
     top: int = Field(description="how many of them count as the best")
     shares: dict[str, dict[str, float]] = Field(
         description="by metric and setting, most important first; those of a metric sum to 1"
     )
-    statement: str = Field(description="why there are none, else empty")
+    statement: str = Field(description="why there are no importances; otherwise empty")
 
 
 class SearchOutcome(_Manifest):
@@ -281,7 +285,9 @@ class SearchOutcome(_Manifest):
     file_name = SEARCH_OUTCOME
 
     asked: int = Field(description="requested number of suggestions")
-    planned: int = Field(description="suggestions with retried ones, limited to those of a grid")
+    planned: int = Field(
+        description="suggestions including retried ones, limited to those of a grid"
+    )
     metrics: list[str] = Field(description="metrics of the objective; the first one decides")
     baseline: dict[str, float] = Field(
         description="means of metrics on `select` over the baseline's networks"
@@ -291,10 +297,12 @@ class SearchOutcome(_Manifest):
     published: list[dict[str, Any]] = Field(description="further published settings")
     suggestions: list[SuggestionRecord] = Field(description="finished suggestions")
     front: list[int] = Field(description="numbers of the Pareto set within the guard")
-    chosen: int | None = Field(description="number of the selected one, if any is within the guard")
+    chosen: int | None = Field(
+        description="number of the selected suggestion, if any is within the guard"
+    )
     importance: Importance = Field(description="importance of the settings")
     command: str | None = Field(
-        None, description="command that trains the selected one; null if there is none"
+        None, description="command that trains the selected suggestion; null if there is none"
     )
 
 
@@ -320,7 +328,7 @@ class SearchEvaluated(_Manifest):
 
 
 class ReportRecord(_Manifest):
-    """Inputs and output of a report, so that the same one is not written again."""
+    """Inputs and output of a report, so that an unchanged one is not written again."""
 
     file_name = "report.json"
 

@@ -1,7 +1,7 @@
 """The plug-ins that a folder of results depends on: named in its manifest and stored as text.
 
 A folder never loads them: the user names each on the command line or in Python. Their text is
-stored so that nobody who changes a file in place loses what made the numbers.
+stored so that the code behind the numbers is not lost when a file is changed in place.
 """
 
 import contextlib
@@ -19,16 +19,16 @@ from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
 
 FOLDER = "plugins"
-_NAMED = TypeAdapter(dict[str, str])  # content by name, as rows have it
+_NAMED = TypeAdapter(dict[str, str])  # content by name, as in rows
 
 
 def to_records(used: Iterable[Plugin]) -> list[PluginRecord]:
-    """Return plug-ins as a manifest names them."""
+    """Return the records of plug-ins for a manifest."""
     return [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
 
 
 def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
-    """Return the plug-ins of a folder and of what is added to it, by name."""
+    """Merge the plug-ins of a folder with those of additions to it, by name."""
     return list({record.name: record for record in [*old, *new]}.values())
 
 
@@ -47,28 +47,28 @@ def _copy(out: AnyPath, name: str, content: str) -> AnyPath:
 def require_loaded(out: AnyPath) -> None:
     """Refuse to work on a folder before the user has named the plug-ins that it depends on.
 
-    Results may come from anybody. Nothing that a folder names is run, whatever its path or hash.
+    Results may come from anybody, so nothing that a folder names is run, whatever its path or hash.
     """
     if missing := _find_unloaded(out):
         names, options = missing
         raise UserError(
-            f"{out} needs {names}, and only code that you name is run: read it, then give {options}"
+            f"{out} needs {names}, and only code that you name is run: read it, then add {options}"
         )
 
 
 def describe_unloaded(out: AnyPath) -> str:
-    """Return a note for those who only read a folder; empty if its plug-ins are loaded."""
+    """Return a note for commands that only read a folder; empty if its plug-ins are loaded."""
     missing = _find_unloaded(out)
     if missing is None:
         return ""
     return (
-        f"{out} is read without {missing[0]}: metrics, figures and so on that it registers are "
-        f"left out; to run its code, give {missing[1]}"
+        f"{out} is read without {missing[0]}: metrics, figures and so on registered there are left "
+        f"out; to run the code, add {missing[1]}"
     )
 
 
 def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
-    """Return the names of absent plug-ins and the options that load them; None if none is."""
+    """Return the names of missing plug-ins and the options that load them; None if none is."""
     loaded = {plugin.name: plugin for plugin in plugins.in_use()}
     contents = {plugin.content for plugin in loaded.values()}
     missing = [record for record in read_records(out) if record.content not in contents]
@@ -76,8 +76,8 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
         if (other := loaded.get(record.name)) is not None:
             raise UserError(
                 f"{out} contains results of plug-in {record.name} from before a change "
-                f"({record.content}; {other.where} is {other.content}): run it in another "
-                f"`out`, or read and resume these with the old one, {_option(out, record)}"
+                f"({record.content}; {other.where} is {other.content}): run the new one in another "
+                f"`out`, or read and resume these results with the old one, {_option(out, record)}"
             )
     if not missing:
         return None
@@ -87,16 +87,16 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
 
 
 def _option(out: AnyPath, record: PluginRecord) -> str:
-    """Return the option that loads a plug-in: a file with its text, or what its record names."""
+    """Return the option that loads a plug-in, from a file with its text or as recorded."""
     if not record.where.endswith(".py") and "/" not in record.where:
-        # A module: even to find its file could import what contains it.
+        # A module: even finding its file could import the package that contains it.
         return f"`plugin` {shlex.quote(record.where)}"
     named = Path(record.where)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         named = named.resolve()  # a path may hide its target
     for path in (named, _copy(out, record.name, record.content)):
         with contextlib.suppress(UserError, OSError, ValueError):
-            # Only a regular file: a pipe or a device could be read for ever.
+            # Only a regular file: reading a pipe or a device might never end.
             is_file = isinstance(path, Path) and path.is_file()
             if is_file and plugins.read(str(path)).content == record.content:
                 return f"`plugin` {shlex.quote(str(path))}"
@@ -104,7 +104,7 @@ def _option(out: AnyPath, record: PluginRecord) -> str:
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:
-    """Return the plug-ins that a folder names in its manifest or, if that is lost, in its rows."""
+    """Return the plug-ins named in a folder's manifest or, if that is lost, in its rows."""
     for manifest in (SweepManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)
@@ -113,7 +113,7 @@ def read_records(out: AnyPath) -> list[PluginRecord]:
         named = {pair for text in texts if text for pair in _NAMED.validate_json(text).items()}
     except ValidationError:
         raise DamagedFileError(
-            f"the column `plugins` of {out / 'trials'} is not of tune-calib"
+            f"the column `plugins` of {out / 'trials'} was not written by tune-calib"
         ) from None
     return [
         PluginRecord(name=name, content=content, where=str(_copy(out, name, content)))

@@ -1,4 +1,4 @@
-"""The selected trial of a search against its baseline, and how optimistic the search was."""
+"""Compare the selected trial of a search with its baseline, and measure the search's optimism."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_count
 
 BASELINE_AT_CHANCE = (
-    "the baseline itself is at chance: a guard against it keeps nothing out, and a low calibration "
-    "error at chance accuracy is no result"
+    "the baseline itself is at chance: the guard excludes nothing, and a low calibration error at "
+    "chance accuracy is meaningless"
 )
 
 EVALUATION = "evaluation"
-"""Folder of the evaluation on test, below that of its search."""
+"""Folder of the evaluation on test, in the folder of its search."""
 
 BASELINE, DEFAULTS, CHOSEN = "baseline", "defaults", "chosen"
 """The rungs of the evaluation on test."""
 
 OPTIMISM = (
-    "optimism: how much better the search saw it on select than it is on test under fresh seeds; "
-    "positive: select looked better than test, also where a larger value is better."
+    "optimism: how much better a value was on select in the search than on test with fresh seeds; "
+    "positive if select looked better than test, even if a larger value is better."
 )
 
 Row = Mapping[str, Any]
@@ -40,7 +40,7 @@ def describe_no_gain(metrics: Sequence[str], baseline: Values, choice: Values) -
         if metric == metrics[0]:
             lines.append(
                 f"no suggestion within the guard is better than the baseline in {title} on select "
-                f"({values}): the choice is the best of the suggestions, and no gain"
+                f"({values}): the choice is the best suggestion, but not a gain"
             )
         else:
             lines.append(f"the choice is no better than the baseline in {title} ({values})")
@@ -65,19 +65,19 @@ def describe_reads(reads: Sequence[ReadRecord]) -> str:
     """Describe how often, and with how many seeds, the test split was evaluated."""
     seeds = [format_count(read.seeds, "fresh seed") for read in reads]
     if len(reads) == 1:
-        return f"test was read once, under {seeds[0]}"
+        return f"test was read once, with {seeds[0]}"
     return (
-        f"test was read {len(reads)} times: under {', then '.join(seeds)}; the seeds of each "
-        "evaluation are among those of the next, which was requested in view of its numbers"
+        f"test was read {len(reads)} times: with {', then '.join(seeds)}; each evaluation includes "
+        "the seeds of the previous one, whose numbers were known when it was requested"
     )
 
 
 @dataclass(frozen=True)
 class Optimism:
-    """A metric of a rung, as the search saw it and as it is.
+    """A metric of a rung, as measured in the search and with fresh seeds.
 
     ``searched`` and ``fresh`` are means on ``select`` over the trials of the search and over the
-    fresh seeds, ``test`` has a value for each fresh seed. All are fractions where the metric is.
+    fresh seeds; ``test`` has a value for each fresh seed. All are fractions if the metric is one.
     """
 
     label: str
@@ -96,7 +96,10 @@ class Optimism:
 def measure_optimism(
     rows: Sequence[Row], searched: Mapping[str, Sequence[Row]], metrics: Sequence[str]
 ) -> list[Optimism]:
-    """Compare rows of the evaluation on test with those of the search by rung, also in accuracy."""
+    """Compare the rows of the evaluation on test with those of the search, by rung and metric.
+
+    Accuracy is always included.
+    """
     optimism = []
     for label, own in searched.items():
         fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]

@@ -1,12 +1,12 @@
-"""The result tables: Parquet with a version, written atomically, read strictly.
+"""The result tables: versioned Parquet files, written atomically and read strictly.
 
 Each Ray trial writes one file for each table that it has rows for:
 
 * ``trials``: one row per trial spec; every metric is a float column ``<split>/<name>``;
 * ``curves``: one row per (trial, epoch, name) of values recorded in training;
 * ``bins``: one row per (trial, split, bin) of the reliability diagram;
-* ``samples``: one row per (trial, split, epoch, sample), for methods that judge single samples;
-* ``logits``: one row per (trial, test sample) of some hundred samples, if requested;
+* ``samples``: one row per (trial, split, epoch, sample), for methods that assess single samples;
+* ``logits``: one row per (trial, test sample), for some hundred samples, if requested;
 * ``intervals``: one row per (trial, split, metric) of bootstrap intervals, if requested;
 * ``shifts``: one row per (trial, shifted set, metric), if requested;
 * ``corruptions``: one row per (trial, kind, severity), which early versions wrote.
@@ -36,14 +36,14 @@ from tune_calib.spec.metrics import METRICS
 
 SCHEMA_VERSION = 1
 FILES_AT_ONCE = 64
-# Raise it when a trial of the same spec gets other numbers: rows of two versions are not mixed.
+# Raise it when a trial with the same spec gets other numbers: rows of two versions are not mixed.
 # Rows without it have version 1.
 NUMBERS = 1
 _KEY = b"tune_calib"
 
-# The checksum in the footer covers all bytes of the file, with zeros in place of itself. The mark
-# says in another place that there is one, so that no single flipped bit can turn a file into one
-# from before there were checksums.
+# The checksum in the footer covers all bytes of the file, with zeros in its own place. The mark,
+# which is stored elsewhere, says that there is a checksum, so that no single flipped bit can make a
+# file look like one from before checksums were written.
 _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 _ALL = re.compile(".*")
@@ -84,7 +84,7 @@ def write_results(
     """
     if samples is not None and samples.num_rows:
         write_file(out, name, "samples", samples)
-    # A trial whose row is lacking is run again and overwrites the other files.
+    # A trial without a row is run again and overwrites the other files.
     order: tuple[TableName, ...] = ("curves", "bins", "trials")
     for table in order:
         rows = tables.get(table, [])
@@ -100,7 +100,7 @@ def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) ->
 def write_file(
     out: AnyPath, name: str, table: TableName, content: pa.Table, level: int | None = None
 ) -> None:
-    """Write a file of one table as it is, with checksums of its pages and of its bytes."""
+    """Write a file of one table unchanged, with checksums of its pages and of its bytes."""
     mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
     content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
@@ -137,7 +137,7 @@ def read_table(
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         read_all = pool.map if len(files) > 1 else map
-        # Combined now and then: a column of each of thousands of files takes more than its numbers.
+        # Combined now and then: thousands of chunks per column need more memory than their numbers.
         for first in range(0, len(files), FILES_AT_ONCE):
             if first:
                 report_progress(f"reading {table}", first, len(files))
@@ -168,12 +168,12 @@ def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[s
 def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
     try:
         has_checksum = _has_checksum(data)
-        # For a small file twice as fast as pq.read_table.
+        # For a small file, this is twice as fast as pq.read_table.
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             schema = file.schema_arrow
             _check_mark(path, table, schema, has_checksum)
             _check_types(table, schema.remove_metadata())
-            # Beside our own threads, those of pyarrow gain nothing.
+            # In addition to our own threads, those of pyarrow gain nothing.
             names = list(filter(wanted.fullmatch, schema.names))
             content = file.read(columns=names, use_threads=False)
             content.validate(full=True)
@@ -184,7 +184,7 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(
-            f"{path} is not a whole Parquet file ({reason}); delete it and run again"
+            f"{path} is not a complete Parquet file ({reason}); delete it and run again"
         ) from None
     # Columns that did not exist when the file was written.
     if table in ("trials", "intervals", "shifts"):
@@ -226,7 +226,7 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
     mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
-    # A later program may have given a column another meaning; earlier files lack columns at most.
+    # A later program may have changed the meaning of a column; earlier files may only lack columns.
     if mark["version"] > SCHEMA_VERSION:
         raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
     if set(mark) - {"table", "version"} and not has_checksum:
@@ -235,7 +235,7 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
 
 @lru_cache(maxsize=16)  # the files of a folder have few schemas
 def _check_types(table: TableName, schema: pa.Schema) -> None:
-    """Refuse columns of another type than that of their table, which readers rely on."""
+    """Refuse columns with the wrong type, since readers rely on it."""
     for field in schema:
         expected = field.type
         if field.name in SCHEMAS[table].names:
@@ -243,4 +243,4 @@ def _check_types(table: TableName, schema: pa.Schema) -> None:
         elif is_metric_column(field.name):
             expected = pa.float64()
         if field.type != expected:
-            raise ValueError(f"its column {field.name} is of {field.type}, not of {expected}")
+            raise ValueError(f"its column {field.name} has type {field.type}, not {expected}")

@@ -15,16 +15,15 @@ class BackboneInfo:
 
     Attributes:
         name: registry key.
-        title: how it is printed; heads of tables leave out what stands in parentheses.
-        build: from channels and size of the images and the initialisation to the untrained
+        title: printed name; table headings omit the part in parentheses.
+        build: maps channels and size of the images and the initialisation to the untrained
             feature extractor, (N, channels, size, size) -> (N, D), and D. It draws from the
-            global CPU generator. It raises UserError if the images do not fit.
-        has_stages: it can be run stage by stage (``declare_stages``).
-        norm: constants (``data.norm``) that weights of others expect; None where nobody can
-            know.
-        norm_from: height of the images from which on they do.
-        trained_on: of published weights, hash of the file to the data set whose whole training
-            part they were trained on.
+            global CPU generator and raises UserError if the images do not fit.
+        has_stages: whether it can be run stage by stage (``declare_stages``).
+        norm: constants (``data.norm``) that weights from elsewhere expect; None if unknown.
+        norm_from: smallest height of the images for which they expect them.
+        trained_on: for published weights, maps the hash of the file to the data set whose whole
+            training part they were trained on.
     """
 
     name: str

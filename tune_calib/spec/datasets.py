@@ -10,21 +10,22 @@ from tune_calib.registry import Registry
 from tune_calib.text import format_count, nearest, short_repr
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""Settings by slot, which include those of its method: ``{"head": {"gamma": 0.9}}``."""
+"""Settings by slot, including those of the slot's method: ``{"head": {"gamma": 0.9}}``."""
 
 DEFAULT_RULE = "default"
 GENERAL_RULES = ("whole", "val_is_test")
-"""Names of the rules by which every data set can be cut (``data.rules``)."""
+"""Names of the rules by which every data set can be split (``data.rules``)."""
 
 HELD_OUT = -1
-"""In place of a class whose images are in no split."""
+"""Stands for a class whose images are in no split."""
 
-# Means and standard deviations that published programs normalise by, by the name of `data.norm`:
-# per channel, of pixels scaled to [0, 1]; (mean, std).
+# Means and standard deviations that published programs normalise with, by their names in
+# `data.norm`: (mean, std) per channel, for pixels scaled to [0, 1].
 Constants = tuple[tuple[float, ...], tuple[float, ...]]
 
 NORMS: dict[str, Constants] = {
-    # The code of Mukhoti et al., which MbLS, FeDLaS and AdaFocal share; for CIFAR-100 and SVHN too.
+    # From the code of Mukhoti et al., which MbLS, FeDLaS and AdaFocal share; also for CIFAR-100 and
+    # SVHN.
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
     # TST and BalCAL.
     "cifar10_tst": ((0.4914, 0.4822, 0.4465), (0.247, 0.243, 0.261)),
@@ -34,18 +35,18 @@ NORMS: dict[str, Constants] = {
     # CRL, PLP and MIT.
     "cifar100_crl": ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-    # PLP and MIT on SVHN; what the weights of ViT-B/16 were trained with.
+    # PLP and MIT on SVHN; the weights of ViT-B/16 were trained with it.
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
 }
 
 
 @dataclass(frozen=True)
 class Quick:
-    """The cheapest settings of a data set whose results are worth a table."""
+    """The cheapest settings for a data set that give meaningful results."""
 
-    title: str  # one line, as captions print it
+    title: str  # one line, as printed in captions
     settings: Settings
-    backbones: tuple[str, ...] = ()  # that it was made for; none if it fits any
+    backbones: tuple[str, ...] = ()  # those it was made for; empty if it fits any
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,47 +57,47 @@ class DatasetInfo:
     """
 
     name: str
-    title: str  # heads of tables leave out what stands in parentheses
+    title: str  # table headings omit the part in parentheses
     classes: int  # C
     channels: int  # colour channels of an image
     size: int  # height and width of an image as a network sees it
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    padding: int  # black border before a random crop of the old size; 0 is no crop
+    padding: int  # black border before a random crop to the old size; 0: no crop
     flip: bool  # whether mirroring an image keeps its class
     # Read ``Source`` from a root; raises DataNotFoundError or DamagedFileError.
     load: Callable[[Path | None], Any]
-    # Return the files that ``load`` reads, and by which its result may be cached; none if the data
-    # is embedded. Raises DataNotFoundError.
+    # Return the files that ``load`` reads, by which its result may be cached; none if the data is
+    # embedded. Raises DataNotFoundError.
     locate: Callable[[Path | None], tuple[Path, ...]]
-    # The published rule and default: from the length of the training part to the positions of the
-    # train split and of the validation split in it, (N,) int64 each. None if ``rules`` has one
-    # named ``default``, which needs the labels.
+    # The published rule, which is the default: maps the length of the training part to the
+    # positions of the train and the validation split in it, (N,) int64 each. None if ``rules``
+    # has a rule named ``default``, which needs the labels.
     split: Callable[[int], tuple[Any, Any]] | None = None
     hint: str = "nothing to download"  # how to get the data, for error messages
-    quick: Quick | None = None  # the recipe where none is named
-    rules: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # further, by data.split
-    coarse: tuple[int, ...] | None = None  # the class in a coarser labelling of each class
-    # Height and width of a stored image, if larger than ``size``: training sees random windows and
-    # evaluation the one in the middle.
+    quick: Quick | None = None  # the recipe if none is named
+    rules: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # others, by data.split
+    coarse: tuple[int, ...] | None = None  # the coarse class of each class
+    # Height and width of a stored image, if larger than ``size``: training uses random crops and
+    # evaluation the centre crop.
     stored: int | None = None
-    # As ``load``, with images stored at another size; none where they have one size.
+    # Like ``load``, with images stored at another size; None if all have the same size.
     load_at: Callable[[Path | None, int], Any] | None = None
-    general: "General | None" = None  # reader of a data set that only its files describe
-    reading: str = ""  # what decides the pixels besides the files, e.g. a size
-    digest: str | None = None  # of all images, where a spec names it; none is any copy
-    rule: str = DEFAULT_RULE  # in force
+    general: "General | None" = None  # reader of a data set described only by its files
+    reading: str = ""  # what determines the pixels besides the files, e.g. a size
+    digest: str | None = None  # of all images, if a spec names it; None: any copy
+    rule: str = DEFAULT_RULE  # the rule in use
     relabel: tuple[int, ...] | None = None  # the class of each stored class, or ``HELD_OUT``
-    test_constants: Constants | None = None  # of test images, where they differ
-    # Of ``select``, ``calib`` and ``test`` in a test part that is held out; none where a rule cuts.
+    test_constants: Constants | None = None  # of test images, if they differ
+    # Shares of ``select``, ``calib`` and ``test`` if they are cut from the test part; else None.
     holdout_shares: tuple[float, float, float] | None = None
-    # Images of the published training and test part, by which plans are made without the files;
-    # none if each copy has its own number.
+    # Sizes of the published training and test parts, so that runs can be planned without the files;
+    # None if they differ between copies.
     published: tuple[int, int] | None = None
 
     @property
     def spare(self) -> int:
-        """Return the pixels by which stored images are larger than those that a network sees."""
+        """Return by how many pixels stored images are larger than those that a network sees."""
         return (self.stored or self.size) - self.size
 
     def of_test(self) -> "DatasetInfo":
@@ -122,7 +123,7 @@ class DatasetInfo:
             changed["classes"] = slot.import_record.classes
         if slot.held_out_classes:
             if slot.import_record is not None:
-                raise UserError("data.held_out_classes is of images, which imported data have not")
+                raise UserError("data.held_out_classes needs images, which imported data lack")
             changed |= self._without(slot.held_out_classes, changed)
         if slot.norm is not None:
             changed["mean"], changed["std"] = self._norm("norm", slot.norm)
@@ -131,32 +132,32 @@ class DatasetInfo:
         return replace(self, **changed) if changed else self
 
     def _without(self, held_out: Sequence[int], changed: Mapping[str, Any]) -> dict[str, Any]:
-        """Renumber the classes without some."""
+        """Renumber the classes after removing the held-out ones."""
         classes = changed.get("classes", self.classes)
         stored = changed.get("relabel") or tuple(range(classes))
         kept = [label for label in range(classes) if label not in held_out]
         if not all(0 <= label < classes for label in held_out) or len(kept) < 2:
             raise UserError(
-                f"data.held_out_classes: {self.name} has classes 0 to {classes - 1}, of which at "
-                f"least two must stay; got {', '.join(map(str, held_out))}"
+                f"data.held_out_classes: {self.name} has classes 0 to {classes - 1}, and at "
+                f"least two must remain; got {', '.join(map(str, held_out))}"
             )
         number = {label: place for place, label in enumerate(kept)}
         relabel = tuple(number.get(label, HELD_OUT) for label in stored)
         return {"relabel": relabel, "classes": len(kept)}
 
     def _stored_as(self, slot: Any) -> dict[str, Any]:
-        """Return the stored size of the images, or what a scan of the files found."""
+        """Return the stored size of the images, or the properties found by a scan of the files."""
         if self.general is not None:
             return self.general.effective(slot)
         for key in ("grey", "image_column", "label_column", "found"):
             if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse"):
-                raise UserError(f"data.{key} is not for {self.name}; leave it out")
+                raise UserError(f"data.{key} does not apply to {self.name}; leave it out")
         if slot.resize is None and slot.crop is None:
             return {}
         if self.load_at is None:
             raise UserError(
-                f"data.{'resize' if slot.resize else 'crop'}: the images of {self.name} have one "
-                "size; leave it out"
+                f"data.{'resize' if slot.resize else 'crop'}: the images of {self.name} have a "
+                "fixed size; leave it out"
             )
         stored, size = slot.resize or self.stored or self.size, slot.crop or self.size
         refuse_crop(stored, size)
@@ -172,12 +173,12 @@ class DatasetInfo:
             if len(name[0]) != self.channels:
                 raise UserError(
                     f"data.{key}: {self.name} has {format_count(self.channels, 'channel')}, and "
-                    f"constants of {len(name[0])} are given"
+                    f"constants for {len(name[0])} were given"
                 )
             return name
         self._refuse_unknown(key, name, NORMS)
         if len(NORMS[name][0]) != self.channels:
-            raise UserError(f"data.{key}: {name} is of colour images, and {self.name} is grey")
+            raise UserError(f"data.{key}: {name} is for colour images, and {self.name} is grey")
         return NORMS[name]
 
     def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
@@ -188,21 +189,21 @@ class DatasetInfo:
 
 
 class General(Protocol):
-    """Reader of data sets of a user's own images, which only their files describe."""
+    """Reader of data sets of a user's own images, which are described only by their files."""
 
     def effective(self, slot: Any) -> dict[str, Any]:
-        """Return the fields of the record that a slot with ``found`` gives, else none."""
+        """Return the fields of the record that follow from a slot's ``found``, if it has one."""
 
     def describe(self, slot: Any, root: Path | None, cache: Path | None) -> dict[str, Any]:
         """Return the fields of ``ScannedData``, read from the files."""
 
 
 def refuse_crop(stored: int, size: int) -> None:
-    """Refuse windows that are larger than the images."""
+    """Refuse crops that are larger than the images."""
     if size > stored:
         raise UserError(
-            f"data.crop: a window of {size} pixels is larger than the images, which are resized to "
-            f"{stored}; give data.resize too"
+            f"data.crop: a crop of {size} pixels is larger than the images, which are resized to "
+            f"{stored}; set data.resize too"
         )
 
 

@@ -21,13 +21,13 @@ from tune_calib.text import format_count, format_setting, nearest
 from tune_calib.text import short_repr as quoted
 
 READINGS = Path(__file__).parents[1] / "methods/readings.md"
-"""Ambiguities in the papers; sources name a section ``docs/pages/methods/index.md#...``."""
+"""Ambiguities in the papers; sources link to a section ``docs/pages/methods/index.md#...``."""
 
 _SECTION = re.compile(r"docs/pages/methods/index\.md#([\w-]+)")
 
 
 def describe(name: str) -> str:
-    """Describe the method or ladder of a name, or both, with the readings that they refer to."""
+    """Describe the method or ladder with this name, or both, and the readings they refer to."""
     parts = [describe_method(METHODS[name])] if name in METHODS else []
     parts += [_readings(part) for part in parts]
     parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
@@ -44,7 +44,7 @@ def describe_method(method: MethodInfo) -> str:
     parts = [
         f"# `{method.name}`: {method.title}",
         f"A {kind} method. {method.paper} {method.year}, <{method.url}>.",
-        # An address is a link.
+        # Turn URLs into links.
         re.sub(r"(?<![(<])(https://\S+?)(?=[,.;:)]*(\s|$))", r"<\1>", about.replace("``", "`")),
         "## Formula",
         f"```latex\n{chr(10).join(clauses(method.formula))}\n```",
@@ -56,7 +56,7 @@ def describe_method(method: MethodInfo) -> str:
         parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
     if method.keeps_accuracy is not None:
         kept = "It is unchanged: the predicted class stays the same."
-        may_change = "It may change: another class may be predicted."
+        may_change = "It may change: the predicted class may be a different one."
         parts += ["## Accuracy", kept if method.keeps_accuracy else may_change]
     return "\n\n".join([*parts, "## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]) + "\n"
 
@@ -92,14 +92,14 @@ def _settings(method: MethodInfo) -> Iterator[str]:
 def _recipe(method: MethodInfo) -> Iterator[str]:
     if method.kind == "posthoc":
         return
-    yield "## Recipe of its authors"
+    yield "## Recipe of the authors"
     if method.recipe is None:
-        yield "None: it is trained as the data set's networks or heads are."
+        yield "None: it is trained like all other networks or heads on the data set."
         return
     recipe = RECIPES[method.recipe]
     yield (
-        f"`{recipe.name}` ({recipe.title}); a comparison with own recipes takes its optimiser, and "
-        "leaves epochs, backbone and augmentation as they are for all."
+        f"`{recipe.name}` ({recipe.title}). A comparison with own recipes takes only its "
+        "optimiser; epochs, backbone and augmentation stay the same for all methods."
     )
     for place, own in recipe.methods.get(method.name, {}).items():
         yield f"Exceptions for this method{f' {_on(place)}' if place else ''}: {_values(own)}."
@@ -139,7 +139,7 @@ def describe_ladder(ladder: Ladder) -> str:
     if ladder.published:
         parts.append(f"Published: `tune-calib report OUT --published {ladder.published}`")
     if ladder.head_recipe:
-        parts.append(f"All heads are trained by the recipe of {ladder.head_recipe}.")
+        parts.append(f"All heads are trained with the recipe of {ladder.head_recipe}.")
     parts.append("## Rungs")
     for rung in ladder.rungs:
         kind = {"step": "", "base": " (base)"}.get(rung.kind, f" ({rung.kind})")
@@ -147,7 +147,7 @@ def describe_ladder(ladder: Ladder) -> str:
         parts.append(f"- **{rung.label}**{kind}: {rung.ingredient}")
         lines = [f"sets {_values(own)}"] if own else []
         if rung.adds_head_epochs:
-            lines.append("trains the network as many epochs longer as heads are retrained")
+            lines.append("trains the network longer, by as many epochs as heads are retrained")
         if rung.published:
             lines.append(f"in the paper: {rung.published}")
         parts += [f"    - {line}" for line in lines]
@@ -155,12 +155,12 @@ def describe_ladder(ladder: Ladder) -> str:
 
 
 def code(value: object) -> str:
-    """Format a value as code; absent values give an empty text."""
+    """Format a value as code; return an empty text for an absent value."""
     return "" if value is None or value == "" else f"`{value}`"
 
 
 def default_of(field: FieldInfo) -> str:
-    """Format the default as the command line writes it."""
+    """Format the default as on the command line."""
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
@@ -187,7 +187,7 @@ def first_paragraph(field: FieldInfo) -> str:
 
 
 def options_of(field: FieldInfo) -> str:
-    """Return the list of a setting's options with their meaning; empty if it has none."""
+    """Return the list of a setting's options with their meanings; empty if it has none."""
     return (field.description or "").partition("\n\n")[2]
 
 
@@ -211,7 +211,7 @@ def _plain(annotation: Any) -> str:
         return ", ".join(code(value) for value in get_args(annotation))
     if get_origin(annotation) is tuple:
         return "list of numbers"
-    if issubclass(annotation, BaseModel):  # what the program makes of a name: nobody writes it
+    if issubclass(annotation, BaseModel):  # made by the program from a name; users never write it
         return ""
     words = {bool: "`true`, `false`", int: "whole number", float: "number", str: "name"}
     return "`none`" if annotation is NoneType else words[annotation]

@@ -56,7 +56,7 @@ def _slot_schema(schema: dict[str, Any]) -> None:
     for slot in schema["properties"]:
         keys = slots[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
         allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
-        # What stands behind $ref is checked when the file is read.
+        # The target of $ref is checked when the file is read.
         plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
         schema["properties"][slot] |= {"properties": plain, "additionalProperties": False}
 
@@ -88,7 +88,7 @@ class MethodSettings(Part):
         for slot, own in self.by_slot().items():
             for key in own:
                 if key in NOT_SETTINGS:
-                    raise ValueError(f"{slot}.{key} is no setting; methods and seeds name it")
+                    raise ValueError(f"{slot}.{key} is not a setting; methods and seeds set it")
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
@@ -109,7 +109,7 @@ class Method(Part):
     method: Pipeline
     """method, or several of different kinds as ls+mac_cal+temperature"""
     set: MethodSettings = MethodSettings()
-    """settings of this method alone"""
+    """settings of this method only"""
 
 
 _COUNTS = {"seeds": "both", "network_seeds": "networks", "head_seeds": "heads"}
@@ -137,13 +137,13 @@ class TrialResources(ResourcesRequest):
     @classmethod
     def _no_cpus(cls, given: Any) -> Any:
         if isinstance(given, dict) and "cpus" in given:
-            way = "cpus is a setting of the network now, set: {network: {threads: 4}}"
+            way = "cpus is now a setting of the network, set: {network: {threads: 4}}"
             raise PydanticCustomError("value_error", way)
         return given
 
 
 class Keys(Part):
-    """Keys of a file; an optional one without a value is left out."""
+    """Keys of a file; optional keys without a value are ignored."""
 
     @model_validator(mode="before")
     @classmethod
@@ -163,11 +163,11 @@ class SearchOptions(Keys, Choice, Budget, Sampling):
 
     one_of = ("trials", "heads", "hours")
     heads: int | None = Field(None, ge=1)
-    """number of heads to train in place of trials (a suggestion trains one for each seed pair)"""
+    """number of heads to train, instead of trials (a suggestion trains one per seed pair)"""
     hours: float | None = Field(None, gt=0)
-    """hours of work in place of trials, including those of earlier runs"""
+    """hours of work, instead of trials, including those of earlier runs"""
     seeds: Counts = SeedCounts()
-    """seeds of each suggestion, in place of those of the entry"""
+    """seeds of each suggestion, instead of those of the entry"""
 
 
 class Where(Keys, ExtrasRequest):
@@ -176,10 +176,10 @@ class Where(Keys, ExtrasRequest):
     datasets: tuple[Dataset, ...] = Field(
         (DataRequest.model_fields["dataset"].default,), min_length=1
     )
-    """data sets (see: tune-calib list datasets), each a run"""
+    """data sets (see: tune-calib list datasets), one run each"""
     backbones: tuple[Backbone, ...] = Field((), min_length=1)
-    """backbones (see: tune-calib list backbones), each a run: any of timm, or FILE.py:FUNCTION (a
-    path relative to this file), in place of the recipe's"""
+    """backbones (see: tune-calib list backbones), one run each, instead of the recipe's: also any
+    of timm, or FILE.py:FUNCTION (a path relative to this file)"""
     seeds: Counts = SeedCounts()
     """seeds of networks and heads, also in searches"""
     resources: TrialResources = TrialResources()
@@ -187,7 +187,7 @@ class Where(Keys, ExtrasRequest):
     recipe: RecipeName = None
     own_recipes: OwnRecipes = False
     set: Settings = Settings()
-    """settings by slot, which a search does not vary"""
+    """settings by slot; a search does not vary them"""
 
 
 _KINDS: dict[type[Part], str] = {
@@ -222,7 +222,7 @@ class Entry(Choice, Where):
 
     @property
     def request_model(self) -> type[AblateRequest | CompareRequest | SearchRequest]:
-        """Return the model of the requests that it makes."""
+        """Return the model of the requests that the entry makes."""
         if self.search is not None:
             return SearchRequest
         return CompareRequest if self.ladder is None else AblateRequest
@@ -254,7 +254,7 @@ class ExperimentFile(Forecast, Storage, Folders, Where):
     dataset_title: DatasetTitle = Field(None, alias="title")
     plugins: tuple[str, ...] = Field((), description=ALWAYS["plugin"])
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
-    """entries by name, which begins the names of their folders"""
+    """entries by name; the names of their folders begin with it"""
 
 
 _KEYS = {
@@ -268,7 +268,7 @@ _KEYS = {
     **{name: f"search.{name}" for name in SearchOptions.model_fields if name != "seeds"},
     **{name: f"resources.{name}" for name in TrialResources.model_fields},
 }
-"""Keys of an experiment file, by the field of a request that they give."""
+"""Keys of an experiment file, by the request field that they set."""
 
 
 def spell_keys(message: object) -> str:

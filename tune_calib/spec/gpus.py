@@ -1,4 +1,4 @@
-"""GPUs by name, with the rates that their vendors state, from which a dry run estimates times."""
+"""GPUs by name, with the rates stated by their vendors, from which a dry run estimates times."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ class Gpu:
     """A GPU as its vendor describes it."""
 
     name: str
-    teraflops: Mapping[str, float]  # peak rates of dense products, by precision that is fast
-    devices: tuple[str, ...]  # beginnings of the names that torch gives it, as results name it
-    source: str  # page of the vendor; rates that it states with sparsity are halved
+    teraflops: Mapping[str, float]  # peak rates of dense products, by fast precision
+    devices: tuple[str, ...]  # prefixes of torch's names for it, which results have
+    source: str  # page of the vendor; rates stated with sparsity are halved
 
     def peak(self, precision: str) -> float:
         """Return the peak rate of products, in operations a second."""
@@ -25,7 +25,7 @@ class Gpu:
             fast = " or ".join(self.teraflops)
             raise UserError(
                 f"network.precision={precision} needs another `gpu_model` than {self.name}, which "
-                f"has {fast} alone"
+                f"only has {fast}"
             )
         return self.teraflops[precision] * 1e12
 
@@ -57,7 +57,7 @@ for _name, _rates, _devices, _source in (
     ("V100", (15.7,), ("Tesla V100-SXM2",),
      f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"),
 ):  # fmt: skip
-    # Before Ampere, products are fast in fp32 alone.
+    # Before Ampere, products are fast only in fp32.
     GPUS.register(
         Gpu(_name, dict(zip(("fp32", "tf32", "bf16"), _rates, strict=False)), _devices, _source)
     )

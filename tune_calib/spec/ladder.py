@@ -22,15 +22,15 @@ class Rung:
 
     label: str  # as printed
     ingredient: str  # what it adds to the rung before
-    # Settings by slot, which include those of its method; without ``head`` the rung evaluates the
-    # network's own head.
+    # Settings by slot, including those of the slot's method; without ``head`` the rung evaluates
+    # the network's own head.
     slots: Settings = field(default_factory=dict)
     published: str | None = None  # the corresponding row of the paper's table
     # A ``step`` adds to the rung before, and a ``base`` starts a chain of steps. A ``variant`` is
-    # compared with the base alone; so is a ``control``, which is run on request.
+    # compared only with the base, as is a ``control``, which runs only on request.
     kind: Kind = "step"
-    # Train the network as many epochs longer as the ladder's heads are retrained, at its last
-    # learning rate: up to there it is the network of the base.
+    # Train the network longer, by as many epochs as the ladder's heads are retrained, at its last
+    # learning rate. Up to that point it is the network of the base.
     adds_head_epochs: bool = False
 
 
@@ -42,8 +42,8 @@ class Ladder:
     title: str  # one line
     rungs: tuple[Rung, ...]  # in order, controls last
     published: str | None = None  # ``paper/table`` of the packaged published results
-    head_recipe: str | None = None  # head method whose authors' recipe all heads take
-    is_named: bool = False  # its rungs were named one by one, so that none may be left out
+    head_recipe: str | None = None  # head method whose authors' recipe trains all heads
+    is_named: bool = False  # the user named each rung, so none may be left out
 
 
 LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)
@@ -51,7 +51,7 @@ LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)
 
 @dataclass(frozen=True)
 class PlannedTrial:
-    """A trial spec and the rung of a sweep that it stands on."""
+    """A trial spec and the rung of a run that it belongs to."""
 
     spec: TrialSpec
     rung: int
@@ -59,7 +59,7 @@ class PlannedTrial:
 
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
-    """Expand a ladder to trial specs in the order of its rungs; a rung's own settings win.
+    """Expand a ladder to trial specs in the order of its rungs; a rung's own settings come first.
 
     A rung without ``head`` has one trial for all head seeds.
     """
@@ -68,7 +68,7 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
         rung for rung in select_rungs(ladder, request) if request.controls or rung.kind != "control"
     ]
     refuse_unknown(rungs, overrides)
-    # Before the specs are made: each is validated and hashed, which takes its time for a million.
+    # Before the specs are built: validating and hashing a million of them takes a while.
     refuse_large(len(rungs) * len(pairs))
     head = overrides.get("head", {})
     if ladder.head_recipe is not None:
@@ -82,9 +82,9 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
             spec = build_spec(rung, request, pair)
             if rung.adds_head_epochs:
                 first_head = build_spec(heads[0], request, pair).head
-                # As many epochs as the first head has: all heads of such a ladder have one recipe.
+                # The epochs of the first head: all heads of such a ladder have the same recipe.
                 spec = _longer(spec, first_head.epochs) if first_head else spec
-            # A rung without a head is one trial for all head seeds, and kept once.
+            # A rung without a head is one trial for all head seeds, and is kept once.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
                 raise _collision(rungs[first.rung], rung, overrides)
@@ -114,9 +114,9 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
     """Return the rungs of a ladder that cannot be run as requested, by the reason.
 
-    These train a network that is frozen; run the network in another mode, which imported data do
-    not have; or have a post-hoc method for another number of classes (if such a rung was named, its
-    spec is refused instead).
+    A rung is left out if it trains a frozen network, if it runs the network while only features or
+    logits are imported, or if its post-hoc method takes another number of classes (if the user
+    named such a rung, its spec is refused instead).
     """
     found: dict[str, list[Rung]] = {}
     if request.is_frozen:
@@ -152,7 +152,7 @@ def _runs_network(rung: Rung) -> bool:
 
 
 def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
-    """Build the error for two rungs that are the same trial, with the settings that cause it."""
+    """Build the error for two rungs that are the same trial, naming the settings that cause it."""
     # Not None, which a rung may set.
     absent = object()
     blamed = {
@@ -163,23 +163,23 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     }
     words = (f"{setting}={value}" for setting, value in blamed.items())
     cause = f" with {' '.join(words)}" if blamed else ""
-    mend = "name another value or leave it out" if blamed else "leave one of them out"
+    mend = "use another value or leave it out" if blamed else "leave one of them out"
     return UserError(
-        f"{first.label!r} and {second.label!r} are one and the same trial{cause}; {mend}",
+        f"{first.label!r} and {second.label!r} are the same trial{cause}; {mend}",
         next(iter(blamed), None),
     )
 
 
 def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
-    """Return the settings that a rung makes itself."""
+    """Return the settings that a rung itself sets."""
     return rung.slots.get(slot, {})
 
 
 def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
     """Build the trial spec of a rung under a network and a head seed.
 
-    Its own settings override those of the request; settings that its methods do not have, since
-    they are for other rungs, are left out.
+    The rung's own settings override those of the request. Settings that its methods lack are left
+    out, since they are for other rungs.
     """
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
@@ -192,13 +192,13 @@ def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> 
             }
             slots[slot] = {**below, **own}
             if slot in seed_of:
-                # Above all else: a seed is an axis of the design and no setting.
+                # It overrides everything: a seed is an axis of the design, not a setting.
                 slots[slot]["seed"] = seed_of[slot]
     return resolve_spec(slots, request.recipe, request.own_recipes)
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
-    """Train the network longer; what happens after some epochs happens where it did before."""
+    """Train the network longer; changes at certain epochs stay at these epochs."""
     slots = spec.model_dump()
     network, whole = slots["network"], spec.network.epochs + epochs
     milestones = [share * spec.network.epochs / whole for share in spec.network.milestones]
@@ -221,7 +221,7 @@ def refuse_unknown(rungs: Sequence[Rung], overrides: Settings) -> None:
 
 
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
-    """Return the settings of a slot itself, and those that some rung knows."""
+    """Return the settings of a slot itself and those that some rung has."""
     return {*known_keys(slot, None), *_known_keys(rungs, slot)}
 
 
@@ -239,7 +239,7 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
                 raise UserError(f"no rung has a setting {setting}{hint}", setting)
             if key not in taken:
                 raise UserError(
-                    f"every rung that knows {setting} sets it itself; leave it out", setting
+                    f"every rung with the setting {setting} sets it itself; leave it out", setting
                 )
 
 
@@ -264,7 +264,7 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
     labels = [rung.label for rung in rungs]
     for label in labels:
         if labels.count(label) > 1:
-            raise UserError(f"{label!r} is named twice")
+            raise UserError(f"{label!r} is given twice; give it once")
     name = "compare " + " ".join(labels)
     return Ladder(name, "Methods side by side", rungs, is_named=True)
 
@@ -275,7 +275,7 @@ def _kind_of(method: str) -> str:
 
 def build_kind_comparison(kind: MethodKind) -> Ladder:
     """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
-    # Plain cross entropy is the network as it is.
+    # Plain cross entropy is the unchanged network.
     names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")
     rungs = (vanilla, *(build_rung(name, {}, "variant") for name in names))
@@ -290,13 +290,13 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:
-            raise UserError(f"{name!r} has two {method.kind} methods; a pipeline takes one a kind")
+            raise UserError(f"{name!r} has two {method.kind} methods; use at most one of each kind")
         slots[method.kind] = {"method": method.name}
     label = name
     for slot, own in settings.items():
         if slot not in slots and slot != "network":
             key = next(iter(own))
-            raise UserError(f"{name!r} has no {slot} method to set {key!r} of", f"{slot}.{key}")
+            raise UserError(f"{name!r} has no {slot} method to set {key!r} for", f"{slot}.{key}")
         label += "".join(f" {key}={value}" for key, value in own.items())
     refuse_unknown([Rung(name, "", slots)], settings)
     for slot, own in settings.items():

@@ -13,8 +13,8 @@ class Params(StrictModel):
 
 Need = Literal["calib_pass", "two_forward_passes", "stages"]
 NEEDS: dict[Need, str] = {
-    "calib_pass": "a pass over calib after each epoch",
-    "two_forward_passes": "two forward passes a step",
+    "calib_pass": "a pass over calib after every epoch",
+    "two_forward_passes": "two forward passes per step",
     "stages": "a backbone that can be run stage by stage",
 }
 
@@ -28,27 +28,27 @@ class MethodInfo:
 
     Attributes:
         name: registry key.
-        kind: which slot of a trial spec it fills.
+        kind: the slot of a trial spec that it fills.
         title: one-line description.
         paper: authors and venue.
         year: year of publication.
         url: where to read it.
-        formula: LaTeX of the loss or the update, exactly as it is carried out.
+        formula: LaTeX of the loss or the update, exactly as implemented.
         bibtex: entries to cite, one after the other.
         params: model of the hyper-parameters, with the defaults of the paper.
-        implementation: the class that carries the method out.
-        needs: what the engine must give it beyond logits and labels, of ``NEEDS``.
-        per_head: hyper-parameters that may differ between the heads of one population.
-        recipe: name of the recipe by which its authors train it; its optimiser is taken where
-            each method's own is asked for. None: as all others.
-        dataset_defaults: hyper-parameters that the paper sets otherwise for a data set
-            (``cifar10``), or for a backbone on it (``cifar10/resnet110``).
-        pairs_by_order: the order of a batch decides which of its samples are paired.
-        trains_own_head: a network method trains the network's linear head, so that a head method
-            can continue from it.
-        keeps_accuracy: of a post-hoc method, whether it never changes which class is first; None
-            of other kinds.
-        classes: the only number of classes that a post-hoc method takes; None: any.
+        implementation: the class that implements the method.
+        needs: keys of ``NEEDS``: what it needs from the engine beyond logits and labels.
+        per_head: hyper-parameters that may differ between the heads of one batch.
+        recipe: name of its authors' recipe, whose optimiser ``own_recipes`` uses. None: as for all
+            other methods.
+        dataset_defaults: hyper-parameters that the paper changes for a data set (``cifar10``), or
+            for a backbone on it (``cifar10/resnet110``).
+        pairs_by_order: whether the order of a batch determines which of its samples are paired.
+        trains_own_head: whether a network method trains the network's linear head, so that a head
+            method can continue from it.
+        keeps_accuracy: whether a post-hoc method never changes the predicted class; None for other
+            kinds.
+        classes: the only number of classes that a post-hoc method supports; None: any.
     """
 
     name: str

@@ -10,7 +10,7 @@ from tune_calib.registry import Registry
 from tune_calib.text import nearest
 
 INF = float("inf")
-LARGE = 1e6  # stands for the bound of a metric that has none, where a finite value is needed
+LARGE = 1e6  # bound of an unbounded metric, where a finite value is needed
 
 
 @dataclass(frozen=True)
@@ -18,19 +18,19 @@ class Metric:
     """A metric as tables and searches know it.
 
     Attributes:
-        name: column name behind ``<split>/``.
-        title: how it is printed.
-        direction: whether a smaller or a larger value is better; None of what tells how a
-            classifier is, and no value of which is the best: it is not ranked or searched for.
+        name: column name after ``<split>/``.
+        title: printed name.
+        direction: whether a smaller or a larger value is better; None for a description of the
+            classifier without a best value, which is neither ranked nor searched.
         unit: ``fraction`` (printed in percent), ``nats`` or ``score``.
         lower: smallest possible value.
         upper: largest possible value.
-        is_of_trials: whether a row of a trial has it, on select and test; else published tables
-            do, and a look at foreign images.
-        is_in_searches: whether the trials of a search have it too: not what takes long, is not
-            always defined, or compares what every classifier has alike.
-        compute: of a plug-in's metric: from logits (N, C), float64, and labels (N,) to a number.
-            The program's own are computed together (``metrics.summary``), their bins once.
+        is_of_trials: whether rows of trials have it, on select and test; otherwise only published
+            tables and evaluations on foreign images do.
+        is_in_searches: whether the trials of a search have it too; not if it is slow, not always
+            defined, or much the same for every classifier.
+        compute: function of a plug-in's metric that maps logits (N, C), float64, and labels (N,) to
+            a number. Built-in metrics are computed together (``metrics.summary``) and share bins.
     """
 
     name: str
@@ -72,7 +72,7 @@ class Metric:
 
     @property
     def head(self) -> str:
-        """Return the head of its column in a table, with unit and direction."""
+        """Return the heading of its column in a table, with unit and direction."""
         unit = {"fraction": " (%)", "nats": " (nats)", "score": ""}[self.unit]
         arrow = {"min": " ↓", "max": " ↑", None: ""}[self.direction]
         return f"{self.title}{unit}{arrow}"
@@ -83,10 +83,10 @@ class Metric:
 
 
 def format_number(value: float, scale: float, digits: int, signed: bool = False) -> str:
-    """Format a number with so many decimals; ``-`` for NaN."""
+    """Format a number with a fixed number of decimals; ``-`` for NaN."""
     if math.isnan(value):
         return "-"
-    # "z" prints a change that rounds to nothing as 0.00, not as -0.00.
+    # "z" prints a change that rounds to zero as 0.00, not as -0.00.
     return f"{scale * value:{'+z' if signed else 'z'}.{digits}f}"
 
 
@@ -150,7 +150,7 @@ def searchable_metrics() -> list[str]:
     return [name for name in METRICS if METRICS[name].is_searchable]
 
 
-NO_BEST = "tells how a classifier is, and no value of it is the best; take ece, o_ece or u_ece"
+NO_BEST = "describes a classifier and has no best value; use ece, o_ece or u_ece"
 
 
 def refuse_unsearchable(metrics: Sequence[str]) -> None:
@@ -164,29 +164,28 @@ def refuse_unsearchable(metrics: Sequence[str]) -> None:
             raise UserError(f"{name} {NO_BEST}", setting="metric")
         if not METRICS[name].is_of_trials:
             raise UserError(
-                f"{name} needs shifted images; a search sees select alone", setting="metric"
+                f"{name} needs shifted images; a search sees only select", setting="metric"
             )
         if not METRICS[name].is_searchable:
             raise UserError(
-                f"{name} is not for searches, whose trials do without it; take one of "
-                f"{', '.join(searchable_metrics())}",
+                f"{name} is not computed in searches; use one of {', '.join(searchable_metrics())}",
                 setting="metric",
             )
         if metrics.count(name) > 1:
-            raise UserError(f"{name} is given twice", setting="metric")
+            raise UserError(f"{name} is given twice; give it once", setting="metric")
 
 
-# What is recorded of a network on each split, train among them: whether it fits its training
-# images, and is over- or under-confident.
+# Recorded for a network on each split, including train: they show whether it fits its training
+# images, and whether it is over- or under-confident.
 REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
-BASE = "base"  # before the split, of the network that a head or a transform stands on
+BASE = "base"  # before the split, for the network below a head or transform
 
-# Of telling foreign images from the test split, whose images are the positive class: by the largest
-# probability, and by the entropy.
+# For the detection of foreign images among those of the test split, which are the positive class:
+# by the largest probability and by the entropy.
 _BY_PROBABILITY = ("auroc", "aupr_in", "aupr_out", "fpr95")
 OOD_METRICS = (*_BY_PROBABILITY, *(f"{name}_entropy" for name in _BY_PROBABILITY))
 
-# Of a corrupted test split: what is cheap, since there are dozens of them.
+# For corrupted test splits: only cheap metrics, since there are dozens of such splits.
 CORRUPTION_METRICS = ("accuracy", "ece", "aece", "nll", "brier", "confidence_gap")
 
 
@@ -201,7 +200,7 @@ def format_value(metric: str, value: float) -> str:
     return f"{record.format(value)} %" if record.unit == "fraction" else record.format(value)
 
 
-# Without a full stop, as the captions that it ends.
+# Without a full stop, like the captions that end with it.
 AT_VALUE = (
     "Where the interval of a distance ends at the value itself, the true distance is probably "
     "smaller: chance raises the value, and the interval is extended only as far as to hold it"

@@ -1,4 +1,4 @@
-"""Reserved names of slots, files, statuses and flags: written once, here."""
+"""Reserved names of slots, files, statuses and flags, defined only here."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -10,47 +10,47 @@ CORRUPTION_KINDS = (
     "zoom_blur", "snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate",
     "jpeg_compression",
 )  # fmt: skip
-NOT_GENERATED = ("frost",)  # of them: it needs artwork
+NOT_GENERATED = ("frost",)  # one of them, which needs artwork
 
 SLOTS = ("data", "network", "head", "posthoc")
 
 IMPORTED = "imported"
 """Name of the data set and the backbone of imported features and logits."""
 
-NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that name what is run
+NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that identify what is run
 
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
-SEARCH_EVALUATED = "evaluated.json"  # that, when and how often a search read the test split
-PROGRESS = "progress.json"  # of the driver at work, in the folder of the results
+SEARCH_EVALUATED = "evaluated.json"  # whether, when and how often a search read the test split
+PROGRESS = "progress.json"  # of the running driver, in the folder of the results
 JOURNAL = "study.log"  # the Optuna study of a search, unless it is in a database
 CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results
 
 IN_PROCESS = "none"  # the address of runs without Ray
 
-WATCHED = ("accuracy", "nll", "ece")  # of select, reported by a network at every epoch
+WATCHED = ("accuracy", "nll", "ece")  # on select, reported by a network after every epoch
 
 LEAST_DRAWS = 100
-"""Draws below which the ends of a 95 % interval are single draws."""
+"""With fewer draws, the ends of a 95 % interval are single draws."""
 
 STATUSES = ("done", "diverged", "crashed", "stopped")
 
 
 @dataclass(frozen=True)
 class Flag:
-    """A warning on the numbers of a finished trial."""
+    """A warning about the numbers of a finished trial."""
 
-    name: str  # in the column ``flags`` of the trials, which joins several by commas
+    name: str  # in the column ``flags`` of trials, where several are joined by commas
     sign: str  # printed after the name of a row
     meaning: str  # without a full stop
 
 
 CHANCE = "chance"
 HEAD_BELOW = "head_below_network"
-"""Computed when results are read, also for earlier versions; not stored in rows."""
+"""Flag that is computed when results are read, also for earlier versions; rows do not store it."""
 BELOW = 0.05
-"""Accuracy, a fraction, that a head may lose to its network; heads that are trained long enough
-lose less."""
+"""Fraction of accuracy that a head may lose against its network; heads trained long enough lose
+less."""
 
 FLAGS: dict[str, Flag] = {
     flag.name: flag
@@ -65,8 +65,8 @@ FLAGS: dict[str, Flag] = {
         Flag(
             "temperature_bound",
             "‡",
-            "the temperature reached an end of its range, or every sample of calib is right, so "
-            "that there is no best temperature; on other images it may do great harm",
+            "the temperature reached an end of its range, or every sample of calib is classified "
+            "correctly, so that no temperature is the best; on other images it may do great harm",
         ),
         Flag(
             "temperature_harms",
@@ -90,8 +90,8 @@ FLAGS: dict[str, Flag] = {
             HEAD_BELOW,
             "!",
             "accuracy on test is more than 5 points, and more than twice its standard error, below "
-            "that of the network below the head; the head may not be trained long enough, and its "
-            "calibration is that of a different classifier",
+            "that of the network below the head; the head may not have been trained long enough, "
+            "and its calibration is that of a different classifier",
         ),
     )
 }
@@ -104,7 +104,7 @@ def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
 
 
 def is_chance(cells: Iterable[object]) -> bool:
-    """Return whether a cell holds the flag of trials that are never the best."""
+    """Return whether a cell contains the flag of trials that are never marked as the best."""
     return FLAGS[CHANCE] in count_flags(cells)
 
 

@@ -1,11 +1,11 @@
-"""Plug-ins: files and modules of a user that register methods, spaces, ladders and the like.
+"""Plug-ins: files and modules of a user that register methods, spaces, ladders and so on.
 
 A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
-hash is its identity, and part of the slot of a spec that the plug-in fills, so that networks of two
-versions of a file are never confused.
+hash is its identity and part of each slot that it fills in a spec, so that networks of two versions
+of a file are never confused.
 
-Files are sent as text, since workers need not share a file system. A module must be importable
-wherever it is used, and be the same there.
+Files are sent to workers as text, since they need not share a file system. A module must be
+importable, in the same version, wherever it is used.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ from tune_calib.spec.metrics import METRICS
 from tune_calib.text import option_words
 
 GROUP = "tune_calib.plugins"
-"""Entry points of installed packages; they name modules."""
+"""Group of entry points of installed packages; they name modules."""
 
 LARGEST = 1_000_000
 
@@ -38,10 +38,10 @@ LARGEST = 1_000_000
 class Plugin:
     """A version of a plug-in."""
 
-    name: str  # of its file without .py, or of its module
+    name: str  # name of its file without .py, or of its module
     content: str  # 16 hexadecimal digits of the SHA-256 of its text
     where: str  # path of its file, or its module
-    source: str | None = None  # text of its file; none of a module
+    source: str | None = None  # text of its file; None for a module
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values, for a worker."""
@@ -53,12 +53,12 @@ class Plugin:
 
 
 _in_use: dict[str, Plugin] = {}  # by content
-_kept: dict[str, list[tuple[Any, Any]]] = {}  # what was registered, so that it runs once
+_kept: dict[str, list[tuple[Any, Any]]] = {}  # registered records, so that each plug-in runs once
 _run_before: dict[str, Plugin] = {}  # by content
 
 
 def read(given: str, folder: Path = Path()) -> Plugin:
-    """Read a plug-in: a file that ends in ``.py``, below a folder, or a module."""
+    """Read a plug-in: a file ending in ``.py``, relative to a folder, or a module."""
     if given.endswith(".py") or "/" in given:
         return _read_file(folder / given)
     content, _ = _of_module(given)
@@ -75,12 +75,12 @@ def _read_file(path: Path) -> Plugin:
     try:
         source = importlib.util.decode_source(raw)
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise UserError(f"plug-in {path} is no text: {error}") from None
+        raise UserError(f"plug-in {path} is not a text file: {error}") from None
     return Plugin(path.stem, _digest([(path.suffix, raw)]), str(path.resolve()), source)
 
 
 def _of_module(name: str) -> tuple[str, frozenset[str]]:
-    """Return content hash and files of the package of a module, without importing it."""
+    """Return the content hash and the files of a module's package, without importing it."""
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         try:
@@ -91,11 +91,11 @@ def _of_module(name: str) -> tuple[str, frozenset[str]]:
             break
         if found.origin and found.origin.endswith(".py"):
             top = Path(found.origin)
-            # All of a package, since the module may import the rest of it.
+            # The whole package, since the module may import the rest of it.
             files = sorted(top.parent.rglob("*.py")) if found.submodule_search_locations else [top]
             texts = [(str(file.relative_to(top.parent)), file.read_bytes()) for file in files]
             return _digest(texts), frozenset(map(str, files))
-    raise UserError(f"no module {name!r} to plug in; a file ends in .py")
+    raise UserError(f"plug-in {name!r}: there is no such module; the name of a file ends in .py")
 
 
 def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
@@ -116,18 +116,18 @@ def in_use() -> tuple[Plugin, ...]:
 
 
 def as_options() -> list[str]:
-    """Return the options that load the plug-ins in use again, but for installed ones."""
+    """Return the options that load the plug-ins in use again, except installed ones."""
     already = installed()
     return option_words(("plugin", own.where) for own in in_use() if own not in already)
 
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
-    """Return the plug-ins of some contents that this process ran, because its user named them."""
+    """Return the plug-ins with these contents that this process ran because its user named them."""
     return tuple(_run_before[content] for content in contents if content in _run_before)
 
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
-    """Return the plug-ins in use with one of these contents, and those that compute a metric."""
+    """Return the plug-ins in use with one of these contents and those that compute a metric."""
     wanted = set(contents) | {METRICS.origin(name) for name in METRICS}
     return tuple(plugin for plugin in in_use() if plugin.content in wanted)
 
@@ -150,17 +150,17 @@ def backbone(given: str, folder: Path = Path()) -> str:
 
 
 def load(*given: str, folder: Path = Path()) -> None:
-    """Register files or modules besides the plug-ins in use."""
+    """Register files or modules in addition to the plug-ins in use."""
     use([*in_use(), *(read(each, folder) for each in given)])
 
 
 def use(plugins: Iterable[Plugin]) -> None:
-    """Register exactly these plug-ins in this process, which may have had others before."""
+    """Register exactly these plug-ins in this process, in place of any others."""
     wanted = {plugin.content: plugin for plugin in plugins}
     names = [plugin.name for plugin in wanted.values()]
     for plugin in wanted.values():
         if names.count(plugin.name) > 1:
-            raise UserError(f"two plug-ins are named {plugin.name}; rename {plugin.where}")
+            raise UserError(f"two plug-ins have the name {plugin.name}; rename {plugin.where}")
     for content in [content for content in _in_use if content not in wanted]:
         _remove(content)
     for content, plugin in wanted.items():
@@ -170,7 +170,7 @@ def use(plugins: Iterable[Plugin]) -> None:
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
-    """Remove the plug-ins registered in the block at its end."""
+    """Remove the plug-ins registered in the block when it ends."""
     before = in_use()
     try:
         yield
@@ -185,14 +185,14 @@ def _remove(content: str) -> None:
 
 
 def _register(plugin: Plugin) -> None:
-    """Run a plug-in, or register its records of an earlier run again; all of them or none."""
+    """Run a plug-in, or register the records of an earlier run again; all of them or none."""
     files = frozenset([plugin.where])
     if plugin.source is None:
         here, files = _of_module(plugin.where)
         if here != plugin.content:
             raise UserError(
                 f"{plugin} is another version on this machine ({here}, not {plugin.content}); "
-                "install the same everywhere"
+                "install the same version everywhere"
             )
     try:
         with loading(plugin.content):
@@ -212,7 +212,7 @@ def _register(plugin: Plugin) -> None:
 
 def _run(plugin: Plugin) -> None:
     if plugin.source is None:
-        # Imported before, it would not register again.
+        # A module that was imported before would not register again.
         for name in [n for n in sys.modules if f"{n}.".startswith(f"{plugin.where}.")]:
             del sys.modules[name]
         importlib.import_module(plugin.where)
@@ -247,7 +247,7 @@ def _backbones_of(plugin: Plugin, module: ModuleType) -> Callable[[str], Backbon
         file, _, function = name.rpartition(".")
         if file != plugin.name or function not in _functions(module):
             return None
-        # Only now, since it knows torch, which stands above this module.
+        # Only now, since it imports torch.
         own: Any = importlib.import_module("tune_calib.models.own")
         record: BackboneInfo = own.record(name, vars(module)[function])
         return record
@@ -270,7 +270,7 @@ def _refuse_incomplete(plugin: Plugin) -> None:
         refuse_unknown_settings(dataset.quick.settings if dataset.quick else {})
     for metric in METRICS.of(plugin.content):
         if metric.compute is None:
-            raise UserError(f"metric {metric.name!r} has no compute")
+            raise UserError(f"metric {metric.name!r} has no `compute` function")
 
 
 _SLOTS = tuple(f"spec.slots.{name}" for name in ("base", "data", "network", "head", "posthoc"))
@@ -295,14 +295,14 @@ _MOVED = {
     "strict": ("spec.strict",),
     "wording": ("text",),
 }  # fmt: skip
-"""Modules by their old names, with the modules that hold their contents now: stored sources of
-plug-ins cannot be rewritten."""
+"""Old names of modules, with the modules that now have their contents: stored sources of plug-ins
+cannot be rewritten."""
 
-_KEPT = ("registry", "results", "spec")  # there still are modules of these names
+_KEPT = ("registry", "results", "spec")  # modules with these names still exist
 
 
 def _install_old_paths() -> None:
-    """Make imports by old paths find what they name; modules are loaded when they are used."""
+    """Make imports from old paths work; modules are loaded when they are used."""
     for old, targets in _MOVED.items():
         name = f"tune_calib.{old}"
         if old in _KEPT:

@@ -1,4 +1,4 @@
-"""Records of recipes: settings by which a paper, or a quick run, trains networks and heads."""
+"""Records of recipes: settings with which a paper, or a quick run, trains networks and heads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from tune_calib.spec.trial import SLOTS
 from tune_calib.text import nearest
 
 QUICK = "quick"
-"""The recipe that is each data set's own, and that holds where none is named."""
+"""The recipe that each data set has of its own and that is used if none is named."""
 
 
 def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
@@ -28,27 +28,27 @@ def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings by which networks and heads are trained; equal where their trials are."""
+    """Settings with which networks and heads are trained; recipes with equal trials are equal."""
 
     name: str
     title: str = field(compare=False)  # one line, as printed in captions
-    source: str = field(default="", compare=False)  # the paper or program that states it
-    settings: Settings = field(default_factory=dict)  # on every data set that it fits
-    datasets: tuple[str, ...] = field(default=(), compare=False)  # that it fits
+    source: str = field(default="", compare=False)  # the paper or program that it is from
+    settings: Settings = field(default_factory=dict)  # for every data set that it fits
+    datasets: tuple[str, ...] = field(default=(), compare=False)  # those that it fits
     url: str = field(default="", compare=False)
     # Settings that differ on a data set (``cifar10``) or for a backbone on it
     # (``cifar10/resnet110``).
     on: Mapping[str, Settings] = field(default_factory=dict)
     # Settings that its authors change for a method, by its name, then by a data set, a backbone on
-    # it, or an empty text for all.
+    # it, or an empty string for all.
     methods: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
-    backbones: tuple[str, ...] = field(default=(), compare=False)  # none if it fits any
-    # Its networks start from weights that a user gives (``network.weights``).
+    backbones: tuple[str, ...] = field(default=(), compare=False)  # empty if it fits any
+    # Whether its networks start from weights that a user provides (``network.weights``).
     pretrained: bool = field(default=False, compare=False)
-    note: str = field(default="", compare=False)  # how it departs from what is published
+    note: str = field(default="", compare=False)  # how it differs from the publication
 
     def __post_init__(self) -> None:
-        """Refuse what is no setting of a slot."""
+        """Refuse settings that no slot has."""
         for settings in (self.settings, *self.on.values()):
             refuse_unknown_settings(settings)
 
@@ -59,13 +59,13 @@ class Recipe:
         return merge_settings(settings, self.on.get(f"{dataset}/{backbone}", {}))
 
     def of_method(self, method: str, dataset: str, backbone: str) -> dict[str, Any]:
-        """Return the settings that differ for a method, of its slot and its own."""
+        """Return the settings that differ for a method: those of its slot and its own."""
         own = self.methods.get(method, {})
         places = ("", dataset, f"{dataset}/{backbone}")
         return {key: value for place in places for key, value in own.get(place, {}).items()}
 
     def narrowed(self, dataset: str) -> "Recipe":
-        """Narrow the recipe to a data set, with its settings there merged."""
+        """Narrow the recipe to a data set, merging its settings there."""
         methods = {
             name: {
                 place: values
@@ -83,7 +83,7 @@ class Recipe:
         )
 
     def plain(self) -> dict[str, Any]:
-        """Return what besides the settings identifies its trials, as plain JSON values."""
+        """Return what identifies its trials besides the settings, as plain JSON values."""
         return {"name": self.name, "on": self.on, "methods": self.methods}
 
 
@@ -91,9 +91,9 @@ RECIPES: Registry[Recipe] = Registry("recipe", "tune_calib.spec.recipes", Recipe
 
 
 def recipe_for(name: str | None, dataset: str) -> Recipe:
-    """Return the named recipe narrowed to a data set; its quick one where none is named.
+    """Return the named recipe narrowed to a data set; the data set's quick recipe if none is named.
 
-    A quick recipe fits any backbone if it was named, else those that it was made for.
+    A named quick recipe fits any backbone; otherwise it fits only those that it was made for.
     """
     refuse_unfit(name, dataset)
     recipe: Recipe = RECIPES[name or QUICK]
@@ -113,7 +113,7 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
 def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
     """Refuse a recipe that does not fit a data set or, unless it was named, a backbone.
 
-    The name None is that of the data set's quick recipe. No data set and no backbone is imported.
+    The name None is that of the data set's quick recipe. Neither data set nor backbone is imported.
     """
     RECIPES.require(name or QUICK)
     DATASETS.require(dataset)
@@ -141,7 +141,7 @@ def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
 def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
     if not made_for or backbone in made_for:
         return
-    BACKBONES.require(backbone)  # one that there is not is another mistake
+    BACKBONES.require(backbone)  # an unknown backbone is another mistake
     raise UserError(
         f"the quick setting of {dataset} was made for {', '.join(made_for)}, not for {backbone}; "
         f"{_way_out(dataset, backbone)}"
@@ -149,23 +149,23 @@ def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> No
 
 
 def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bool) -> None:
-    """Refuse a recipe of pretrained networks without weights, or with optimisers of others."""
+    """Refuse a recipe for pretrained networks without weights, or with the authors' recipes."""
     if not recipe.pretrained:
         return
     if network.get("weights") is None:
         raise UserError(
-            f"recipe {recipe.name!r} starts from pretrained weights: give `network.weights` the "
+            f"recipe {recipe.name!r} starts from pretrained weights: set `network.weights` to the "
             f"safetensors file of a {network.get('backbone')} (docs/pages/data.md#weights)"
         )
     if own_recipes:
         raise UserError(
-            f"recipe {recipe.name!r} trains pretrained networks on, and the authors' recipes of "
-            "`own_recipes` train them from the start; leave it out"
+            f"recipe {recipe.name!r} fine-tunes pretrained networks, and the authors' recipes of "
+            "`own_recipes` train networks from scratch; leave it out"
         )
 
 
 def fitting(dataset: str, backbone: str | None = None) -> list[str]:
-    """Return the recipes that fit a data set; with a backbone, all that fit it but the quick one.
+    """Return the recipes that fit a data set; with a backbone, those that fit it too, except quick.
 
     The quick recipe comes first.
     """
@@ -177,7 +177,7 @@ def fitting(dataset: str, backbone: str | None = None) -> list[str]:
 
 
 def _quick_backbones(dataset: str) -> Sequence[str] | None:
-    """Return the backbones of a quick setting, none of them: any; None without such a setting."""
+    """Return the backbones of a quick setting (empty: any); None without such a setting."""
     facts = DATASETS.facts(dataset)
     if facts:
         made_for: Sequence[str] | None = facts["quick"]
@@ -187,7 +187,7 @@ def _quick_backbones(dataset: str) -> Sequence[str] | None:
 
 
 def refuse_unknown_settings(settings: Settings) -> None:
-    """Refuse settings by slot that no slot has."""
+    """Refuse unknown slots and settings that no slot has."""
     for slot, own in settings.items():
         if slot not in SLOTS:
             raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOTS))}")
@@ -195,16 +195,16 @@ def refuse_unknown_settings(settings: Settings) -> None:
         for key in own:
             if key not in known:
                 raise ValueError(
-                    f"a recipe sets {slot}.{key}, which is no setting{nearest(key, known)}"
+                    f"a recipe sets {slot}.{key}, which is not a setting{nearest(key, known)}"
                 )
 
 
 def _way_out(dataset: str, backbone: str | None = None) -> str:
     names = fitting(dataset, backbone)
     if names:
-        return f"name a `recipe` that fits: {', '.join(names)}"
+        return f"choose a `recipe` that fits: {', '.join(names)}"
     if backbone is not None:
-        return f"no other recipe fits; `recipe` {QUICK} trains {backbone} by that setting anyway"
+        return f"no other recipe fits; `recipe` {QUICK} trains {backbone} with that setting anyway"
     return (
         "no recipe fits it: give its record a `quick`, or register a recipe for it "
         "(docs/pages/adding.md)"

@@ -1,4 +1,4 @@
-"""The recipes of the program, as ``recipes.yaml`` lists them."""
+"""The built-in recipes, which are listed in ``recipes.yaml``."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tune_calib.spec.yaml_text import LOADER
 
 
 class _Loader(LOADER):  # type: ignore[misc]
-    """Reads lists as tuples, since records do not change."""
+    """Reads lists as tuples, since records are immutable."""
 
 
 _Loader.add_constructor(

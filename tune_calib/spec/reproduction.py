@@ -29,9 +29,9 @@ SCALES: dict[Scale, str] = dict(
         (
             "one to two minutes for a table of heads, on over-confident networks for digits",
             "about an hour on two cores",
-            "hours to days on two cores, with recipe fast: resume it by the same command",
+            "hours to days on two cores with the recipe fast (the same command resumes it)",
             "about half an hour on one GPU",
-            "as the paper has it",
+            "as in the paper",
         ),
         strict=True,
     )
@@ -40,17 +40,17 @@ SCALES: dict[Scale, str] = dict(
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Comparison:
-    """A statement on the rungs of a table that results can support or contradict."""
+    """A statement about the rungs of a table that results can support or contradict."""
 
     rung: str
     """Label of the rung that it is about."""
     than: tuple[str, ...] = ()
-    """Labels of the rungs that it is compared with, each of them in turn; without any it is
-    compared with ``number``. Of a ``trend`` the rungs that follow ``rung`` in the order of the
-    setting."""
+    """Labels of the rungs that it is compared with, one by one; without any, it is compared with
+    ``number``. For a ``trend``, the rungs that follow ``rung`` in the order of the setting."""
     metric: str = "ece"
-    """Of ``tune-calib list metrics``, on test; or of ``analysis.reproduction.quantities``, which
-    have no best value and take the kinds ``sign``, ``close`` and ``trend``."""
+    """A name from ``tune-calib list metrics``, on test, or from
+    ``analysis.reproduction.quantities``, which have no best value and allow the kinds ``sign``,
+    ``close`` and ``trend``."""
     kind: Literal["order", "sign", "size", "close", "ratio", "rank", "trend"] = "order"
     """``order``: ``rung`` is better; ``sign``: its value minus theirs is below 0 (above, if
     ``is_rise``), whichever is better; ``size``: it is better by ``least`` or more; ``close``: they
@@ -58,23 +58,23 @@ class Comparison:
     its rank among all rungs is better; ``trend``: the values fall (rise, if ``is_rise``) from
     ``rung`` over the rungs of ``than``, by the slope per rung."""
     least: float = 0.0
-    """Of ``size``, ``close`` (a fraction if the metric is one) and ``ratio``."""
+    """Threshold of ``size``, ``close`` (a fraction if the metric is one) and ``ratio``."""
     is_rise: bool = False
-    """Of a ``sign`` or ``trend``."""
+    """Whether the value of a ``sign`` is above 0, or a ``trend`` rises."""
     number: float = 0.0
     """Number that the value of ``rung`` is compared with."""
 
     less: tuple[str, str] | None = None
-    """Two rungs whose difference, the first minus the second, is subtracted from that of ``rung``
-    and each of ``than``: the difference of two differences."""
+    """Two rungs whose difference, the first minus the second, is subtracted from that between
+    ``rung`` and each of ``than``: a difference of two differences."""
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Return the labels to compare ``rung`` with in turn; an empty one means ``number``."""
+        """Return the labels to compare ``rung`` with one by one; an empty one means ``number``."""
         return ("",) if self.kind == "trend" else self.than or ("",)
 
     def weigh(self, than: str) -> dict[str, float]:
-        """Return the weights of the rungs in the sum that is judged, compared with ``than``."""
+        """Return the weights of the rungs in the judged sum for the comparison with ``than``."""
         if self.kind == "trend":
             rungs = (self.rung, *self.than)
             places = [place - (len(rungs) - 1) / 2 for place in range(len(rungs))]
@@ -90,18 +90,18 @@ class Comparison:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Claim(Comparison):
-    """A claim on the rows of a table: it holds if its comparison and those of ``also`` hold."""
+    """A claim about rows of a table: it holds if its comparison and those of ``also`` hold."""
 
     text: str = Field(kw_only=True)
     """The claim in words, as a reader of the paper would put it."""
     also: tuple[Comparison, ...] = ()
-    """What else must hold, e.g. that the accuracy is kept."""
+    """Further comparisons that must hold, e.g. that the accuracy is kept."""
     over: Literal["each", "mean"] = "each"
-    """Judged on ``each`` data set and network, or on the ``mean`` over all of them."""
+    """Whether it is judged on ``each`` data set and network, or on the ``mean`` over all."""
     is_ours: bool = False
-    """The paper does not state it."""
+    """Whether the claim is ours, not stated by the paper."""
     run: str | None = None
-    """Name of the entry whose rungs they are; every entry has them unless given."""
+    """Name of the entry with these rungs; by default, every entry has them."""
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
@@ -113,15 +113,15 @@ class Run(Entry):
     """An entry of a table: a ladder, a comparison of pipelines, or every method of a kind."""
 
     logits: bool = False
-    """Keep some logits of a trial of each rung, which pictures are drawn from."""
+    """Whether to keep some logits of a trial of each rung, from which pictures are drawn."""
     printed: dict[str, str] = Field(default_factory=dict)
-    """How the paper names the rungs, by their labels; what the ladder itself or the names of the
-    methods say need not stand here."""
+    """The paper's names of the rungs, by label; names that the ladder or the methods already have
+    can be omitted."""
 
     @model_validator(mode="after")
     def _no_search(self) -> "Run":
         if self.search is not None:
-            raise ValueError("a table has no search")
+            raise ValueError("a table cannot contain a search")
         return self
 
 
@@ -129,35 +129,34 @@ class Setting(Where):
     """The data sets and networks of a table at some scale; each entry is run on all of them."""
 
     weights: dict[Backbone, str] = Field(default_factory=dict)
-    """Files of networks that others trained, by their backbones: they stand in the place of
-    ``backbones`` and are not trained; ``seeds`` are those of heads."""
+    """Files of networks trained by others, by backbone. They replace ``backbones`` and are not
+    trained; ``seeds`` are those of heads."""
     start: str | None = None
-    """File of weights from which networks are trained on, of its one backbone."""
+    """File of weights, for its one backbone, from which training starts."""
 
 
 class Reproduction(Where):
     """A table or figure of a paper."""
 
     name: str
-    """Registry key, ``PAPER/TABLE`` as ``maccal/table5``."""
+    """Registry key, ``PAPER/TABLE``, e.g. ``maccal/table5``."""
     title: str
-    """One line."""
+    """One-line title."""
     published: str | None = None
-    """Its numbers in the packaged published results; none where none are printed."""
+    """Name of its numbers in the packaged published results; None if the paper prints none."""
     metrics: tuple[str, ...]
-    """Of its table, in the order of print: of ``tune-calib list metrics``, or of
+    """Metrics of its table, in printed order: names from ``tune-calib list metrics`` or from
     ``analysis.reproduction.quantities``."""
     figures: tuple[str, ...] = ()
-    """Names of the figures of a ladder's report that are its picture."""
+    """Names of the figures of a ladder's report that reproduce it."""
     note: str = ""
-    """How what is run here differs from the paper, if it does."""
+    """How the runs differ from the paper, if they do."""
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Run] = Field(min_length=1)
-    """What is run for it, by name, which is part of the names of its folders."""
+    """Its runs by name, which is part of the names of their folders."""
     scales: dict[Scale, tuple[Setting, ...]]
-    """Where it is made, by scale, above what the table says for all; one that is not here is
-    refused."""
+    """Settings by scale, which override those of the table; other scales are refused."""
     claims: tuple[Claim, ...] = ()
-    """The claims of the paper on it."""
+    """The paper's claims about it."""
 
     _file: YamlFile | None = PrivateAttr(None)
 
@@ -165,7 +164,7 @@ class Reproduction(Where):
     def _known_entries(self) -> "Reproduction":
         for claim in self.claims:
             if claim.run is not None and claim.run not in self.entries:
-                raise ValueError(f"{claim.text!r} is of {claim.run!r}, which is no entry")
+                raise ValueError(f"{claim.text!r} belongs to {claim.run!r}, which is not an entry")
         return self
 
     @property
@@ -175,7 +174,7 @@ class Reproduction(Where):
 
     @property
     def source(self) -> YamlFile:
-        """Return the file that it was read from; its name alone if it was made in Python."""
+        """Return the file that it was read from; only its name if it was made in Python."""
         return self._file or YamlFile(Path(self.name), {}, {})
 
 
@@ -183,20 +182,20 @@ class ReproduceRequest(Part):
     """Tables of papers to reproduce."""
 
     tables: Annotated[Words, OptionHelp(names=lambda: REPRODUCTIONS)] = ()
-    """names PAPER/TABLE of tables (see tune-calib reproduce --list)"""
+    """tables by name, PAPER/TABLE (see tune-calib reproduce --list)"""
     scale: Annotated[Scale, OptionHelp(OPTIONS, names=lambda: SCALES)] = Field(
         "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
     )
     seeds: Annotated[SeedPairs, OptionHelp(OPTIONS, "the scale's")] = None
     data_root: DataRoot = None
     weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
-    """folder with the networks that others trained; without it their entries are left out"""
+    """folder with networks trained by others; without it, entries that need them are left out"""
     out: Annotated[Out, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
     address: Address = None
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """Return the table of a file."""
+    """Read a table from a file."""
     file = read_yaml(path, "table of a paper")
     found = file.validate(Reproduction)
     found._file = file

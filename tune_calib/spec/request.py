@@ -1,8 +1,8 @@
 """Models of requests: a ladder, a comparison, a search, an evaluation, an experiment file.
 
 The Python functions take the fields of these models as arguments, and the options of the commands
-are made from them (``api.request``, ``cli.options``): name, type, default, range and description of
-an option stand here alone.
+are made from them (``api.request``, ``cli.options``). Name, type, default, range and description of
+an option are defined only here.
 """
 
 import json
@@ -50,24 +50,24 @@ SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
 
 @dataclass(frozen=True)
 class OptionHelp:
-    """The help of a field, besides its name, type, default and description."""
+    """Help on a field, in addition to its name, type, default and description."""
 
     panel: str = ""  # group of options; empty for a positional argument
-    default: str | None = None  # in words, where None stands for something
-    metavar: str | None = None  # where the type does not say what the value is
-    names: Callable[[], Iterable[str]] | None = None  # values that a shell completes
+    default: str | None = None  # in words, if None has a meaning
+    metavar: str | None = None  # if the type does not show what the value is
+    names: Callable[[], Iterable[str]] | None = None  # values for shell completion
 
 
 ARGUMENT = OptionHelp()
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a setting as a file has it: NumPy's numbers become Python's, tuples lists."""
+    """Return a setting as in a file: NumPy numbers become Python numbers, and tuples lists."""
     try:
         return json.loads(json.dumps(value, default=lambda array: array.tolist()))
     except (TypeError, ValueError, AttributeError):
         raise ValueError(
-            f"{name}: {short_repr(value)} is no number, text, truth value or list of such"
+            f"{name}: {short_repr(value)} is not a number, string, boolean or list of these"
         ) from None
 
 
@@ -85,7 +85,7 @@ ALWAYS = {
     "log": "log the trials to tensorboard, wandb or mlflow",
     "plugin": "load your own methods, metrics, ... from a file or module",
 }
-"""Options of whatever runs trials, with their descriptions; they are no part of a request."""
+"""Options of all commands that run trials, with descriptions; they are not part of a request."""
 
 GIVES = {
     "imported": "data.imported",
@@ -97,11 +97,11 @@ GIVES = {
     "head_epochs": "head.epochs",
     "portable": "network.portable",
 }
-"""Fields of a request that give a setting, which ``set`` may give instead."""
+"""Fields of a request that set a setting, which ``set`` may set instead."""
 
 
-# Fields and names that several models have, each declared once. Another ``OptionHelp`` behind one
-# replaces its own.
+# Fields and names that several models share, each declared once. A second ``OptionHelp`` after one
+# replaces the first.
 Dataset = Annotated[str, Name(DATASETS)]
 Backbone = Annotated[str, Name(BACKBONES)]
 LadderName = Annotated[str, Name(LADDERS)]
@@ -121,7 +121,7 @@ RecipeName = Annotated[
     Field(description="recipe (see: tune-calib list recipes)"),
 ]
 OwnRecipes = Annotated[
-    bool, OptionHelp(TRAINING), Field(description="train each method by its authors' recipe")
+    bool, OptionHelp(TRAINING), Field(description="train each method with its authors' recipe")
 ]
 SeedPairs = Annotated[
     int | None,
@@ -151,7 +151,7 @@ Controls = Annotated[
 
 
 class Choice(Part):
-    """A part of which exactly one of some fields is given."""
+    """A part in which exactly one of some fields must be given."""
 
     one_of: ClassVar[tuple[str, ...]]
 
@@ -170,7 +170,7 @@ class DataRequest(Part):
     dataset: Annotated[Dataset, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
     """data set (see: tune-calib list datasets)"""
     imported: Annotated[str | None, OptionHelp(DATA)] = None
-    """name of an import (see tune-calib import), in place of a data set"""
+    """name of an import (see tune-calib import), instead of a data set"""
     data_root: DataRoot = None
     dataset_title: DatasetTitle = None
     holdout: Annotated[str | None, OptionHelp(DATA, "train")] = None
@@ -220,7 +220,7 @@ class SeedsRequest(Part):
     def _not_both(self) -> "SeedsRequest":
         if self.seeds is not None and (self.network_seeds or self.head_seeds):
             raise ValueError(
-                "`seeds` varies both together; give it, or `network_seeds` and `head_seeds`"
+                "`seeds` varies both together; give either it, or `network_seeds` and `head_seeds`"
             )
         return self
 
@@ -274,7 +274,7 @@ class LadderRequest(ExtrasRequest, TrialsRequest):
     """The fields that ladders and comparisons share."""
 
     profile: Annotated[bool, OptionHelp(WHERE)] = False
-    """write where each network spends the time of an epoch"""
+    """record how each network spends the time of an epoch"""
 
 
 class AblateRequest(LadderRequest):
@@ -311,15 +311,15 @@ class Sampling(Part):
         Field(min_length=1),
         OptionHelp(SEARCHING, "ece", names=searchable_metrics),
     ] = ("ece",)
-    """metric to optimise; several: a Pareto set"""
+    """metric to optimise; several give a Pareto set"""
     guard: Annotated[float, OptionHelp(SEARCHING)] = Field(0.01, ge=0, le=1)
-    """fraction of accuracy on select that may be lost"""
+    """accuracy on select that may be lost, a fraction"""
     population: Annotated[int, OptionHelp(SEARCHING)] = Field(8, ge=1)
     """suggestions in a batch (head methods)"""
     at_once: Annotated[int | None, OptionHelp(WHERE, "all cores")] = Field(None, ge=1)
     """number of parallel Ray trials"""
     scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
-    """asha stops networks that fall behind"""
+    """rule that stops networks early: none or asha"""
 
     @field_validator("metric")
     @classmethod
@@ -332,7 +332,7 @@ class Sampling(Part):
 
 
 class Retry(Part):
-    """Trials that a run tries again."""
+    """Trials that a run retries."""
 
     retry: Annotated[Literal["crashed"] | None, OptionHelp(WHERE, names=lambda: ("crashed",))] = (
         None
@@ -379,7 +379,7 @@ class ResumeRequest(Retry, Storage):
     out: Annotated[Text, ARGUMENT]
     """folder or URL of the search"""
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
-    """total number of suggestions to try, if more than before"""
+    """new total number of suggestions to try, if larger than before"""
 
 
 class EvaluateRequest(Storage, ExtrasRequest):
@@ -421,8 +421,8 @@ def field_names(model: type[Part]) -> list[str]:
 
 
 def build_request(model: type[R], values: Mapping[str, Any]) -> R:
-    """Validate a request; strictly, so that a text is no number."""
-    # None or an empty list of a field of several values is its default.
+    """Validate a request strictly, so that strings are not converted to numbers."""
+    # For a field of several values, None and an empty list mean its default.
     given = {
         name: value
         for name, value in values.items()
@@ -450,7 +450,7 @@ def format_command(
 ) -> str:
     """Return the command line of a request, without defaults and some fields.
 
-    ``further`` are the words of options that are no fields.
+    ``further`` are the words of options that are not fields.
     """
     model = type(request)
     words = ["tune-calib", name]
@@ -472,7 +472,7 @@ def _option(option: str, value: Any) -> Sequence[str]:
         return [
             word for key, each in value.items() for word in (option, f"{key}={format_yaml(each)}")
         ]
-    if isinstance(value, list):  # constants are one value
+    if isinstance(value, list):  # constants are a single value
         return [option, json.dumps(value)]
     values = value if isinstance(value, tuple) else (value,)
     return [word for each in values for word in (option, str(each))]

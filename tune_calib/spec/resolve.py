@@ -25,11 +25,11 @@ from tune_calib.spec.settings import refuse_unknown_names
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
-    """Return the settings by slot that a request gives."""
+    """Return the settings by slot that a request sets."""
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
         raise UserError(
-            "is a network that is not trained: leave `epochs` out; to train it on, "
+            "gives a network that is not trained: leave `epochs` out; to fine-tune it, "
             f"`set` network.weights={weights}",
             setting="weights",
         )
@@ -39,7 +39,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
     for field, setting in GIVES.items():
         value = getattr(request, field)
-        if value is not None and value is not False:  # 0 epochs are those of a frozen network
+        if value is not None and value is not False:  # 0 epochs mean a frozen network
             slot, _, key = setting.partition(".")
             given.setdefault(slot, {})[key] = str(value) if field == "weights" else value
     if weights is not None:
@@ -48,16 +48,16 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
         slot, dot, key = name.partition(".")
         if not dot or slot not in SLOTS:
             raise UserError(
-                f"{name}: write slot.key with slot one of {', '.join(SLOTS)}", setting="set"
+                f"{name}: write slot.key, where slot is one of {', '.join(SLOTS)}", setting="set"
             )
         if key in NOT_SETTINGS:
             raise UserError(
-                f"{name}: the {key} is not a setting; the ladder or `seeds` names it", setting="set"
+                f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
             )
         if key in given.get(slot, {}):
             raise UserError(
                 f"{name} is given twice (`dataset`, {', '.join(f'`{each}`' for each in GIVES)} "
-                "give settings too); name it once",
+                "also give settings); give it once",
                 setting="set",
             )
         given.setdefault(slot, {})[key] = value
@@ -74,7 +74,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
 
 
 def takes_title(dataset: str) -> bool:
-    """Return whether a data set is a user's own, whose title no record knows."""
+    """Return whether a data set is a user's own, so that no record has its title."""
     return dataset == IMPORTED or DATASETS[dataset].general is not None
 
 

@@ -12,7 +12,7 @@ from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
 LARGEST_PLAN = 100_000
-"""Trials of one ladder or search; more are refused before any is written out."""
+"""Largest number of trials of one ladder or search; more are refused before they are listed."""
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Seeds:
 
     network: tuple[int, ...]
     head: tuple[int, ...]
-    is_paired: bool  # the i-th network goes with the i-th head seed; else every pair is run
+    is_paired: bool  # the i-th network seed goes with the i-th head seed; else every pair is run
 
     @classmethod
     def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
-        """Return the first seeds, so many pairs, or networks crossed with heads."""
+        """Return so many pairs of the first seeds, or networks crossed with heads."""
         is_paired = network is None and head is None
         refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
         if is_paired:
@@ -45,14 +45,14 @@ ONE_SEED = Seeds((0,), (0,), is_paired=True)
 
 @dataclass(frozen=True)
 class ResolvedRequest:
-    """A request of a ladder or a search, besides what the rungs or suggestions set themselves."""
+    """A request of a ladder or a search, without what the rungs or suggestions set themselves."""
 
     overrides: Settings = field(default_factory=dict)  # by slot; a search does not vary them
     seeds: Seeds = ONE_SEED
-    # Kept, and not looked up each time: a search goes on with the recipe that it began with.
-    recipe: Recipe | None = None  # none: the defaults of the program
+    # Stored instead of looked up: a search continues with the recipe that it began with.
+    recipe: Recipe | None = None  # None: the program's defaults
     controls: bool = False  # add the ladder's controls
-    own_recipes: bool = False  # train each method by the recipe of its authors
+    own_recipes: bool = False  # train each method with the recipe of its authors
 
     def __post_init__(self) -> None:
         """Add the settings that an import implies, and allow a frozen network head seeds only."""
@@ -61,8 +61,8 @@ class ResolvedRequest:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
             raise UserError(
-                "a frozen network is one, whatever `network_seeds` say; leave them out: "
-                "`head_seeds` are those of its heads"
+                "there is only one frozen network, so `network_seeds` do not apply: leave them out "
+                "and use `head_seeds`"
             )
         heads = Seeds((0,), self.seeds.head, is_paired=False)
         object.__setattr__(self, "seeds", heads)
@@ -83,7 +83,7 @@ class ResolvedRequest:
 
     def identity(self) -> dict[str, Any]:
         """Return the part of a run's identity that is not its seeds, as plain JSON values."""
-        # Manifests of before there were recipes have no ``recipe`` and ``own_recipes``.
+        # Manifests from before recipes existed have no ``recipe`` and ``own_recipes``.
         recipe = self.recipe
         return {
             "defaults": recipe.settings if recipe else {},
@@ -94,9 +94,9 @@ class ResolvedRequest:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """Return the overrides by ``slot.key``, without those that other options give.
+        """Return the overrides by ``slot.key``, without those that other options set.
 
-        These are the data set and the import, and what was read from their files.
+        Left out are the data set, the import and what was read from their files.
         """
         named = {"data": {"dataset", "imported", "found"}}
         if self.is_imported:
@@ -119,7 +119,7 @@ class ResolvedRequest:
 
     @property
     def recipe_caption(self) -> str | None:
-        """Return ``recipe_label`` with the title and the source, for captions."""
+        """Return ``recipe_label`` with the recipe's title and source, for captions."""
         if self.recipe is None:
             return None
         if self.is_frozen:
@@ -133,15 +133,15 @@ class ResolvedRequest:
         return [f"but {', '.join(changes)}"] if changes else []
 
     def spec(self) -> TrialSpec:
-        """Return the spec of data and network alone."""
+        """Return the spec of only the data and the network."""
         network = self.overrides.get("network", {})
         known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
         return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
 
     def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
-        """Add the facts on a data set of the user's own images, read from its files.
+        """Add the properties of a data set of the user's own images, read from its files.
 
-        All images are read, and kept decoded in the folder ``images``.
+        All images are read, decoded and cached in the folder ``images``.
         """
         data = self.overrides.get("data", {})
         slot = self.spec().data
@@ -153,9 +153,9 @@ class ResolvedRequest:
 
 
 def refuse_large(trials: int) -> None:
-    """Refuse a plan that is too large to be written out."""
+    """Refuse a plan that is too large to be listed."""
     if trials > LARGEST_PLAN:
         raise UserError(
-            f"{trials:,} trials are planned, and a plan has at most {LARGEST_PLAN:,}; ask for "
+            f"{trials:,} trials are planned, but at most {LARGEST_PLAN:,} are allowed; request "
             "fewer seeds, trials or methods at a time"
         )

@@ -1,7 +1,7 @@
-"""Resolve settings to trial specs: the one place where defaults fill in what is not requested.
+"""Resolve settings to trial specs: the only place where defaults fill in what is not requested.
 
-All methods of a comparison are trained by one recipe, the data set's quick one unless another is
-named, so that it compares methods; the recipes of the methods' authors are used on request.
+All methods of a comparison are trained with one recipe, by default the data set's quick one, so
+that methods are compared and not recipes. The recipes of the methods' authors are used on request.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,12 +37,12 @@ def is_frozen(overrides: Settings) -> bool:
 
 
 def add_import(overrides: Settings) -> Settings:
-    """Add the data set and the placeholder network of imported data, where they are requested."""
+    """Add the data set and the placeholder network of imported data, if it is requested."""
     data, network = overrides.get("data", {}), overrides.get("network", {})
     if data.get("imported") is None:
         if data.get("dataset") == IMPORTED:
             raise UserError(
-                f"data set {IMPORTED} needs the name of what is imported: `imported`",
+                f"data set {IMPORTED} needs the name of an import; give it as `imported`",
                 "data.dataset",
             )
         return overrides
@@ -50,8 +50,7 @@ def add_import(overrides: Settings) -> Settings:
     for key, value in network.items():
         if key != "portable" and value != taken.get(key):
             raise UserError(
-                f"network.{key}: imported data have no network that could be run or trained; leave "
-                "it out"
+                f"network.{key}: imported data have no network to run or train; leave it out"
             )
     return {**overrides, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
 
@@ -59,8 +58,8 @@ def add_import(overrides: Settings) -> Settings:
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
     """Return the named recipe, or the quick one, for the data set of some settings.
 
-    None for a frozen network on a data set without a quick setting: heads alone are trained, and
-    are as the program has them.
+    None for a frozen network on a data set without a quick setting: only heads are trained, with
+    the program's defaults.
     """
     dataset = _named("data", "dataset", overrides)
     refuse_misfit(overrides, name)
@@ -70,7 +69,7 @@ def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
 
 
 def refuse_misfit(overrides: Settings, name: str | None = None) -> None:
-    """Refuse a recipe that does not fit some settings, before anything is imported."""
+    """Refuse a recipe that does not fit some settings, before slow imports."""
     if not is_frozen(overrides):
         backbone = overrides.get("network", {}).get("backbone")
         refuse_unfit(name, _named("data", "dataset", overrides), backbone)
@@ -81,14 +80,14 @@ def restore_recipe(
 ) -> Recipe | None:
     """Return the recipe with which a search began, from its manifest; the current one may differ.
 
-    ``defaults`` are the settings of the recipe; ``record`` has its name and exceptions, and is None
-    for a quick one.
+    ``defaults`` are the settings of the recipe; ``record`` has its name and its exceptions, and is
+    None for a quick recipe.
     """
     if not defaults and record is None:
         return None
     about = record or {"name": QUICK, "on": {}, "methods": {}}
     known = RECIPES[about["name"]]
-    with suppress(UserError):  # it fits no more
+    with suppress(UserError):  # it no longer fits
         known = recipe_for(known.name, _named("data", "dataset", overrides))
     return replace(known, settings=defaults, on=about["on"], methods=about["methods"])
 
@@ -96,7 +95,7 @@ def restore_recipe(
 def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
     """Return the optimiser settings of a method's authors on a data set.
 
-    Epochs, backbone and augmentation are no part of it.
+    They do not include epochs, backbone and augmentation.
     """
     if method.recipe is None:
         return {}
@@ -110,12 +109,12 @@ def resolve_spec(
 ) -> TrialSpec:
     """Resolve settings by slot to a trial spec.
 
-    The first of these that has a setting gives it: the settings that were requested (those of a
-    method beside those of its slot or in ``params``); with ``own_recipes`` the recipe of the
+    A setting comes from the first of these sources that has it: the requested settings (those of a
+    method are among those of its slot or in ``params``); with ``own_recipes``, the recipe of the
     method's authors; the recipe, with its exceptions for the method; the hyper-parameters of the
-    method's paper for the data set and the backbone; the defaults of the program. A frozen network
-    is not trained: of the recipe it takes the settings of heads, and sizes of images. A slot
-    ``head`` or ``posthoc`` is filled if it is requested.
+    method's paper for the data set and the backbone; the program's defaults. With a frozen network,
+    which is not trained, only settings of heads and sizes of images come from the recipe. The slots
+    ``head`` and ``posthoc`` are filled if they are requested.
     """
     dataset = _named("data", "dataset", overrides)
     defaults = _of_recipe(recipe, overrides) if recipe else {}
@@ -141,12 +140,12 @@ def resolve_spec(
 
 
 def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]:
-    """Return a recipe's settings by slot, without those that a frozen network has no use for."""
+    """Return a recipe's settings by slot, without those that do not apply to a frozen network."""
     dataset = _named("data", "dataset", overrides)
     settings = recipe.at(dataset, overrides.get("network", {}).get("backbone"))
     if not is_frozen(overrides):
         return settings
-    # Shares, rules and constants of a recipe go with the networks that it trains.
+    # Shares, rules and constants of a recipe belong to the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
 
@@ -173,7 +172,7 @@ def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
     own = _of_recipe(recipe, overrides)
 
     def is_same(slot: str, key: str, value: Any) -> bool:
-        if key == "backbone" and recipe.backbones:  # it may be any that the recipe was made for
+        if key == "backbone" and recipe.backbones:  # any that it was made for
             return value in recipe.backbones
         return format_setting(own[slot][key]) == format_setting(value)
 
@@ -195,7 +194,7 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
 
 
 def refuse_unknown_names(overrides: Settings) -> None:
-    """Refuse a data set, backbone or method that is not registered, before any is imported."""
+    """Refuse an unregistered data set, backbone or method before any is imported."""
     for slot, own in overrides.items():
         for key, registry in SLOTS[slot].named.items():
             if isinstance(own.get(key), str):
@@ -203,13 +202,13 @@ def refuse_unknown_names(overrides: Settings) -> None:
 
 
 def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
-    """Return the method of a slot: the named one, or ``ce`` for a network without one."""
+    """Return the method of a slot; for a network, ``ce`` by default."""
     named: str | None = overrides.get("method", "ce" if slot == "network" else None)
     return named
 
 
 def _named(slot: str, key: str, *settings: Settings) -> str:
-    """Return the first value of a setting in some settings, or its default."""
+    """Return the first value of a setting among several settings, or its default."""
     found = (given[slot][key] for given in settings if key in given.get(slot, {}))
     return str(next(found, SLOTS[slot].model_fields[key].default))
 
@@ -221,7 +220,7 @@ def _filled(
     places: tuple[str, str],
     own_recipes: bool,
 ) -> dict[str, Any]:
-    """Return a slot with its defaults, as a spec takes it."""
+    """Return a slot with its defaults filled in, for a spec."""
     name = method_of(slot, overrides)
     if name is None:
         known = [each for each in METHODS if METHODS[each].kind == slot]
@@ -232,7 +231,7 @@ def _filled(
         raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
     if twice := sorted(overrides.keys() & params.keys()):
         setting = f"{slot}.{twice[0]}"
-        raise UserError(f"{setting} stands in the slot and in its params; give it once", setting)
+        raise UserError(f"{setting} is given in the slot and in its params; give it once", setting)
     overrides = {**overrides, **params}
     for key in overrides:
         if key not in known:
@@ -244,10 +243,10 @@ def _filled(
     paper = {**of_paper.get(dataset, {}), **of_paper.get("/".join(places), {})}
     below = {**paper, **defaults}
     if own_recipes and (authors := own_recipe(method, dataset)):
-        # None of the authors uses Nesterov's momentum, which Adam does not have.
+        # None of the authors uses Nesterov momentum, which Adam does not have.
         below |= {"nesterov": False, **authors}
-    # A recipe suits a data set and not a method, so that what it does not know of it is dropped;
-    # overrides that are not known were refused above.
+    # A recipe fits a data set and not a method, so settings that the method lacks are dropped;
+    # unknown overrides were refused above.
     settings = {**{key: value for key, value in below.items() if key in known}, **overrides}
     own = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
     return {"method": name, **settings, "params": own}

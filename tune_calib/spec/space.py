@@ -1,4 +1,4 @@
-"""Records of search spaces: distributions by setting, some of which depend on other settings."""
+"""Records of search spaces: distributions by setting, which may depend on other settings."""
 
 import itertools
 import json
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from tune_calib.registry import Registry
 from tune_calib.text import format_setting
 
-# Optuna takes a third of a second, which no command spends that only names spaces.
+# Importing Optuna takes a third of a second; commands that only name spaces do without it.
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
 MANY_POINTS = 100_000
-"""From here on a finite space counts as endless: no search comes to its end."""
+"""From this size on, a finite space counts as infinite: no search exhausts it."""
 
 Choice = None | bool | int | float | str
 Point = Mapping[str, Choice]
@@ -27,11 +27,11 @@ class Setting:
     """One setting of a space."""
 
     distribution: "BaseDistribution"
-    # Earlier settings, with the values for which it matters; for others it keeps its default.
+    # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
 
     def matters(self, chosen: Point) -> bool:
-        """Return whether it matters, given the values of the settings before it."""
+        """Return whether the setting matters, given the values of the settings before it."""
         return all(
             name in chosen and chosen[name] in values for name, values in self.only_if.items()
         )
@@ -40,7 +40,7 @@ class Setting:
         """Return whether a value lies in the distribution."""
         from optuna.trial import create_trial
 
-        # Optuna checks the values of a trial; a distribution alone has no public check.
+        # Optuna checks the values of a trial; distributions have no public check.
         own = {"x": self.distribution}
         try:
             create_trial(value=0.0, params={"x": value}, distributions=own)
@@ -49,7 +49,7 @@ class Setting:
         return True
 
     def levels(self) -> Sequence[Choice]:
-        """Return its grid values: every choice, or both ends and the middle of a range."""
+        """Return the grid values: every choice, or both ends and the middle of a range."""
         from optuna import distributions
 
         match self.distribution:
@@ -64,7 +64,7 @@ class Setting:
         raise TypeError(f"no levels for {self.distribution}")
 
     def values(self) -> Sequence[Choice] | None:
-        """Return all its values; None for a range of real numbers."""
+        """Return all values; None for a range of real numbers."""
         from optuna import distributions
 
         match self.distribution:
@@ -105,18 +105,18 @@ class Setting:
 class Space:
     """The search space of a method."""
 
-    name: str  # of the method
-    settings: Mapping[str, Setting]  # by ``slot.key``, behind those that they depend on
-    # Published values besides the method's own defaults, tried first; a point may leave settings at
-    # their default.
+    name: str  # name of the method
+    settings: Mapping[str, Setting]  # by ``slot.key``, after those that they depend on
+    # Published values besides the method's own defaults, which are tried first. A point may leave
+    # settings at their defaults.
     first: tuple[Point, ...] = ()
 
     def without(self, fixed: Mapping[str, Any]) -> "Space":
         """Return the space without fixed settings, and without those that can no longer matter."""
         left: dict[str, Setting] = {}
         for name, setting in self.settings.items():
-            # One pass is enough, since a setting stands behind those that it depends on; a
-            # condition that failed is not met and not left, and takes the setting with it.
+            # One pass is enough, since a setting comes after those that it depends on. A failed
+            # condition is neither met nor left, so the setting is removed with it.
             met = {k for k, values in setting.only_if.items() if k in fixed and fixed[k] in values}
             open_ = {k: values for k, values in setting.only_if.items() if k not in met}
             if name not in fixed and open_.keys() <= left.keys():
@@ -144,8 +144,8 @@ class Space:
         """Return the number of points; infinite for real numbers or very many."""
         if any(setting.values() is None for setting in self.settings.values()):
             return math.inf
-        # Counted, since with conditions the sizes do not simply multiply; and no further than
-        # matters.
+        # Points are counted, since with conditions the sizes do not simply multiply, but only up to
+        # the limit.
         count = sum(1 for _ in itertools.islice(self.points(), MANY_POINTS))
         return count if count < MANY_POINTS else math.inf
 

@@ -1,4 +1,4 @@
-"""Strict models, and types of their fields."""
+"""Strict models and the types of their fields."""
 
 import math
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ P = TypeVar("P", str, Path)
 
 
 class StrictModel(BaseModel):
-    """A frozen model that refuses unknown keys, NaN, infinity, and booleans for numbers."""
+    """A frozen model that refuses unknown keys, NaN, infinity, and booleans as numbers."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
@@ -38,7 +38,7 @@ class StrictModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse booleans in place of numbers and the reverse, which pydantic converts."""
+        """Refuse booleans as numbers and numbers as booleans, which pydantic converts."""
         kinds = _kinds_of(cls, info.field_name) if info.field_name is not None else frozenset()
         for part in value if isinstance(value, list | tuple) else (value,):
             if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
@@ -66,9 +66,9 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 
 class Part(StrictModel):
-    """A part of a request or an experiment file: empty texts are refused too."""
+    """A part of a request or an experiment file, which refuses empty strings too."""
 
-    model_config = ConfigDict(defer_build=True)  # every command imports all models, and uses one
+    model_config = ConfigDict(defer_build=True)  # every command imports all models but uses one
 
     @model_validator(mode="before")
     @classmethod
@@ -100,7 +100,7 @@ class Name:
         return core_schema.no_info_after_validator_function(self._check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """List the names for editors; open where a registry knows more than it lists."""
+        """List the names for editors; allow others if a registry knows more than it lists."""
         names = {"enum": list(self.known)}
         is_open = self.joint is not None or self.known.kind == "backbone"
         return {"anyOf": [names, {"type": "string"}]} if is_open else names
@@ -117,20 +117,20 @@ class Name:
 
 
 def as_tuple(value: Any) -> Any:
-    """Return a text or a list as a tuple, and anything else as it is."""
+    """Return a string or a list as a tuple, and anything else unchanged."""
     if isinstance(value, str | PathLike):
         return (fspath(value),)
     return tuple(value) if isinstance(value, list) else value
 
 
 def parse_share(value: Any) -> Any:
-    """Return ``1/3`` as a number, and anything else as it is."""
+    """Return e.g. ``1/3`` as a number, and anything else unchanged."""
     over = str(value).removeprefix("1/")
     return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
 
 
 def check_share(gpus: float) -> float:
-    """Refuse fractions that leave a part of a GPU unused."""
+    """Refuse fractions that would leave part of a GPU unused."""
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
     if gpus != 0 and not is_share:
         raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
@@ -156,7 +156,7 @@ Words = Annotated[
 ]
 Share = Annotated[
     float,
-    Field(allow_inf_nan=True),  # what is none is refused by ``check_share``
+    Field(allow_inf_nan=True),  # ``check_share`` refuses other values
     BeforeValidator(parse_share, json_schema_input_type=float | str),
     AfterValidator(check_share),
 ]

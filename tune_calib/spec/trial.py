@@ -1,7 +1,7 @@
-"""Trial specs: frozen, validated, hashable fillings of the slots data, network, head, post-hoc.
+"""Trial specs: the frozen, validated and hashable contents of data, network, head and post-hoc.
 
-A spec holds every setting that can change a number and nothing else (paths, devices and progress
-stay outside), with all defaults written out, so that its hash is its identity.
+A spec contains every setting that can change a number and nothing else (no paths, devices or
+progress), with all defaults written out, so that its hash is its identity.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ class TrialSpec(StrictModel):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        """Refuse slots that are right by themselves and cannot work together."""
+        """Refuse slots that are each valid but cannot work together."""
         method = METHODS[self.network.method]
         if "stages" in method.needs and not BACKBONES[self.network.backbone].has_stages:
             raise UserError(
                 f"network method {method.name!r} runs the backbone stage by stage, which "
-                f"{self.network.backbone!r} does not offer; take e.g. small_cnn, resnet18 or "
+                f"{self.network.backbone!r} does not support; use e.g. small_cnn, resnet18 or "
                 "densenet121"
             )
         self._refuse_seen()
@@ -50,7 +50,7 @@ class TrialSpec(StrictModel):
         if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
                 f"a head cannot continue from the linear head of network method {method.name!r}, "
-                "which does not train it; take start=fresh"
+                "which does not train it; use start=fresh"
             )
         return self
 
@@ -68,7 +68,7 @@ class TrialSpec(StrictModel):
         for key, info in NetworkSlot.model_fields.items():
             if key not in own and getattr(self.network, key) != info.default:
                 raise UserError(
-                    f"network.{key}: imported data have no network that could be run; leave it out"
+                    f"network.{key}: imported data have no network to run; leave it out"
                 )
         if self.head is None:
             return
@@ -82,12 +82,12 @@ class TrialSpec(StrictModel):
         if record is not None and not record.has_heads:
             lacks = "features" if not record.width else "the split train"
             raise UserError(
-                f"head method {self.head.method!r} is trained on features of train, and what is "
-                f"imported has no {lacks}; take post-hoc methods, or import it with them"
+                f"head method {self.head.method!r} is trained on features of train, but the import "
+                f"has no {lacks}; use post-hoc methods, or import them too"
             )
 
     def _refuse_classes(self) -> None:
-        """Refuse a post-hoc method for another number of classes than the data set has."""
+        """Refuse a post-hoc method that does not support the data set's number of classes."""
         taken = METHODS[self.posthoc.method].classes if self.posthoc else None
         if self.posthoc is None or taken is None:
             return
@@ -99,23 +99,23 @@ class TrialSpec(StrictModel):
             )
 
     def _refuse_seen(self) -> None:
-        """Refuse to choose on images that published weights were trained on."""
+        """Refuse to select on images that published weights were trained on."""
         if self.network.weights is None or not self.data.holds_out_train:
             return
         seen = (BACKBONES[name].trained_on.get(self.network.weights) for name in BACKBONES)
         if self.data.dataset in seen:
             raise UserError(
                 f"the weights {self.network.weights} were trained on all training images of "
-                f"{self.data.dataset}, so that none is left to choose on; take `holdout` test",
+                f"{self.data.dataset}, so none is left for selection; use `holdout` test",
                 "network.weights",
             )
 
     @classmethod
     def build(cls, **slots: Any) -> Self:
-        """Build a spec from dictionaries, e.g. of a result row.
+        """Build a spec from dictionaries, e.g. those of a result row.
 
-        Settings that are left out have the defaults of the program; ``settings.resolve_spec`` adds
-        those of the data set and the recipe.
+        Omitted settings have the program's defaults; ``settings.resolve_spec`` adds those of the
+        data set and the recipe.
         """
         try:
             return cls(**slots)
@@ -123,7 +123,7 @@ class TrialSpec(StrictModel):
             raise UserError(format_validation_error(error, cls), find_setting(error)) from None
 
     def canonical_json(self) -> str:
-        """Return JSON with sorted keys and all defaults, except those of later settings."""
+        """Return JSON with sorted keys and all defaults, except those of settings added later."""
         return canonical_json(self)
 
     @property
@@ -140,7 +140,7 @@ class TrialSpec(StrictModel):
     @property
     def network_id(self) -> str:
         """Return the identity of the trained network: the hash of the data and network slots."""
-        # As a trial: one without head and post-hoc has the network's identity for its hash.
+        # As a trial: the hash of a trial without head and post-hoc is the network's identity.
         return content_hash(TrialSpec(data=self.data, network=self.network))
 
 
@@ -154,12 +154,12 @@ SLOTS: dict[str, type[Slot]] = {
 
 def canonical_json(model: BaseModel) -> str:
     """Serialise a model to the JSON text that is hashed."""
-    # No blanks and sorted keys: fields may be declared in another order and no hash moves.
+    # No spaces and sorted keys: hashes do not depend on the order in which fields are declared.
     return json.dumps(model.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
 
 
 def content_hash(model: BaseModel) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of a model's canonical JSON."""
-    # 64 bits: among the 100,000 trials that a plan may have, two share a hash with a probability
+    # 64 bits: the probability that two of the at most 100,000 trials of a plan share a hash is
     # below 1e-9.
     return hashlib.sha256(canonical_json(model).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Read YAML of a user: values that JSON can hold, and the line of each."""
+"""Read a user's YAML: values that JSON can represent, and the line of each."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,11 +14,11 @@ from tune_calib.errors import UserError
 from tune_calib.text import format_mistake, short_repr
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Loader of the program's own files; in C, where it is installed, it is ten times as fast."""
+"""Loader of the program's own files; the one in C, if installed, is ten times as fast."""
 
-LARGEST = 1_000_000  # letters of a file
+LARGEST = 1_000_000  # characters of a file
 
-MOST = 100_000  # nodes of a document with its aliases unfolded
+MOST = 100_000  # nodes of a document with its aliases expanded
 
 Position = tuple[str | int, ...]
 """Keys and list positions from the top of a file, e.g. ``("entries", "losses", "seeds")``."""
@@ -27,20 +27,20 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class UnfoldedError(UserError):
-    """Aliases unfold to more than any file needs, or into themselves."""
+    """Aliases expand to more than any file needs, or contain themselves."""
 
 
 @dataclass(frozen=True)
 class YamlFile:
-    """A file of keys with values."""
+    """A file that maps keys to values."""
 
     path: Path
     value: dict[str, Any]
     lines: Mapping[Position, int]  # of each key and list item, 1-based
 
     def error(self, at: Position, message: str) -> UserError:
-        """Build the error of a mistake at a position, in one line."""
-        # What a validator added to the position stands nowhere in the file.
+        """Build the one-line error for a mistake at a position."""
+        # Parts of the position that a validator added are not in the file.
         known = next((at[:end] for end in range(len(at), 0, -1) if at[:end] in self.lines), ())
         line = f" line {self.lines[known]}" if known else ""
         where = ".".join(map(str, known))
@@ -48,7 +48,7 @@ class YamlFile:
 
     @contextmanager
     def at(self, position: Position) -> Iterator[None]:
-        """Name the line of mistakes that are found within: of the setting, or of the position."""
+        """Add a line to mistakes found in the block: that of the setting, or of the position."""
         try:
             yield
         except UserError as error:
@@ -56,7 +56,7 @@ class YamlFile:
             raise self.error(at, str(error)) from None
 
     def _find(self, setting: str, position: Position) -> Position:
-        """Return where a setting is, in the innermost part of the file around a position."""
+        """Return the position of a setting in the innermost part of the file around a position."""
         for end in range(len(position), -1, -1):
             for part in ((), ("set",), ("search",), ("resources",)):
                 at = (*position[:end], *part, *setting.split("."))
@@ -82,12 +82,12 @@ class YamlFile:
 
 
 def read_yaml(path: Path, what: str) -> YamlFile:
-    """Read a file of keys with values; ``what`` it should be is for messages."""
+    """Read a file that maps keys to values; messages say ``what`` it should be."""
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
-            raise UserError(f"{path} is no {what}: none has more than {LARGEST:,} letters")
+            raise UserError(f"{path} is not a {what}: it has more than {LARGEST:,} characters")
         value, lines = _parse(text)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
@@ -98,7 +98,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
         raise UserError(
-            f"{path} is no {what}; it needs entries; for its format see: tune-calib run --schema"
+            f"{path} is not a {what}: it needs entries; for the format see: tune-calib run --schema"
         )
     return YamlFile(path, value, lines)
 
@@ -110,7 +110,7 @@ def value_of(text: str) -> Any:
 
 def _parse(text: str) -> tuple[Any, dict[Position, int]]:
     """Return the value of a document, and the line of each key and list item."""
-    # The loader in C is ten times as fast, and a text that stands too deep ends the process.
+    # The loader in C is ten times as fast, but text that is nested too deeply ends the process.
     loader = yaml.SafeLoader(text)
     try:
         node = loader.get_single_node()
@@ -119,13 +119,13 @@ def _parse(text: str) -> tuple[Any, dict[Position, int]]:
         _refuse_large(node)  # reading on is then safe
         lines, value = dict(_lines(node)), loader.construct_document(node)
     except RecursionError:
-        raise UnfoldedError("values stand too deep in each other") from None
+        raise UnfoldedError("values are nested too deeply") from None
     finally:
         loader.dispose()
     try:
         json.dumps(value)
     except TypeError as error:
-        raise ValueError(f"{error}; write such a value in quotes") from None
+        raise ValueError(f"{error}; put such a value in quotes") from None
     return value, lines
 
 
@@ -135,7 +135,7 @@ def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]
         for key, value in node.value:
             is_word = isinstance(key, yaml.ScalarNode)
             if not is_word or key.value in seen:
-                problem = f"{key.value!r} stands twice" if is_word else "a key must be a word"
+                problem = f"{key.value!r} appears twice" if is_word else "a key must be a word"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
             yield (*at, key.value), key.start_mark.line + 1
@@ -154,14 +154,14 @@ def _refuse_large(node: yaml.Node) -> None:
             return sum(map(size, part))
         if id(part) not in sizes:
             sizes[id(part)] = None  # being counted
-            # An alias counts as often as it stands, since ten short lines can unfold to more than a
-            # memory holds; but each node is visited once.
+            # An alias counts each time it is used, since ten short lines can expand to more than
+            # fits into memory, but each node is visited once.
             inside = part.value if isinstance(part, yaml.CollectionNode) else ()
             sizes[id(part)] = 1 + sum(map(size, inside))
         known = sizes[id(part)]
         if known is None:
-            raise UnfoldedError("an alias stands in what it names")
+            raise UnfoldedError("an alias contains itself")
         return known
 
     if size(node) > MOST:
-        raise UnfoldedError(f"with its aliases it unfolds to more than {MOST:,} values")
+        raise UnfoldedError(f"its aliases expand to more than {MOST:,} values")

@@ -112,7 +112,7 @@ def test_the_bars_of_a_method_are_its_ece():
     ("options", "told"),
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),
-        (["--metric", "ece,confidence_gap"], "no value of it is the best"),
+        (["--metric", "ece,confidence_gap"], "has no best value"),
         (["--metric", "auroc"], "no trial here has AUROC"),
         (["--metric", ""], "--metric is empty"),
         (["--where", "dataset=x"], "no result has dataset 'x'"),

@@ -234,7 +234,7 @@ def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_p
     fake_results.write(tmp_path)
     said = refusal(ask, tmp_path, "--metric", metric)
     assert f"metric {metric} " in said
-    assert "take ece, o_ece or u_ece" in said
+    assert "use ece, o_ece or u_ece" in said
 
 
 def test_a_filter_narrows_the_columns(tmp_path):
@@ -250,7 +250,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
     [
         ((), "name folders of runs, or a table by `published`"),
         (("x", "--published", "fedlas/table1"), "not both"),
-        (("x",), "x holds no sweep.json"),
+        (("x",), "x contains no sweep.json"),
         (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
         (("--published", "maccal/table3"), "no ECE of a column in these results; only averages"),
         (("--published", "fedlas/table1", "--json", "--csv"), "one format, not --json and --csv"),

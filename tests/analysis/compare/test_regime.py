@@ -166,7 +166,7 @@ def test_the_table_has_columns_of_it_where_they_are_asked_for(tmp_path):
 
 def test_a_search_has_no_such_columns(tmp_path, refusal):
     fake_results.write_search(tmp_path, [fake_results.DEFAULTS] * 2, [0.1, 0.2])
-    assert "holds a search" in refusal("report", tmp_path, "--regime")
+    assert "contains a search" in refusal("report", tmp_path, "--regime")
 
 
 @each("networks", [1, 3, 5])

@@ -155,7 +155,7 @@ def test_analysis_needs_neither_torch_nor_ray():
 
 
 def test_a_folder_without_a_sweep_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="holds no sweep"):
+    with pytest.raises(UserError, match="contains no sweep"):
         load(tmp_path / "absent")
 
 

@@ -266,10 +266,10 @@ def test_damage_and_mistakes_are_one_line(out):
     with pytest.raises(UserError, match="no NLL on select"):
         load_search(out).table("nll")
     (out / "outcome.json").write_text("{")
-    with pytest.raises(UserError, match="is not whole"):
+    with pytest.raises(UserError, match="is incomplete"):
         load_search(out)
     (out / "outcome.json").write_text(json.dumps({"version": 99}))
-    with pytest.raises(UserError, match="a later tune-calib wrote: update it"):
+    with pytest.raises(UserError, match="of a later tune-calib: update"):
         load_search(out)
     (out / "outcome.json").unlink()
     with pytest.raises(UserError, match=r"holds no outcome\.json"):

@@ -138,7 +138,7 @@ def test_the_print_names_data_sets_as_the_program_does():
 
 @pytest.mark.parametrize(
     ("out", "told"),
-    [("file", "a file lies where a folder should"), ("nosuch://bucket/x", "nosuch")],
+    [("file", "a file is where a folder should be"), ("nosuch://bucket/x", "nosuch")],
 )
 def test_an_out_that_is_no_folder_is_one_line(out, told, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
@@ -177,7 +177,7 @@ def test_all_tables_that_have_the_scale_and_the_others_are_named(tmp_path):
     done = here("reproduce", "--all", *words)
     assert done.returncode == 0, done.stderr
     without = [name for name in REPRODUCTIONS if "gpu" not in REPRODUCTIONS[name].scales]
-    assert f"skipped, without scale gpu: {', '.join(without)}" in done.stderr
+    assert f"skipped because they have no scale gpu: {', '.join(without)}" in done.stderr
     assert not any(f"{name} in " in done.stdout for name in without)
 
 

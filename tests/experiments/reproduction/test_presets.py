@@ -44,9 +44,13 @@ def test_every_file_of_papers_registers_its_table():
     ("old", "new", "told"),
     [
         ("rung: ls", "rungs: ls", "line 31: claims.0: rung is missing"),
-        ("metric: acc", "metrics: acc", "line 40: claims.2.metrics: is no setting"),
+        ("metric: acc", "metrics: acc", "line 40: claims.2.metrics: is not a setting"),
         ("kind: size", "kind: large", "line 41: claims.2.kind: must be 'order', 'sign'"),
-        ("    than: [ce]", "    run: gone\n    than: [ce]", "is of 'gone', which is no entry"),
+        (
+            "    than: [ce]",
+            "    run: gone\n    than: [ce]",
+            "belongs to 'gone', which is not an entry",
+        ),
         ("  cpu:", "  tiny:", "line 20: scales.tiny"),
         ("recipe: focal", "recipe: focals", "line 26: scales.paper.0.recipe: unknown recipe"),
         ("methods: [ce, ls,", "methods: [ce, lss,", "line 10: entries.methods.methods.1: unknown"),

@@ -83,7 +83,7 @@ def test_reading_results_runs_nothing_that_came_with_them(where, home):
     done = here("status", plant(home, PATHS[where]))
     assert done.returncode == 0, done.stderr
     assert "is read without the plug-in planted" in done.stderr
-    assert "to run its code, give --plugin " in done.stderr
+    assert "to run the code, add --plugin " in done.stderr
     assert not (home / "canary").exists()
     assert plugins.in_use() == ()
 

@@ -42,7 +42,7 @@ BROKEN = {
         "from dataclasses import replace\nfrom tune_calib.spec.datasets import DATASETS, Quick\n"
         "quick = Quick('', {'network': {'nothing': 1}})\n"
         "DATASETS.register(replace(DATASETS['digits'], name='mine', quick=quick))\n",
-        ": ValueError: a recipe sets network.nothing, which is no setting",
+        ": ValueError: a recipe sets network.nothing, which is not a setting",
     ),
     "syntax": ("x = 1\ny = (\n", " line 2: SyntaxError: '(' was never closed"),
     "import": ("\nimport nothing_there\n", " line 2: ModuleNotFoundError"),
@@ -51,30 +51,33 @@ BROKEN = {
     "exit": ("raise SystemExit(3)\n", " line 1: SystemExit: 3"),
     "taken": (
         GOOD.replace('"mine"', '"ls"'),
-        " line 5: ValueError: method 'ls' is registered already",
+        " line 5: ValueError: method 'ls' is already registered",
     ),
     "taken early": (
         "from tune_calib.spec.methods import METHODS\nfrom tune_calib.methods import fl\n"
         "METHODS.register(METHODS['fl'])\n",
-        " line 3: ValueError: method 'fl' is registered already",
+        " line 3: ValueError: method 'fl' is already registered",
     ),
     "taken of a family": (
         "from dataclasses import replace\nfrom tune_calib.spec.backbones import BACKBONES as B\n"
         "B.register(replace(B['small_cnn'], name='resnet18'))\n",
-        " line 3: ValueError: backbone 'resnet18' is registered already",
+        " line 3: ValueError: backbone 'resnet18' is already registered",
     ),
     "nothing": ("x = 1\n", ": it registers nothing"),
     "a text": (
         "from tune_calib.spec.ladder import LADDERS\nLADDERS.register('x')\n",
-        " line 2: TypeError: a ladder is a Ladder, got 'x'",
+        " line 2: TypeError: a ladder must be a Ladder, got 'x'",
     ),
     "a wrong record": (
         "from tune_calib.registry import LADDERS, METHODS\nLADDERS.register(METHODS['ce'])\n",
-        " line 2: TypeError: a ladder is a Ladder, got MethodInfo",
+        " line 2: TypeError: a ladder must be a Ladder, got MethodInfo",
     ),
-    "a wrong name": (GOOD.replace('"mine"', '"a+b"'), " line 5: ValueError: 'a+b' names no method"),
-    "a metric": (METRIC, ": metric 'x' has no compute"),
-    "no text": ("# \udcff", " is no text"),
+    "a wrong name": (
+        GOOD.replace('"mine"', '"a+b"'),
+        " line 5: ValueError: 'a+b' is not a method name",
+    ),
+    "a metric": (METRIC, ": metric 'x' has no `compute` function"),
+    "no text": ("# \udcff", " is not a text file"),
 }  # fmt: skip
 
 
@@ -123,7 +126,7 @@ def test_the_same_twice_is_one_and_a_command_leaves_none(tmp_path):
 
 def test_two_of_one_name_are_refused(tmp_path):
     plugins.load(written(tmp_path / "lab.py"))
-    with pytest.raises(UserError, match="two plug-ins are named lab"):
+    with pytest.raises(UserError, match="two plug-ins have the name lab"):
         plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
 
 
@@ -267,7 +270,7 @@ def test_the_slot_that_it_fills_carries_its_content(tmp_path):
             ),
         ]
     )
-    with pytest.raises(UserError, match="network slot is of plug-in"):
+    with pytest.raises(UserError, match="network slot needs plug-in"):
         TrialSpec.build(**stored)
 
 

@@ -71,17 +71,17 @@ def test_a_run_that_has_nothing_to_do_says_no_recipe(tmp_path):
 
 COMMANDS = [["ablate", "mac_cal"], ["compare", "ce"], ["search", "ls"]]
 WRONG = {
-    "none fits": (["--dataset", "cub"], "cub has no quick setting; name a --recipe that fits"),
+    "none fits": (["--dataset", "cub"], "cub has no quick setting; choose a --recipe that fits"),
     "another data set": (["--dataset", "cub", "--recipe", "focal"], "does not fit cub"),
     "of digits": (["--recipe", "plp"], "does not fit digits (it is for cifar10, cifar100, svhn)"),
     "misspelt": (["--recipe", "foca"], "did you mean 'focal'?"),
     "empty": (["--recipe", ""], "--recipe"),
     "backbone": (
         ["--dataset", "cifar10", "--backbone", "resnet50"],
-        "was made for small_vgg, not for resnet50; name a --recipe that fits: acls, crl, fedlas,",
+        "was made for small_vgg, not for resnet50; choose a --recipe that fits: acls, crl, fedlas,",
     ),
     "no such backbone": (["--dataset", "cifar10", "--backbone", "resnet5"], "unknown backbone"),
-    "no weights": (["--dataset", "cub", "--recipe", "vit"], "give `network.weights` the safetens"),
+    "no weights": (["--dataset", "cub", "--recipe", "vit"], "set `network.weights` to the safe"),
     "weights gone": (
         ["--dataset", "cub", "--recipe", "vit", "--set", "network.weights=/no/such"],
         "network.weights: /no/such is not a readable safetensors file",
@@ -115,7 +115,7 @@ IN_FILE = {
     "unknown at the top": ("recipe: foca\n" + SWEEP, 1, "did you mean 'focal'"),
     "does not fit": (SWEEP + "    datasets: [svhn]\n    recipe: focal\n", 7, "does not fit svhn"),
     "does not fit at the top": ("recipe: vit\n" + SWEEP, 1, "does not fit cifar10"),
-    "no string": (SWEEP + "    recipe: [focal]\n", 6, "must be a text"),
+    "no string": (SWEEP + "    recipe: [focal]\n", 6, "must be a string"),
     "no recipe": (SWEEP + "    datasets: [cub]\n", 4, "cub has no quick setting"),
     "backbone": (SWEEP + "    backbones: [resnet50]\n", 4, "not for resnet50"),
     "no weights": (SWEEP + "    datasets: [cub]\n    recipe: vit\n", 4, "`network.weights`"),

@@ -30,7 +30,7 @@ def test_a_recipe_fits_a_data_set_or_says_in_one_line_which_do(dataset, name):
 def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
     names = [*NETWORKS, "mac_cal", "tst", "ls+vtst+temperature"]
     if own_recipes and RECIPES[name].pretrained:
-        with pytest.raises(UserError, match="`own_recipes` train them from the start"):
+        with pytest.raises(UserError, match="`own_recipes` train networks from scratch"):
             expand(build_comparison(names), asked_of(dataset, name, own_recipes))
         return
     # The joint variant of TST and BalCAL ask for stages that a vision transformer has not.

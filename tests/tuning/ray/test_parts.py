@@ -92,7 +92,7 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
     run = Provenance(str(out), str(out / "store"), sweep="s")
     ray_executor._Watcher(run).on_step_begin(0, [])
     out.rename(tmp_path / "moved")
-    with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
+    with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
         ray_executor._Watcher(run).on_step_begin(1, [])
 
 
@@ -123,6 +123,6 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_p
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
     run = Provenance(str(out), str(out / "store"), sweep="s")
-    with pytest.raises(RefusedError, match="was moved, removed or replaced while this ran"):
+    with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
         fit(1, tune.with_resources(Endless, placement(Resources(1))), run, Moved(out))
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]

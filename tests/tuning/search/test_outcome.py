@@ -97,5 +97,5 @@ def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
 
 def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
     (tmp_path / SEARCH_MANIFEST).write_text("[]")
-    with pytest.raises(UserError, match="not such a file as tune-calib writes"):
+    with pytest.raises(UserError, match="was not written by tune-calib"):
         write_search_page(tmp_path)

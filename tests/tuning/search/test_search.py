@@ -75,8 +75,8 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
     [
         (("ecee",), "did you mean 'ece'"),
         (("ece", "ece"), "twice"),
-        (("auroc",), "select alone"),
-        (("ece", "confidence_gap"), "`metric` confidence_gap .* no value of it is the best"),
+        (("auroc",), "sees only select"),
+        (("ece", "confidence_gap"), "`metric` confidence_gap .* has no best value"),
     ],
 )
 def test_an_objective_that_cannot_be_is_refused(metrics, told):

@@ -150,11 +150,11 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     assert all(row["test/ece"] is not None for row in rows(out / "evaluation"))
     again = here("evaluate", out, "--seeds", 2)
     assert again.returncode == 2
-    assert "test was read once, under 1 fresh seed" in again.stderr
+    assert "test was read once, with 1 fresh seed" in again.stderr
     extended = here("evaluate", out, "--seeds", 2, "--extend")
     assert extended.returncode == 0, extended.stderr
     assert {row["network_seed"] for row in rows(out / "evaluation")} == {1, 2}
-    told = "test was read 2 times: under 1 fresh seed, then 2 fresh seeds"
+    told = "test was read 2 times: with 1 fresh seed, then 2 fresh seeds"
     assert told in extended.stdout
     assert told in (out / "evaluation" / "report.html").read_text()
     closed = here(*command)
@@ -258,7 +258,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
         (["search", "mac_call"], "did you mean 'mac_cal'"),
         (["search", "mac_cal", "--sampler", "tpee"], "did you mean 'tpe'"),
         (["search", "mac_cal", "--metric", "ecee"], "did you mean 'ece'"),
-        (["search", "mac_cal", "--metric", "fpr95"], "select alone"),
+        (["search", "mac_cal", "--metric", "fpr95"], "sees only select"),
         (["search", "mac_cal", "--guard", "-1"], "--guard"),
         (["search", "mac_cal", "--trials", "0"], "--trials"),
         (["search", "mac_cal", "--population", "0"], "--population"),

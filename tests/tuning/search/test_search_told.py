@@ -167,10 +167,10 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
     elif seeds == 3 and extend:
         assert read(tmp_path, 3, extend) == [2, 3]
         assert read(tmp_path, 3) == [2, 3]
-        with pytest.raises(UserError, match="2 times: under 2 fresh seeds, then 3 fresh seeds"):
+        with pytest.raises(UserError, match="2 times: with 2 fresh seeds, then 3 fresh seeds"):
             read(tmp_path, 2, extend)
     else:
-        with pytest.raises(UserError, match=r"read once, under 2 fresh seeds.*`seeds` 2") as error:
+        with pytest.raises(UserError, match=r"read once, with 2 fresh seeds.*`seeds` 2") as error:
             read(tmp_path, seeds, extend)
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="the choice is now trial 4"):
@@ -184,8 +184,8 @@ def test_the_page_says_how_often_test_was_read(tmp_path, reads):
         read(tmp_path, seeds, extend=True)
     write_search_report(tmp_path)
     page = (tmp_path / "report.html").read_text()
-    assert ("test was read once, under 2 fresh seeds" in page) == (len(reads) == 1)
-    assert ("under 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
+    assert ("test was read once, with 2 fresh seeds" in page) == (len(reads) == 1)
+    assert ("with 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
 
 
 @each("gap", [0.05, -0.05])
@@ -211,8 +211,8 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
         assert rows[0].endswith(f" {format_value(metric, gap)}")
-        assert "positive: select looked better than test" in text
-        assert "test was read once, under 2 fresh seeds" in text
+        assert "positive if select looked better than test" in text
+        assert "test was read once, with 2 fresh seeds" in text
         assert (
             f"on test the choice is no better than the baseline in {METRICS[metric].title}" in text
         )

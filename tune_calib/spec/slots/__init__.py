@@ -1,1 +1,1 @@
-"""The slots of a trial spec: a file each, on what they share."""
+"""The slots of a trial spec: one file each, and their bases."""

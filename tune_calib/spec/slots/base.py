@@ -1,4 +1,4 @@
-"""Bases of the slots: the plug-in that fills one, its method, its optimiser."""
+"""Base classes of the slots, with their plug-in, method and optimiser."""
 
 from typing import Any, ClassVar, Literal, Self
 
@@ -19,12 +19,12 @@ class Slot(StrictModel):
     kind: ClassVar[str]
     named: ClassVar[dict[str, Registry[Any]]]
     plugin: str | None = Field(None, exclude_if=lambda plugin: plugin is None)
-    """Content hash of the plug-in that what fills the slot is of (of two, both joined by ``+``), so
-    that two versions of it are two specs. Left out of the JSON where there is none."""
+    """Content hash of the plug-in that fills the slot (of two, joined by ``+``), so that two
+    versions of it are two specs. Omitted from the JSON if there is none."""
 
     @classmethod
     def build(cls, **settings: Any) -> Self:
-        """Build one slot alone; as ``TrialSpec.build``."""
+        """Build a single slot, like ``TrialSpec.build``."""
         try:
             return cls(**settings)
         except ValidationError as error:
@@ -34,7 +34,7 @@ class Slot(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _of_plugin(cls, given: Any) -> Any:
-        """Add the plug-in's hash; a hash that is there must be of the version in use."""
+        """Add the plug-in's hash; an existing hash must be that of the version in use."""
         if not isinstance(given, dict):
             return given
         names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}
@@ -43,9 +43,9 @@ class Slot(StrictModel):
         now = "+".join(origin for origin in origins if origin is not None) or None
         if given.get("plugin", now) != now:
             raise UserError(
-                f"the {cls.kind} slot is of plug-in {short_repr(given['plugin'])}, and "
-                f"{' + '.join(known.values())} is of {now or 'none'} now; give `plugin` the file "
-                "as it was"
+                f"the {cls.kind} slot needs plug-in {short_repr(given['plugin'])}, but "
+                f"{' + '.join(known.values())} now comes from {now or 'none'}; give the original "
+                "file as `plugin`"
             )
         return {**given, "plugin": now}
 
@@ -56,7 +56,7 @@ class MethodSlot(Slot):
     named: ClassVar = {"method": METHODS}
     method: str
     """A name of the method registry."""
-    # As what it is: as the base class it would be serialised, and hashed, without a field.
+    # Serialised as its own class: as the base class, it would be hashed without any field.
     params: SerializeAsAny[Params]
     """The method's own hyper-parameters."""
 
@@ -71,7 +71,7 @@ class MethodSlot(Slot):
         if "method" not in given and field.is_required():
             return given
         info = METHODS[given.get("method", field.default)]
-        # UserError is no ValueError: pydantic lets it through as the one line that it is.
+        # UserError is not a ValueError, so pydantic passes it on as the single line that it is.
         if info.kind != cls.kind:
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
         params = given.get("params", {})
@@ -84,28 +84,28 @@ class OptimisedSlot(MethodSlot):
     """A slot whose method is trained by a first-order optimiser."""
 
     seed: int = Field(0, ge=0)
-    """The seed that drives every source of chance of the slot."""
+    """Seed of all randomness of the slot."""
     epochs: int = Field(ge=1)
     """Passes over the training split."""
     batch_size: int = Field(128, ge=1)
-    """Samples a step."""
+    """Samples per step."""
     optimizer: Optimizer = "sgd"
-    """SGD (with `momentum`), Adam or AdamW (betas .9, .999)."""
+    """SGD (with `momentum`), Adam or AdamW (betas 0.9 and 0.999)."""
     lr: float = Field(0.1, gt=0)
-    """Learning rate at the start."""
+    """Initial learning rate."""
     momentum: float = Field(0.9, ge=0, lt=1)
     """Momentum of SGD."""
     weight_decay: float = Field(5e-4, ge=0)
-    """Weight decay on all parameters."""
+    """Weight decay of all parameters."""
     clip_grad_norm: float | None = Field(None, gt=0)
     """Largest L2 norm of the gradient; none if absent."""
     loss_reduction: Literal["sum", "mean"] = "mean"
-    """Over the samples of a batch: different optimisers once the gradient is clipped
-    (docs/pages/methods/index.md#summed-loss)."""
+    """Reduction over the samples of a batch; with gradient clipping, the two amount to different
+    optimisers (docs/pages/methods/index.md#summed-loss)."""
     augment: Literal["standard", "none"] = "standard"
-    """`standard`: crop with padding and flip, as the data set declares."""
+    """`standard`: random crop after padding and random flip, as defined by the data set."""
     select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
-    """Which epoch's weights are the result; the others but `last` judge on the split `select`."""
+    """Epoch whose weights are the result; all but `last` are judged on the split `select`."""
 
 
 def _params(info: MethodInfo, given: dict[str, Any]) -> Params:

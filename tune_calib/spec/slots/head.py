@@ -14,14 +14,15 @@ class HeadSlot(OptimisedSlot):
     epochs: int = Field(40, ge=1)
     """Passes over the features of the training split."""
     lr: float = Field(0.01, gt=0)
-    """Learning rate, constant."""
+    """Constant learning rate."""
     views: int = Field(4, ge=1)
-    """Augmented views of the training split in the feature bank; epoch t reads view t mod
-    `views`, so `views` = `epochs` is the published fresh augmentation. Not read with `augment` =
-    `none`."""
+    """Augmented views of the training split in the feature bank. Epoch t uses view t mod `views`;
+    `views` = `epochs` gives the published augmentation, fresh in every epoch. Not used with
+    `augment` = `none`."""
     bn_mode: Literal["eval", "train"] = "eval"
-    """Mode of the frozen extractor's batch normalisation while features are made. `train`
-    imitates TST's code, whose running statistics drift
+    """Mode of the frozen extractor's batch normalisation while features are computed. `train`
+    imitates TST's code, in which the running statistics drift
     (docs/pages/methods/index.md#frozen-body)."""
     batch_order: Literal["shared", "own"] = "shared"
-    """`shared` by all heads of a network (faster), or `own`, drawn from the head's seed."""
+    """Order of the batches: `shared` by all heads of a network (faster), or `own`, drawn from the
+    head's seed."""

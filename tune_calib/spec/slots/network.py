@@ -26,54 +26,54 @@ class NetworkSlot(OptimisedSlot):
     backbone: str = "small_cnn"
     """A name of the backbone registry or any timm name (with a CIFAR stem)."""
     epochs: int = Field(30, ge=0)
-    """Passes over the training split; 0 takes the network as `weights` give it
+    """Passes over the training split; 0 uses the network of `weights` unchanged
     (docs/pages/own-network.md)."""
     milestones: tuple[float, ...] = (3 / 7, 5 / 7)
     """Shares of the epochs at which the learning rate is multiplied by `lr_decay`."""
     lr_decay: float = Field(0.1, gt=0, le=1)
     """Factor at each milestone."""
-    # What came later is left out of the JSON at its default, so that specs of before it was a
-    # setting keep their hash.
+    # Settings added later are omitted from the JSON at their default, so that specs from before
+    # keep their hash.
     schedule: Schedule = Field("steps", exclude_if=lambda schedule: schedule == "steps")
-    """How the learning rate falls: in `steps` at `milestones`; `cosine`, to 0 at the end; or
-    `one_cycle` (Smith and Topin, 2019): it rises from `lr`/25 over `warmup` and falls to
-    `lr`/250,000, both as half a cosine, as torch's `OneCycleLR`, without a cycle of momentum."""
+    """Schedule of the learning rate: in `steps` at `milestones`; `cosine`, to 0 at the end; or
+    `one_cycle` (Smith and Topin, 2019), which rises from `lr`/25 over `warmup` and falls to
+    `lr`/250,000, each along half a cosine, like torch's `OneCycleLR` without cycling momentum."""
     warmup: float = Field(0.0, ge=0, lt=1, exclude_if=lambda share: share == 0)
-    """Share of the epochs over which the learning rate rises, batch by batch; with `steps` and
-    `cosine` linearly from 0."""
+    """Share of the epochs over which the learning rate rises, batch by batch; linearly from 0 with
+    `steps` and `cosine`."""
     nesterov: bool = Field(False, exclude_if=lambda nesterov: not nesterov)
-    """Nesterov's momentum (of SGD)."""
+    """Use Nesterov momentum (with SGD)."""
     augment_until: float = Field(1.0, gt=0, le=1, exclude_if=lambda share: share == 1)
     """Share of the epochs after which images are no longer augmented, so that the last epochs fit
-    the training images as they are. Not read with `augment` = `none`."""
+    the unchanged training images. Not used with `augment` = `none`."""
     drop_last: bool = False
-    """Leave the incomplete last batch of an epoch out (docs/pages/methods/index.md#last-batch)."""
+    """Drop the incomplete last batch of an epoch (docs/pages/methods/index.md#last-batch)."""
     init: Literal["reference", "timm"] = "reference"
-    """`reference` re-draws every convolution by torch's defaults, `timm` keeps timm's."""
+    """Initialisation of convolutions: `reference` uses torch's defaults, `timm` keeps timm's."""
     weights: str | None = Field(None, exclude_if=lambda weights: weights is None)
-    """Safetensors file of the weights that the network starts from (docs/pages/data.md#weights); a
-    spec holds the file's hash in its place."""
+    """Safetensors file with the weights that the network starts from (docs/pages/data.md#weights);
+    a spec contains the hash of the file instead."""
     clip_grad_norm: float | None = Field(2.0, gt=0)
     """Largest L2 norm of the gradient; none if absent."""
     precision: Precision = Field("fp32", exclude_if=lambda precision: precision == "fp32")
-    """Of the backbone's products, in training and in banks; the linear head, losses, statistics of
-    batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere on) rounds factors to
-    10 bits of mantissa, `bf16` also stores maps with 7 (autocast)."""
+    """Precision of the backbone's products, in training and in feature banks; the linear head,
+    losses, statistics of batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere
+    on) rounds factors to 10 bits of mantissa, `bf16` also stores feature maps with 7 (autocast)."""
     compile: bool = Field(False, exclude_if=lambda compiled: not compiled)
-    """Compile the backbone by `torch.compile` (on a GPU with CUDA graphs); losses are not. The
-    first epoch then takes a minute or more longer, and last digits differ."""
+    """Compile the backbone with `torch.compile` (on a GPU with CUDA graphs), but not the losses.
+    The first epoch then takes at least a minute longer, and the last digits differ."""
     deterministic: bool = Field(False, exclude_if=lambda deterministic: not deterministic)
-    """Only deterministic algorithms on a GPU too, where they are slower; a CPU has no others."""
+    """Use only deterministic algorithms, which are slower, on a GPU; a CPU always does."""
     threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
-    """Torch threads, and CPU cores that Ray keeps for it; another number sums in another order
-    and gives other digits, hence it is part of the spec."""
+    """Number of torch threads, and of CPU cores that Ray reserves. It changes the order of sums and
+    thus the last digits, so it is part of the spec."""
     portable: bool = Field(False, exclude_if=lambda portable: not portable)
-    """Computed as every x86 processor with AVX2 does, on one thread; what stands on the network
-    too."""
+    """Compute with one thread as every x86 processor with AVX2 does; this includes heads and
+    transforms on the network."""
 
     @property
     def is_frozen(self) -> bool:
-        """Return whether the network is that of ``weights`` or an import, and not trained."""
+        """Return whether the network comes from ``weights`` or an import and is not trained."""
         return self.epochs == 0
 
     @model_validator(mode="after")
@@ -83,8 +83,8 @@ class NetworkSlot(OptimisedSlot):
             return self
         if self.weights is None and self.backbone != IMPORTED:
             raise UserError(
-                "network.epochs is 0, which trains nothing: at least 1, or give `weights` the file "
-                "of a trained network"
+                "network.epochs is 0, so nothing is trained: set it to 1 or more, or give the file "
+                "of a trained network as `weights`"
             )
         refuse_training(
             {
@@ -107,7 +107,7 @@ class NetworkSlot(OptimisedSlot):
     @model_validator(mode="after")
     def _rises_and_falls(self) -> Self:
         if self.schedule == "one_cycle" and not self.warmup:
-            raise ValueError("schedule=one_cycle rises over warmup; give it, e.g. warmup=0.3")
+            raise ValueError("schedule=one_cycle rises over warmup; set it, e.g. warmup=0.3")
         if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
             raise ValueError("nesterov needs optimizer=sgd with momentum")
         return self
@@ -131,11 +131,11 @@ _OF_FROZEN = {
     "deterministic", "threads", "portable",
 }  # fmt: skip
 OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_FROZEN)
-"""Settings of a network slot that a frozen network has no use for."""
+"""Settings of a network slot that do not apply to a frozen network."""
 
 
 def refuse_training(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a network slot that would train a frozen network, or have no meaning."""
+    """Refuse settings of a network slot that would train a frozen network or do not apply to it."""
     for key, value in settings.items():
         if key == "method" and value != "ce":
             raise UserError(
@@ -145,7 +145,7 @@ def refuse_training(settings: Mapping[str, Any]) -> None:
             )
         if key == "seed" and value:
             raise UserError(
-                "a frozen network (network.epochs=0) has no seed; those of heads are `head_seeds`",
+                "a frozen network (network.epochs=0) has no seed; use `head_seeds`",
                 "network.epochs",
             )
         if key in OF_TRAINING:
