@@ -88,9 +88,7 @@ def test_the_command_of_a_request_makes_it_again(name):
     request = build_request(MODELS[name], GIVEN[name])
     words = shlex.split(format_command(name, request))
     assert words[:2] == ["tune-calib", name]
-    # The commands of a process are built once, with the names of the help of their first context.
-    names = {"help_option_names": ["-h", "--help"]}
-    parsed = COMMANDS[name].make_context(name, words[2:], **names).params
+    parsed = COMMANDS[name].make_context(name, words[2:]).params
     again = read_request(MODELS[name], {key: parsed[key] for key in MODELS[name].model_fields})
     assert again == request
     if name == "ablate":

@@ -30,9 +30,7 @@ def test_an_example_is_a_command_that_the_program_knows(name, line):
     words = words[: words.index(">")] if ">" in words else words
     start = ["tune-calib", *name.split()]
     assert words[: len(start)] == start
-    context = COMMANDS[name].make_context(
-        name, words[len(start) :], help_option_names=["-h", "--help"]
-    )
+    context = COMMANDS[name].make_context(name, words[len(start) :])
     assert context.params
 
 

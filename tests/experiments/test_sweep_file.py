@@ -261,7 +261,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "entries: {a: {methods: [ls], resources: {gpus: 1/0}}}",
             "resources.gpus: must be a number",
         ),
-        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "give data_root a folder"),
+        ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "set data_root to"),
         ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two folders"),
         ("entries: [", "line 1: not YAML"),
         ("a: 1\na: 2", "line 2: not YAML: 'a' appears twice"),

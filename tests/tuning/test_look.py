@@ -146,7 +146,7 @@ def test_nothing_is_written_of_another_classifier(finished, tmp_path):
     (row,) = [row for row in rows(finished[0]) if row["spec_hash"] == trial.spec.hash]
     told = {name: row[name] for name in ("test/accuracy", "test/ece")}
     evaluation.refuse_other(trial.spec, told)
-    with pytest.raises(UserError, match="in its trial; name the `store`"):
+    with pytest.raises(UserError, match="in the trial; set `store`"):
         evaluation.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
 
 

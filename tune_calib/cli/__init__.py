@@ -83,6 +83,7 @@ def _add(
         cls=LongCommand if kind.is_long else Command,
         rich_help_panel=panel,
         hidden=panel is None,
+        context_settings=_SETTINGS,
     )(shared)
 
 

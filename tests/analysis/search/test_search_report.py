@@ -240,7 +240,7 @@ def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
 
 def test_a_published_table_stands_beside_no_search(out):
     told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
-    assert "holds a search" in str(told.exception)
+    assert "contains a search" in str(told.exception)
     told = CliRunner().invoke(app, ["report", str(out)])
     assert "2 (chosen)" in told.stdout
 
