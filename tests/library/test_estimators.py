@@ -3,8 +3,6 @@
 import inspect
 import itertools
 import pickle
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -206,19 +204,6 @@ def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
     with pytest.raises(AttributeError, match="did you mean 'TemperatureScaling'"):
         tune_calib.TemperatureScalling  # noqa: B018
     assert not hasattr(tune_calib, "no_such_module")
-
-
-def test_the_package_imports_nothing_heavy_and_its_library_neither_ray_nor_optuna():
-    code = (
-        "import sys, tune_calib; from tune_calib import errors, plugins;"
-        "assert not {'torch', 'sklearn', 'ray', 'pandas'} & sys.modules.keys();"
-        "tune_calib.TemperatureScaling; tune_calib.RetrainedHead;"
-        "from tune_calib.spec.backbones import BACKBONES; BACKBONES['resnet8'];"
-        "tune_calib.calibration_report([[2., 0.], [1., 3.]], [0, 1], resamples=5).figure();"
-        "assert not {'ray', 'optuna', 'timm'} & sys.modules.keys()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def settings_of(spec):

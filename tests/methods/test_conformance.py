@@ -64,7 +64,7 @@ OTHERS = [name for name in METHODS if name not in STATEFUL]
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", [*sorted(STATEFUL), *support.sample(OTHERS, 8)])
+@pytest.mark.parametrize("name", [*sorted(STATEFUL), *support.sample(OTHERS, 5)])
 def test_a_method_passes_every_check(name, bench):
     info, has_space = METHODS[name], name in SPACES
     is_whole = support.EVERY_CASE or name in STATEFUL

@@ -33,19 +33,11 @@ from tune_calib.tuning.ray.trainables import trainable
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
-COMMANDS = {
-    "search": ["search", "mac_cal", "--trials", 4, "--population", 2, *QUICK],
-    "ladder": ["ablate", "mac_cal", *QUICK],
-}
 
-
-@pytest.mark.parametrize(
-    ("name", "total"), [("search", 5), pytest.param("ladder", 6, marks=pytest.mark.slow)]
-)
-def test_a_run_killed_half_way_goes_on_and_is_that_of_one_process(name, total, tmp_path):
-    out, whole = tmp_path / "killed", tmp_path / "whole"
-    words = command_line(*COMMANDS[name], "--out", out)
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+def check_killed_run(words, total, out, where=()):
+    """Kill a run on Ray half-way, and let it go on: it has the results of one in this process."""
+    command = command_line(*words, *where, "--out", out)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 200
     while not list(out.glob("trials/*.parquet")) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -53,16 +45,25 @@ def test_a_run_killed_half_way_goes_on_and_is_that_of_one_process(name, total, t
     process.wait()
     assert 0 < len(rows(out)) < total
     left = {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
-    for uses_ray, folder in ((True, out), (False, whole)):
-        with on_ray(uses_ray):
-            done = here(*COMMANDS[name], "--out", folder)
-        assert done.returncode == 0, done.stderr
+    with on_ray(True):
+        done = here(*words, *where, "--out", out)
+    assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in left} == left
+    assert max(read_table(out, "trials")["actor_resets"].to_pylist()) > 0
+    whole = out.with_name("whole")
+    with on_ray(False):
+        alone = here(*words, "--out", whole)
+    assert alone.returncode == 0, alone.stderr
     for table in ("trials", "curves", "bins", "intervals"):
         assert rows(out, table=table) == rows(whole, table=table)
-    assert max(read_table(out, "trials")["actor_resets"].to_pylist()) > 0
     for path in whole.glob("tables/*.csv"):
         assert (out / path.relative_to(whole)).read_text() == path.read_text()
+    return done
+
+
+@pytest.mark.slow
+def test_a_killed_ladder_goes_on_and_is_that_of_one_process(tmp_path):
+    check_killed_run(["ablate", "mac_cal", *QUICK], 6, tmp_path / "killed")
 
 
 @pytest.mark.parametrize("uses_ray", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -135,12 +136,12 @@ def test_a_local_ray_listens_on_the_loopback_alone_and_asks_for_its_token():
     assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
 
 
-def test_a_cluster_is_reached_by_its_address_and_refuses_what_no_node_has(own_ray, tmp_path):
+def test_a_killed_search_on_a_cluster_goes_on_and_is_that_of_one_process(own_ray, tmp_path):
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
     cluster.add_node(num_cpus=2, num_gpus=1)
-    cluster.add_node(num_cpus=2)
+    second = cluster.add_node(num_cpus=2)
     try:
         # Two nodes of two cores have no room for a trial of four.
         told = "the largest node of the Ray cluster has 2 CPU cores and 1 GPUs"
@@ -153,15 +154,10 @@ def test_a_cluster_is_reached_by_its_address_and_refuses_what_no_node_has(own_ra
         share = Resources(1, 1 / 7)
         with ray_session(cluster.address, needs=[Resources(1), share]):
             assert slots(share) == 4
-        out = tmp_path / "out"
-        words = ["compare", "ce", "--set", "data.train_fraction=0.25", "--epochs", "2"]
-        done = here(*words, "--address", cluster.address, "--out", out)
-        assert done.returncode == 0, done.stderr
+        cluster.remove_node(second)
+        words = ["search", "mac_cal", "--trials", 4, "--population", 2, *QUICK]
+        done = check_killed_run(words, 5, tmp_path / "killed", ["--address", cluster.address])
         assert f"runs on the Ray cluster at {cluster.address}" in " ".join(done.stderr.split())
-        with on_ray(False):
-            assert here(*words, "--out", tmp_path / "alone").returncode == 0
-        assert rows(out) == rows(tmp_path / "alone")
-        assert len(rows(out)) == 1
         assert not ray.is_initialized()
     finally:
         ray.shutdown()

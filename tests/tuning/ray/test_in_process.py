@@ -22,6 +22,14 @@ from tune_calib.tuning.ray.training import Worker
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
 PROGRAM = """
 import sys
+import tune_calib
+from tune_calib import errors, plugins
+assert not {"torch", "sklearn", "ray", "pandas"} & sys.modules.keys()
+tune_calib.TemperatureScaling, tune_calib.RetrainedHead
+from tune_calib.spec.backbones import BACKBONES
+BACKBONES["resnet8"]
+tune_calib.calibration_report([[2., 0.], [1., 3.]], [0, 1], resamples=5).figure()
+assert not {"ray", "optuna", "timm"} & sys.modules.keys()
 from analysis.page import page
 from tune_calib.cli import main
 page.in_order = lambda registry: []
@@ -32,7 +40,7 @@ finally:
 """
 
 
-def test_a_run_without_ray_does_not_import_it(tmp_path):
+def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(tmp_path):
     out = tmp_path / "out"
     command = ["compare", "ce", "--epochs", 1, "--address", "none", "--out", out]
     words = [str(word) for word in command]
