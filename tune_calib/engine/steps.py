@@ -62,7 +62,7 @@ NO_WATCH = NoWatch()
 
 @dataclass(frozen=True)
 class StepRule:
-    """How a gradient becomes a step of the optimiser."""
+    """The rule that turns a gradient into a step of the optimiser."""
 
     optimizer: torch.optim.Optimizer  # optimiser of all parameters
     clipped: Sequence[nn.Parameter]  # parameters whose gradients are clipped together
