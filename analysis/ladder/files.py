@@ -179,8 +179,7 @@ def describe_best(sweep: Sweep) -> str:
         result = f"{name}, the first, is the best ({value})"
     else:
         result = f"{name} is the best ({value}), {_change(sweep, metric.name, name, first)}"
-    things = "methods" if significance.are_rivals(sweep) else "rungs"
-    compared = f"Of {len(means)} {things} compared by {metric.title} on test"
+    compared = f"Of {len(means)} {sweep.row_name}s compared by {metric.title} on test"
     return f"{compared}, {result}; {regime_of(sweep).brief}."
 
 

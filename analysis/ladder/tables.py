@@ -135,10 +135,9 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     if sweep.shows_regime:
         regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
         columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
-    changes = {"ΔECE before": "change_before", "ΔECE base": "change_base"}
-    if sweep.row_name == "method":  # which builds on no other
-        del changes["ΔECE before"]
-    for head, name in changes.items():
+    # A method of a comparison builds on no other.
+    changes = {"ΔECE before": "change_before"} if sweep.row_name == "rung" else {}
+    for head, name in {**changes, "ΔECE base": "change_base"}.items():
         columns[head] = [number_cell("ece", v, signed=True) for v in of_metric["ece"][name]]
     columns["trials"] = [Cell(text) for text in of_metric["ece"]["statuses"]]
     for head, key in papers.items():
@@ -253,6 +252,8 @@ def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def drawn_intervals(sweep: Sweep) -> Table:
     """Build a table of the rungs that have bootstrap intervals."""
+    if sweep.intervals.empty:  # to look for each would take a millisecond a cell
+        return Table("drawn-intervals", "", [])
     columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     for metric, rows in ladder_table(sweep).groupby("metric", sort=False):
         own: Any = rows.itertuples()
