@@ -93,7 +93,7 @@ def published(name: str, development: Development) -> Frozen:
         accuracies = {}
         for part in ("train", "select"):
             split = getattr(development, part)
-            right = predict(method, network, split, info)[1].argmax(1) == split.labels
+            right = predict(method, network, split.images, info)[1].argmax(1) == split.labels
             accuracies[part] = float(right.double().mean())
         spec = TrialSpec.build(network={}, head={"method": "mac_cal", "augment": "none"})
         key = bank_key(spec, spec.head)

@@ -263,7 +263,7 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     given, method = build(spec, 1)
     start_from(given, spec.network, store)
     test = load_source(info, cifar_root, images).test
-    logits = predict(method, given, test, info)[1].double()
+    logits = predict(method, given, test.images, info)[1].double()
     right, error, nll = PUBLISHED[depth]
     probs = logits.softmax(1)
     assert float(accuracy(probs, test.labels)) == pytest.approx(right, abs=1e-9)

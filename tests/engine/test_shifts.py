@@ -9,7 +9,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import ensure_shifted, network_behind, shifted_bank_key
-from tune_calib.engine.network import outputs_of
+from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 
 
@@ -72,8 +72,8 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
     parts = {part.name: part for part in opened(name, spec).parts()}
     assert list(found) == list(parts)
     for label, part in parts.items():
-        images = list(part.chunks(97, CPU))
-        wanted = outputs_of(trained.method, trained.network, images, spec.data.info)
+        images = torch.cat(list(part.chunks(97, CPU)))
+        wanted = predict(trained.method, trained.network, images, spec.data.info)
         assert torch.allclose(found[label].features, wanted[0], atol=1e-5)
         assert torch.equal(found[label].labels, part.labels)
 

@@ -132,9 +132,9 @@ class NetworkTraining:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         report_progress("evaluating the network")
-        weights = trainer.selected()
+        weights, method = trainer.selected(), trainer.method
         outputs = {
-            name: (predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels)
+            name: (predict(method, trainer.network, split.images, trainer.info)[1], split.labels)
             for name, split in (("train", trainer.train), ("select", trainer.select))
         }
         accuracies = {

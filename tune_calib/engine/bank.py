@@ -176,22 +176,18 @@ def train_outputs(
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
     """Yield the images of a view in chunks, never all of them in memory."""
-    batch = evaluation_batch(info)
-    chunks = train.images.split(batch)
+    # The draws depend on the chunk size: a different size would give different views under the same
+    # key.
+    chunks = train.images.split(evaluation_batch(info))
     if key.views == 0:
         yield from chunks
         return
     # Seeded by the network's identity (a hexadecimal number), since all heads of the network share
     # the views.
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
-    # The draws depend on the chunk size: a different size would give different views under the same
-    # key.
-    firsts = range(0, len(train), batch)
-    sizes = [min(batch, len(train) - first) for first in firsts]
-    draws = draw_views(sizes, info.padding, info.flip, chance, info.spare)
-    draws = draws.to(train.images.device)
-    for first, chunk in zip(firsts, chunks, strict=True):
-        yield crop_flip(chunk, draws.part(first, first + len(chunk)))
+    for chunk in chunks:
+        draws = draw_views([len(chunk)], info.padding, info.flip, chance, info.spare)
+        yield crop_flip(chunk, draws.to(chunk.device))
 
 
 def read_split(path: Path) -> FeatureSplit:

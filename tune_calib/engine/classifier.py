@@ -120,7 +120,7 @@ class HeadPart(_Part[HeadMethod]):
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
         """Return logits (1, N, C) of consecutive features (N, D) that start at ``first``."""
-        return logits_of(self.method, features, self.tensors["context.weight"].device, first)
+        return logits_of(self.method, features, first)
 
 
 class TransformPart(_Part[PostHocMethod]):

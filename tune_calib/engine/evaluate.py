@@ -60,7 +60,7 @@ def network_logits(
         splits["test"] = (test, info.of_test())
     logits = {}
     for name, (split, normalised_by) in splits.items():
-        outputs = predict(trained.method, trained.network, split, normalised_by)
+        outputs = predict(trained.method, trained.network, split.images, normalised_by)
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 
@@ -93,7 +93,7 @@ def regime_of_images(
     trained: TrainedNetwork, info: DatasetInfo, development: Development
 ) -> dict[str, float]:
     """Compute the values of ``regime_of_train`` for a network whose manifest lacks them."""
-    outputs = predict(trained.method, trained.network, development.train, info)
+    outputs = predict(trained.method, trained.network, development.train.images, info)
     return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
 
 

@@ -66,7 +66,7 @@ class FinishedTrial:
 
     def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
         method, network = self.trained.method, self.trained.network
-        outputs = FeatureSplit(*predict(method, network, split, info), split.labels)
+        outputs = FeatureSplit(*predict(method, network, split.images, info), split.labels)
         return SplitLogits(self.classifier.uncalibrated(outputs), split.labels)
 
     def judge(self, logits: SplitLogits) -> Evaluation | None:
@@ -101,11 +101,6 @@ class ShiftKey(Params):
     bank: BankKey
     name: str
     made: str
-
-    @property
-    def identity(self) -> str:
-        """Return the folder name of the artifact."""
-        return content_hash(self)
 
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
@@ -144,8 +139,8 @@ def ensure_shifted(
     Each part of a set (a severity) has one Arrow file, like each split of a bank. ``network`` is
     called only if needed and returns the result of ``network_behind``.
     """
-    identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
-    folder = store.folder("shifts", identity.identity)
+    shift_key = ShiftKey(bank=key, name=shift.name, made=shift.made)
+    folder = store.folder("shifts", content_hash(shift_key))
 
     def make(_: ShiftedFeatures | None) -> None:
         trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
@@ -157,7 +152,7 @@ def ensure_shifted(
                 write_split(path / _file(part.name), outputs, part.labels)
 
         names = [part.name for part in parts]
-        write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
+        write_folder(folder, fill, {"key": shift_key.model_dump(), "parts": names})
 
     return store.ensure(folder, "shift", ShiftedFeatures, make)
 

@@ -103,7 +103,8 @@ class PopulationTrainer:
             report |= self.method.end_epoch(self.epoch, statistics)
             report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
-        self._note_divergence(report)
+        finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
+        self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
         self._store_best(report)
         self.epoch += 1
         return report
@@ -168,15 +169,10 @@ class PopulationTrainer:
         return EpochStatistics(*(totals / len(train.labels)))
 
     def _judge(self) -> dict[str, Tensor]:
-        logits = self._logits(self.select.features)
+        logits = logits_of(self.method, self.select.features)
         heads = max(1, JUDGED // logits[0].numel())
         parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-    def _note_divergence(self, report: dict[str, Tensor]) -> None:
-        finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
-        is_new = ~finite & (self.diverged_epoch < 0)
-        self.diverged_epoch[is_new] = self.epoch
 
     def _store_best(self, report: dict[str, Tensor]) -> None:
         rule = self.slot.select
@@ -202,16 +198,13 @@ class PopulationTrainer:
     def predict(self, split: FeatureSplit) -> Tensor:
         """Return logits (K, N, C) of the selected epochs; training may continue afterwards."""
         if not self.best:
-            return self._logits(split.features)
+            return logits_of(self.method, split.features)
         in_training = {name: tensor.clone() for name, tensor in tensors_of(self.method).items()}
         restore_tensors(self.method, self.best)
         try:
-            return self._logits(split.features)
+            return logits_of(self.method, split.features)
         finally:
             restore_tensors(self.method, in_training)
-
-    def _logits(self, features: Tensor) -> Tensor:
-        return logits_of(self.method, features, self.device)
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that a resumed run needs."""
@@ -255,13 +248,13 @@ def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
     method.load_state(unnest("method", tensors))
 
 
-def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
+def logits_of(method: HeadMethod, features: Tensor, first: int = 0) -> Tensor:
     """Return logits (K, N, C) of features (N, D) from position ``first`` of their split on."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     parts = [
-        method.predict(features[start : start + PASS_BATCH].to(device, copy=True), first + start)
-        for start in range(0, len(features), PASS_BATCH)
+        method.predict(part.to(method.context.device, copy=True), first + number * PASS_BATCH)
+        for number, part in enumerate(features.split(PASS_BATCH))
     ]
     return torch.cat(parts, dim=1)
 

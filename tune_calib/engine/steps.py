@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,8 @@ from torch import Tensor, nn
 from tune_calib.data.augment import crop_flip, draw_views
 
 if TYPE_CHECKING:
+    from tune_calib.data.base import Images
     from tune_calib.spec.slots.network import NetworkSlot
-
-
-class Images(Protocol):
-    """Raw images (N, C, H, W), uint8, that can be indexed by batch."""
-
-    def __getitem__(self, positions: Tensor) -> Tensor:
-        """Return the images at some positions."""
 
 
 @dataclass
@@ -89,7 +83,7 @@ def backward_and_step(
 
 
 def batches_of(
-    images: Images,
+    images: "Images",
     order: Sequence[Tensor],
     padding: int,
     flip: bool,
@@ -127,7 +121,7 @@ def train_epoch(
         The sum of the losses over samples, the number of correct samples (both on the device, so
         that no batch waits for a GPU), and the number of samples.
     """
-    total = correct = None
+    total = correct = torch.tensor(0)
     seen = number = 0
     while True:
         with watch.phase("images"):
@@ -137,11 +131,8 @@ def train_epoch(
         positions, images = taken
         loss, right = step(number, positions, images)
         size = len(positions)
-        total = loss * size if total is None else total + loss * size
-        correct = right if correct is None else correct + right
+        total, correct = total + loss * size, correct + right
         seen, number = seen + size, number + 1
-    if total is None or correct is None:
-        raise ValueError("the epoch has no batches")
     return total, correct, seen
 
 
