@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.data.base import Split
-from tune_calib.data.cache import load_opened, load_source, settled
-from tune_calib.data.rules import GENERAL, Cut, held_out_of_test
+from tune_calib.data.cache import load_opened, settled
+from tune_calib.data.rules import GENERAL, Cut, held_out_of_test, largest_remainders
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
@@ -146,7 +146,7 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
     """Return the test images according to the rule, not relabelled, and the data set."""
     info = slot.info
-    source = load_source(info, root, cache)
+    source = load_opened(info, root, cache).source
     places = cut_parts(info, source.train.labels, source.test.labels).test
     test = source.test if places is None else source.test.take(places)
     return settled(test, source), info
@@ -184,17 +184,8 @@ def _change(train: Split, slot: DataSlot, classes: int) -> Split:
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    """Return the number of samples (C,) of each class in a stratified subset.
-
-    The numbers sum to round(fraction * N), and each is within one of fraction * counts, by largest
-    remainders.
-    """
-    exact = counts * fraction
-    kept: Counts = np.floor(exact).astype(np.int64)
-    missing = round(float(counts.sum()) * fraction) - int(kept.sum())
-    by_remainder = np.argsort(kept - exact, kind="stable")
-    kept[by_remainder[: max(0, missing)]] += 1
-    return kept
+    """Return the number of samples (C,) of each class in a stratified subset of all classes."""
+    return largest_remainders(counts * fraction, round(float(counts.sum()) * fraction))
 
 
 def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
