@@ -101,12 +101,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     """Load train, select and calib.
 
     The published validation list is halved: the first half is ``select``, the second ``calib``.
-    ``data.holdout`` = ``test`` takes both from the test part.
-
-    Args:
-        slot: the data set, and the changes to its training split.
-        root: folder with the files of the data set; not needed for an embedded data set.
-        cache: folder for decoded images. Without it, they are decoded every time.
+    ``data.holdout`` = ``test`` takes both from the test part. ``cache`` is a folder for decoded
+    images; without it, they are decoded every time.
 
     Raises:
         DataNotFoundError: the root does not contain the data set.
@@ -132,7 +128,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test split for the evaluation of a trial. For arguments see ``load_development``."""
+    """Load the test split for the evaluation of a trial; see ``load_development``."""
     return relabelled(*_tested(slot, root, cache))
 
 

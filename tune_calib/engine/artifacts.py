@@ -17,7 +17,7 @@ from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
-from tune_calib.engine.steps import NO_WATCH, NoWatch, Stopwatch
+from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.store import (
     Store,
     artifact_manifest,
@@ -96,7 +96,7 @@ class NetworkTraining:
                 f"{self.spec.data.dataset}; use another `store`"
             )
 
-    def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
+    def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch and checkpoint it; return its report, or None if training is complete.
 
         The last call writes the artifact. Raises ``DivergedError`` if a loss is not finite.
@@ -200,13 +200,8 @@ def ensure_bank(
 ) -> FeatureBank:
     """Return the feature bank of a trained network, building it if it is absent or lacks a split.
 
-    Args:
-        spec: a trial spec, of which the data and network slots are used.
-        key: key of the bank.
-        store: the store of networks and banks.
-        splits: loads the images, if they are needed.
-        device: device on which the network runs.
-        with_train: whether the bank needs the training split, for training heads.
+    ``splits`` loads the images, if they are needed. Without ``with_train``, the bank may lack the
+    training split, which only the training of heads needs.
     """
     return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
 

@@ -129,16 +129,11 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Evaluate one classifier (K = 1), leaving out metrics that are not defined.
+    """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
-    Args:
-        logits: logits on ``select``, ``calib`` and, outside a search, ``test``. Without ``test``,
-            only the metrics that trials of a search report are computed.
-        posthoc: transform to fit on ``calib`` first.
-        known: further metrics, from ``regime_of_train`` or ``regime_of_base``.
-
-    Returns:
-        The evaluation, or None if a logit is not finite.
+    A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
+    trials of a search report are computed. ``known`` are further metrics, from ``regime_of_train``
+    or ``regime_of_base``. Metrics that are not defined are left out.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
@@ -156,7 +151,13 @@ def evaluate_one(
         bins[name] = bin_table(values.softmax(-1), labels)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
-    return Evaluation(metrics, bins, plain, _flags(*judged["select"], transform), transform)
+    # On select, since a trial at chance level must not be selected, and nothing may be selected on
+    # test.
+    values, labels = judged["select"]
+    at_chance = is_at_chance(values[0].softmax(-1), labels)
+    raised = {} if transform is None else transform.flags()
+    flags = (*[CHANCE] * at_chance, *(name for name, is_so in raised.items() if bool(is_so)))
+    return Evaluation(metrics, bins, plain, flags, transform)
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
@@ -165,15 +166,6 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
     # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
     return (logits if transform is None else transform.transform(logits)), split.labels
-
-
-def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Return the flags of one classifier, given its transformed logits on ``select``."""
-    # On select, since a trial at chance level must not be selected, and nothing may be selected on
-    # test.
-    found = {} if transform is None else transform.flags()
-    at_chance = is_at_chance(logits[0].softmax(-1), labels)
-    return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))
 
 
 @torch.no_grad()

@@ -19,9 +19,7 @@ from tune_calib.determinism import child_seed
 from tune_calib.engine.machine import set_switches
 from tune_calib.engine.steps import (
     NO_WATCH,
-    NoWatch,
     StepRule,
-    Stopwatch,
     backward_and_step,
     batches_of,
     learning_rate,
@@ -87,7 +85,7 @@ class NetworkTrainer:
         self.epoch = 0
         self.best = Best()
         self.samples: dict[str, dict[str, Tensor]] = {}
-        self.watch: Stopwatch | NoWatch = NO_WATCH
+        self.watch = NO_WATCH
 
     def __iter__(self) -> Iterator[dict[str, float]]:
         """Return the reports of the remaining epochs."""

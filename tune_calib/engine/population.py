@@ -50,13 +50,8 @@ OUTPUTS = 3
 class PopulationTrainer:
     """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
 
-    The numbers of head k do not depend on the other heads.
-
-    Args:
-        slots: head slots that differ only in per-head settings.
-        bank: features of the frozen network; ``test`` is not read here.
-        network_seed: seed of the shared batch order of the heads.
-        device: device of the heads.
+    The numbers of head k do not depend on the other heads. The slots differ only in per-head
+    settings; ``network_seed`` is the seed of the shared batch order.
     """
 
     def __init__(
