@@ -256,7 +256,7 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
     shape = (count, channels, height, width)
     rows = MappedRows(path, start + about["data_offsets"][0], shape, columns["checks"])
     labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
-    return Split(LazyImages.all_of(rows), labels, indices)
+    return Split(LazyImages(rows, torch.arange(count)), labels, indices)
 
 
 def _write(path: Path, source: Source, doing: str) -> None:

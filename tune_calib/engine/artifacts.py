@@ -112,21 +112,17 @@ class NetworkTraining:
         self.train_s += time.monotonic() - started
         self.history.append(report)
         with watch.phase("checkpoint"):
-            self._checkpoint(self.trainer)
+            # Samples before the checkpoint: a run that is killed in between repeats the epoch and
+            # writes the same records again. In the opposite order they would be lost.
+            write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
+            tensors, about = self.trainer.state()
+            about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
+            write_tensors(self.checkpoint, tensors, about)
         self._report(report)
         return report
 
     def _report(self, report: dict[str, float]) -> None:
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
-
-    def _checkpoint(self, trainer: NetworkTrainer) -> None:
-        """Write the state from which a killed run resumes."""
-        # Samples before the checkpoint: a run that is killed in between repeats the epoch and
-        # writes the same records again. In the opposite order they would be lost.
-        write_epoch(self.store, self.identity, len(self.history), trainer.samples)
-        tensors, about = trainer.state()
-        about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
-        write_tensors(self.checkpoint, tensors, about)
 
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured

@@ -158,9 +158,12 @@ class PopulationTrainer:
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
         """Return accuracy and confidence over the whole training split."""
         totals = torch.zeros(2, len(self.slots), device=self.device)
-        for features, labels in self.views.chunks(train, PASS_BATCH):
-            top, predicted = self.method.pass_logits(features).softmax(-1).max(-1)
-            totals += torch.stack([(predicted == labels).sum(-1), top.sum(-1)])
+        chunks = zip(train.features.split(PASS_BATCH), train.labels.split(PASS_BATCH), strict=True)
+        for features, labels in chunks:
+            logits = self.method.pass_logits(features.to(self.device))
+            top, predicted = logits.softmax(-1).max(-1)
+            rights = (predicted == labels.to(self.device)).sum(-1)
+            totals += torch.stack([rights, top.sum(-1)])
         return EpochStatistics(*(totals / len(train.labels)))
 
     def _judge(self) -> dict[str, Tensor]:

@@ -104,7 +104,7 @@ def train_epoch(
     step: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
     watch: Stopwatch,
 ) -> tuple[Tensor, Tensor, int]:
-    """Take a step on every batch; return the summed loss, and how many samples are correct and seen.
+    """Take a step on every batch; return the summed loss and how many samples are correct and seen.
 
     ``step`` takes the number of a batch, its positions and its images, and returns its mean loss
     and its number of correct samples. Results stay on the device, so that no batch waits for a GPU.
