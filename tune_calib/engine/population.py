@@ -19,8 +19,6 @@ from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
-PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
-
 # With more threads, the order of summation would depend on K, and so would the last digits of a
 # head. Head batches run in parallel processes instead.
 HEAD_THREADS = 1
@@ -276,7 +274,7 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
 def population_key(slot: HeadSlot) -> str:
     """Return the settings that the heads of one batch must have in common, as text."""
     per_head = METHODS[slot.method].per_head
-    common = slot.model_dump(mode="json", exclude=set(PER_HEAD_SLOT))
+    common = slot.model_dump(mode="json", exclude={"seed", "lr", "weight_decay"})
     common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}
     return repr(sorted(common.items()))
 
