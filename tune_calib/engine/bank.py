@@ -31,8 +31,6 @@ from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, content_hash
 
-TEST = "test"
-
 
 class BankKey(Params):
     """Everything that determines a bank: equal keys mean the same bank."""
@@ -111,11 +109,11 @@ class FeatureBank(DevelopmentBank):
 
     def test(self) -> FeatureSplit:
         """Return the split that is read once, by ``evaluate``, at the end of a trial."""
-        return self._read(TEST)
+        return self._read("test")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
-        return {**super().evaluated(), TEST: self.test()}
+        return {**super().evaluated(), "test": self.test()}
 
 
 def build_bank(
@@ -147,7 +145,7 @@ def build_bank(
                 write_split(path / f"train-{view:03d}.arrow", outputs, train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
-            clean[TEST] = (test, info.of_test())
+            clean["test"] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
             report_progress(f"computing features of {name}")
             images = split.images.split(evaluation_batch(info))
