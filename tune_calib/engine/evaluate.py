@@ -82,10 +82,7 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
 
 
 def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on the clean training images from a manifest, by ``train/<name>``.
-
-    It is empty for manifests of earlier versions.
-    """
+    """Return the network check on train from a manifest; empty in those of earlier versions."""
     return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
 
@@ -98,10 +95,9 @@ def regime_of_images(
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """Return the network check of a trial's base network, by ``base/<split>/<name>``.
+    """Return the network check of a trial's base network, from the logits of its own head.
 
-    ``logits`` are those of the network's own head, and ``train`` is a result of
-    ``regime_of_train``.
+    ``train`` is a result of ``regime_of_train``; names become ``base/<split>/<name>``.
     """
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
