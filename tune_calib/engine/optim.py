@@ -1,6 +1,7 @@
 """Optimisers for stacked parameters, with learning rate and weight decay per head."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,13 @@ from torch import Tensor
 if TYPE_CHECKING:  # otherwise only torch is needed, for the benchmark on a bare machine
     from tune_calib.spec.slots.head import HeadSlot
 
+CACHE_BYTES = 2**20
+"""Approximate size of the fast memory of a processor core."""
+
 _NONE: Mapping[str, Tensor] = MappingProxyType({})
+
+# Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
+_Groups = dict[str, dict[str, Tensor]]
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
@@ -39,13 +46,13 @@ class StackedOptimizer:
         self.lr = torch.tensor([slot.lr for slot in slots], device=device)[:, None, None]
         decays = [slot.weight_decay for slot in slots]
         self.decay = torch.tensor(decays, device=device)[:, None, None]
+        self.down = -self.lr
         self.has_decay = any(decays)
         self.steps = 0
-        self.moment_names = ("first",) if self.kind == "sgd" else ("first", "second")
         self.moments = {
             f"{name}.{moment}": torch.zeros_like(parameter, requires_grad=False)
             for name, parameter in parameters.items()
-            for moment in self.moment_names
+            for moment in self._moments()
         }
 
     @torch.no_grad()
@@ -58,58 +65,73 @@ class StackedOptimizer:
         0, an entry and its moments do not change.
         """
         self.steps += 1
-        gradients = {n: g for n, p in self.parameters.items() if (g := p.grad) is not None}
-        for name in restricted.keys() & gradients.keys():
-            gradients[name].mul_(restricted[name])
-        self._clip(list(gradients.values()))
-        # All entries are updated and frozen ones restored afterwards. A masked gradient would not
-        # suffice, since weight decay and momentum change entries without a gradient.
-        before = [
-            (tensor, frozen[name] > 0, tensor.clone())
-            for name in frozen.keys() & gradients.keys()
-            for tensor in (
-                self.parameters[name],
-                *(self.moments[f"{name}.{m}"] for m in self.moment_names),
-            )
-        ]
-        self._update(gradients)
-        for tensor, is_free, old in before:
-            torch.where(is_free, tensor, old, out=tensor)
-        for parameter in self.parameters.values():
+        moving = {n: p for n, p in self.parameters.items() if p.grad is not None}
+        groups: _Groups = {
+            "parameter": {name: parameter.data for name, parameter in moving.items()},
+            "gradient": {name: parameter.grad for name, parameter in moving.items()},  # type: ignore[misc]
+            **{m: {n: self.moments[f"{n}.{m}"] for n in moving} for m in self._moments()},
+            "frozen": {name: mask for name, mask in frozen.items() if name in moving},
+            "restricted": {name: mask for name, mask in restricted.items() if name in moving},
+            "rate": {"lr": self.lr, "down": self.down, "decay": self.decay},
+        }
+        for block in _blocks(groups, len(self.lr)):
+            self._step(block)
+        for parameter in moving.values():
             parameter.grad = None
 
-    def _clip(self, gradients: list[Tensor]) -> None:
+    def _step(self, block: _Groups) -> None:
+        """Take a step for some heads."""
+        for name, mask in block["restricted"].items():
+            block["gradient"][name].mul_(mask)
+        self._clip(block)
+        # All entries are updated and frozen ones restored afterwards. A masked gradient would not
+        # suffice, since weight decay and momentum change entries without a gradient.
+        before = {
+            (kind, name): block[kind][name].clone()
+            for kind in ("parameter", *self._moments())
+            for name in block["frozen"]
+        }
+        self._update(block)
+        for (kind, name), old in before.items():
+            new = block[kind][name]
+            torch.where(block["frozen"][name] > 0, new, old, out=new)
+
+    def _moments(self) -> tuple[str, ...]:
+        return ("first",) if self.kind == "sgd" else ("first", "second")
+
+    def _clip(self, block: _Groups) -> None:
         """Clip the L2 norm of each head's gradient separately."""
         if self.clip is None:
             return
         # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit of 1
         # are taken from it.
-        squares = torch.zeros_like(self.lr[:, 0, 0])
+        gradients = list(block["gradient"].values())
+        squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
         for gradient in gradients:
             squares = squares + squared_norms(gradient)
         factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
 
-    def _update(self, moving: dict[str, Tensor]) -> None:
+    def _update(self, block: _Groups) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these
         # functions, although their names begin with an underscore (2.12 to 2.15).
-        parameters = [self.parameters[name] for name in moving]
-        gradients = list(moving.values())
-        firsts = [self.moments[f"{name}.first"] for name in moving]
-        count = len(parameters)
+        parameters = list(block["parameter"].values())
+        gradients, firsts = list(block["gradient"].values()), list(block["first"].values())
+        rate = {name: [tensor] * len(parameters) for name, tensor in block["rate"].items()}
         if self.kind == "adamw":
-            torch._foreach_mul_(parameters, [1 - self.lr * self.decay] * count)
+            shrink = 1 - block["rate"]["lr"] * block["rate"]["decay"]
+            torch._foreach_mul_(parameters, [shrink] * len(parameters))
         elif self.has_decay:
-            torch._foreach_addcmul_(gradients, parameters, [self.decay] * count)
+            torch._foreach_addcmul_(gradients, parameters, rate["decay"])
         if self.kind == "sgd":
             # Starting at zero, this equals torch's first step, which uses the gradient as the
             # momentum.
             torch._foreach_mul_(firsts, self.momentum)
             torch._foreach_add_(firsts, gradients)
-            torch._foreach_addcmul_(parameters, firsts, [-self.lr] * count)
+            torch._foreach_addcmul_(parameters, firsts, rate["down"])
             return
         beta1, beta2, eps = 0.9, 0.999, 1e-8
-        seconds = [self.moments[f"{name}.second"] for name in moving]
+        seconds = list(block["second"].values())
         torch._foreach_lerp_(firsts, gradients, 1 - beta1)
         torch._foreach_mul_(seconds, beta2)
         torch._foreach_addcmul_(seconds, gradients, gradients, 1 - beta2)
@@ -117,7 +139,7 @@ class StackedOptimizer:
         torch._foreach_sqrt_(scales)
         torch._foreach_add_(scales, eps)
         moves = torch._foreach_div(firsts, scales)
-        down = [-self.lr / (1 - beta1**self.steps)] * count
+        down = [block["rate"]["down"] / (1 - beta1**self.steps)] * len(parameters)
         torch._foreach_addcmul_(parameters, moves, down)
 
     def state(self) -> dict[str, Tensor]:
@@ -129,3 +151,25 @@ class StackedOptimizer:
         self.steps = int(state["steps"])
         for name, moment in self.moments.items():
             moment.copy_(state[name])
+
+
+def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
+    """Yield all tensors (K, ...) in parts of a few heads each.
+
+    On a CPU, a part fits into the cache, since a step passes over it many times.
+    """
+    state = [*groups["parameter"].values()]
+    of_a_head = sum(t[0].numel() * t.element_size() for g in groups.values() for t in g.values())
+    size = max(1, CACHE_BYTES // of_a_head)
+    if size >= heads or state[0].device.type != "cpu":
+        yield groups
+        return
+    cut = {
+        kind: {name: tensor.split(size) for name, tensor in group.items()}
+        for kind, group in groups.items()
+    }
+    for block in range(math.ceil(heads / size)):
+        yield {
+            kind: {name: parts[block] for name, parts in group.items()}
+            for kind, group in cut.items()
+        }

@@ -38,8 +38,8 @@ POPULATION_BYTES = 2**31
 """Largest memory of one head batch; a node trains one on each core."""
 
 # Largest number of copies of each weight: itself, its gradient, two moments and a mask; weight and
-# mask of the best epoch; and in a step, weight and moments before it and two intermediate results.
-COPIES = 12
+# mask of the best epoch; and, while the best epoch predicts, those of the current epoch.
+COPIES = 9
 
 # Copies of the outputs of each layer in a pass: themselves, those of the next layer, a logarithm.
 OUTPUTS = 3
