@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 import fsspec
@@ -120,19 +121,13 @@ class RemotePath:
 
     def download(self, target: Path) -> None:
         """Copy to a file of this machine atomically."""
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            # Two requests a file; ``fs.copy_files`` needs three.
-            with (
-                self._connect("read") as (system, path),
-                system.open_input_stream(path) as stream,
-                temporary.open("wb") as file,
-            ):
-                shutil.copyfileobj(stream, file, 2**20)
-            temporary.replace(target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        # Two requests a file; ``fs.copy_files`` needs three.
+        with (
+            self._connect("read") as (system, path),
+            system.open_input_stream(path) as stream,
+            replacing(target) as file,
+        ):
+            shutil.copyfileobj(stream, file, 2**20)
 
     def unlink(self) -> None:
         """Remove a file if it exists."""
@@ -205,19 +200,28 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
     if isinstance(path, RemotePath):
         path.write_bytes(content)
         return
+    try:
+        with replacing(path) as file:
+            file.write(content)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces ``path`` at the end, so that nobody reads an incomplete one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             # Before the rename: otherwise a crash of the machine may leave an empty file.
             os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError as error:
+    finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise UserError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
 
 
 def content_digest(files: Sequence[Path]) -> str:

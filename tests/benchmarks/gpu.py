@@ -23,7 +23,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tune_calib.data.augment import normalise
-from tune_calib.engine.steps import NoWatch, StepRule, backward_and_step, batches_of, train_epoch
+from tune_calib.engine.steps import NO_WATCH, StepRule, backward_and_step, batches_of, train_epoch
 from tune_calib.models.network import Network
 
 BATCH, STEPS, CLASSES, SIZE = 128, 100, 100, 32
@@ -86,7 +86,7 @@ def ours(name: str, precision: str, device: torch.device, graphs: bool = False) 
     labels = torch.randint(CLASSES, (STEPS * BATCH,)).to(device)
     parameters = list(network.parameters())
     rule = StepRule(sgd(network, fused=True), parameters, 2.0, is_summed=False)
-    watch, chance = NoWatch(), torch.Generator().manual_seed(0)
+    watch, chance = NO_WATCH, torch.Generator().manual_seed(0)
 
     def step(number: int, positions: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
         own = labels[positions]

@@ -104,7 +104,9 @@ def measured(backbone: str, precision: Precision, device: torch.device) -> dict[
             {
                 "epoch": lambda: next(trainer),
                 "bare epoch": lambda: bare.epoch(STEPS[backbone]),
-                "evaluation": lambda: predict(trainer.method, trainer.network, train, trainer.info),
+                "evaluation": lambda: predict(
+                    trainer.method, trainer.network, train.images, trainer.info
+                ),
                 "bank": build,
                 "bare forward": lambda: bare_forward(trainer.network, ready),
             }

@@ -34,7 +34,7 @@ def trained(dataset: str, precision: str, seed: int) -> dict[str, float]:
         pass
     seconds = time.process_time() - start
     test = load_test(spec.data, CIFAR10_ROOT)
-    logits = predict(trainer.method, trainer.network, test, trainer.info)[1].double()
+    logits = predict(trainer.method, trainer.network, test.images, trainer.info)[1].double()
     scores = evaluate(logits.unsqueeze(0), test.labels)
     return {**{name: float(scores[name]) for name in METRICS}, "seconds": seconds}
 

@@ -69,7 +69,7 @@ def tried(dataset: str, asked: Candidate) -> dict[str, Any]:
     seconds = time.process_time() - started
     found = {}
     for name, split in (("train", trainer.train), ("select", trainer.select)):
-        logits = predict(trainer.method, trainer.network, split, trainer.info)[1].double()
+        logits = predict(trainer.method, trainer.network, split.images, trainer.info)[1].double()
         scores = evaluate(logits.unsqueeze(0), split.labels)
         found[name] = {key: float(value) for key, value in scores.items()}
     return {**asked, "cpu_s": seconds, "images": len(trainer.train), **found}

@@ -227,7 +227,7 @@ def check_the_reported_network(name, rule):
     trainer = NetworkTrainer(spec, splits, CPU)
     reports = list(trainer)
     trainer.selected()
-    logits = predict(trainer.method, trainer.network, splits.select, trainer.info)[1][None]
+    logits = predict(trainer.method, trainer.network, splits.select.images, trainer.info)[1][None]
     told = SplitLogits(logits, splits.select.labels)
     reported = evaluate_one({"select": told, "calib": told}, None).metrics
     for metric in WATCHED:

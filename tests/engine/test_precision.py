@@ -46,7 +46,7 @@ def test_every_method_trains_on_products_in_bfloat16_and_losses_in_float32(metho
     assert seen["norm"] == {torch.float32}
     assert seen["head"] <= {torch.float32}
     assert all(p.dtype == torch.float32 for p in run.network.parameters())
-    features, logits = predict(run.method, run.network, run.select, run.info)
+    features, logits = predict(run.method, run.network, run.select.images, run.info)
     assert {features.dtype, logits.dtype} == {torch.float32}
 
 
@@ -56,7 +56,9 @@ def test_a_bfloat16_network_is_near_the_float32_one(backbone):
     """Same weights: logits differ by the rounding of maps to 8 bits, and no more."""
     low, full = trainer(backbone=backbone), trainer(backbone=backbone, precision="fp32")
     full.network.load_state_dict(low.network.state_dict())
-    given = [predict(run.method, run.network, run.select, run.info)[1] for run in (low, full)]
+    given = [
+        predict(run.method, run.network, run.select.images, run.info)[1] for run in (low, full)
+    ]
     error = (given[0] - given[1]).abs().max() / given[1].std()
     assert 0 < float(error) < 0.1
 

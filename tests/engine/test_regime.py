@@ -61,7 +61,7 @@ def expected(trained) -> dict[str, dict[str, float]]:
         "select": development.select,
         "test": test,
     }.items():
-        logits = predict(network.method, network.network, split, info)[1].double()
+        logits = predict(network.method, network.network, split.images, info)[1].double()
         found[name] = {key: float(v) for key, v in evaluate(logits, split.labels).items()}
     return found
 

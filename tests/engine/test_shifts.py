@@ -9,7 +9,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import ensure_shifted, network_behind, shifted_bank_key
-from tune_calib.engine.network import outputs_of
+from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 
 
@@ -58,7 +58,7 @@ def test_the_test_split_has_the_features_of_the_bank(head, store):
     spec = small_spec(**HEADS[head])
     splits = development(), load_split()
     bank = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
-    (clean,) = made(spec, store, CLEAN).parts().values()
+    (clean,) = made(spec, store, CLEAN).values()
     assert torch.equal(clean.features, bank.test().features)
     assert torch.equal(clean.logits, bank.test().logits)
     assert torch.equal(clean.labels, bank.test().labels)
@@ -68,36 +68,35 @@ def test_the_test_split_has_the_features_of_the_bank(head, store):
 def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
     spec = small_spec()
     trained = network_behind(spec, store, development, CPU)
-    found = made(spec, store, name).parts()
+    found = made(spec, store, name)
     parts = {part.name: part for part in opened(name, spec).parts()}
     assert list(found) == list(parts)
     for label, part in parts.items():
-        images = list(part.chunks(97, CPU))
-        wanted = outputs_of(trained.method, trained.network, images, spec.data.info)
+        images = torch.cat(list(part.chunks(97, CPU)))
+        wanted = predict(trained.method, trained.network, images, spec.data.info)
         assert torch.allclose(found[label].features, wanted[0], atol=1e-5)
         assert torch.equal(found[label].labels, part.labels)
 
 
 def test_they_are_made_once_and_again_when_damaged(store):
     spec = small_spec()
-    before = made(spec, store, "generated/fog")
+    wanted = made(spec, store, "generated/fog")["3"].features.clone()
 
     def refuse(*_):
         raise AssertionError("made again")
 
-    again = made(spec, store, "generated/fog", refuse)
+    made(spec, store, "generated/fog", refuse)
     # Views of train change nothing of a network in evaluation mode.
     heads = small_spec(method="retrain", augment="standard", views=3)
-    assert made(heads, store, "generated/fog", refuse).folder == again.folder == before.folder
-    file = before.folder / "3.arrow"
+    made(heads, store, "generated/fog", refuse)
+    (file,) = store.root.glob("shifts/*/3.arrow")
     file.write_bytes(file.read_bytes()[:-9])
-    mended = made(spec, store, "generated/fog").parts()
-    assert torch.equal(mended["3"].features, before.parts()["3"].features)
+    assert torch.equal(made(spec, store, "generated/fog")["3"].features, wanted)
 
 
 def test_statistics_that_drifted_have_shifted_features_of_their_own(store):
     calm = made(small_spec(method="retrain"), store, "ood/noise")
     drifted = made(small_spec(**HEADS["train"]), store, "ood/noise")
-    assert calm.folder != drifted.folder
-    one, other = (found.parts()[""].features for found in (calm, drifted))
+    assert len(list(store.root.glob("shifts/*"))) == 2
+    one, other = (found[""].features for found in (calm, drifted))
     assert not torch.allclose(one, other, atol=1e-2)

@@ -275,7 +275,7 @@ def test_the_etf_and_the_share_survive_a_load():
     other.network.load_state_dict(run.network.state_dict())
     other.method.load_state_dict(run.method.state_dict())
     assert torch.equal(other.method.etf, run.method.etf)
-    first, second = (predict(r.method, r.network, r.select, r.info)[1] for r in (run, other))
+    first, second = (predict(r.method, r.network, r.select.images, r.info)[1] for r in (run, other))
     assert torch.equal(first, second)
     assert weights["method.share"].dtype == torch.float64
     assert reports[0]["balcal/share"] == 0.8

@@ -45,20 +45,10 @@ class LazyImages:
     positions: Tensor
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
-    @classmethod
-    def all_of(cls, rows: Rows) -> "LazyImages":
-        """Return all images of a source."""
-        return cls(rows, torch.arange(rows.shape[0]))
-
     @property
     def shape(self) -> torch.Size:
         """Return (N, C, H, W)."""
         return torch.Size((len(self), *self.rows.shape[1:]))
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Return the type of raw pixels."""
-        return torch.uint8
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -85,7 +75,7 @@ class LazyImages:
     def resident(self) -> Tensor:
         """Return all images as one tensor."""
         # Filled in place: concatenating parts at the end would take twice the memory.
-        images = torch.empty(self.shape, dtype=self.dtype, device=self.device)
+        images = torch.empty(self.shape, dtype=torch.uint8, device=self.device)
         for start, part in zip(range(0, len(self), CHUNK), self.split(CHUNK), strict=True):
             images[start : start + CHUNK] = part
         return images

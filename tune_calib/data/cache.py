@@ -7,8 +7,6 @@ need not fit into memory.
 
 import hashlib
 import json
-import os
-import uuid
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -24,7 +22,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import content_digest
+from tune_calib.paths import content_digest, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
@@ -61,16 +59,13 @@ class Summary:
 
 @dataclass
 class Tally:
-    """Running sums and checksums of images, starting with the training part."""
+    """Running counts and checksums of images, starting with the training part.
 
-    checks: list[list[int]] = field(default_factory=list)
-    _sums: list[NDArray[np.int64]] = field(default_factory=list)
-    _pixels: int = 0
+    A part is begun by appending an empty list to ``checks``.
+    """
 
-    def begin(self) -> list[int]:
-        """Start a part, and return the list that receives the CRC-32 of each of its images."""
-        self.checks.append([])
-        return self.checks[-1]
+    checks: list[list[int]] = field(default_factory=list)  # CRC-32 of each image, by part
+    _counts: Any = 0  # (C, 256), number of pixels of each value in the training part
 
     def add(self, images: NDArray[np.uint8]) -> None:
         """Add images (N, C, H, W) of the current part."""
@@ -78,12 +73,8 @@ class Tally:
         self.checks[-1] += [zlib.crc32(image.data) for image in images]
         if len(self.checks) == 1:
             # In integers, whose sums do not depend on the order.
-            flat = images.transpose(1, 0, 2, 3).reshape(images.shape[1], -1)
-            counts = [np.bincount(channel, minlength=256) for channel in flat]
-            values = np.arange(256)
-            sums = [[int(count @ values), int(count @ values**2)] for count in counts]
-            self._sums.append(np.array(sums, np.int64))
-            self._pixels += flat.shape[1]
+            counts = [np.bincount(each.ravel(), minlength=256) for each in images.swapaxes(0, 1)]
+            self._counts = self._counts + np.array(counts)
 
     def summary(self, labels: Iterable[Tensor]) -> Summary:
         """Return digest and moments, given the labels of both parts."""
@@ -91,7 +82,8 @@ class Tally:
         for own, checks in zip(labels, self.checks, strict=True):
             digest.update(own.contiguous().numpy().tobytes())
             digest.update(np.array(checks, np.int64).tobytes())
-        mean, second = np.sum(self._sums, 0).T / self._pixels
+        values, pixels = np.arange(256), self._counts[0].sum()
+        mean, second = self._counts @ values / pixels, self._counts @ values**2 / pixels
         both = (mean, np.sqrt(np.maximum(second - mean**2, 0)))
         moments = (tuple(round(float(value) / 255, 4) for value in each) for each in both)
         return Summary(digest.hexdigest()[:16], *moments)
@@ -110,23 +102,18 @@ class Opened:
             return self.known
         tally = Tally()
         for images in (self.source.train.images, self.source.test.images):
-            tally.begin()
+            tally.checks.append([])
             for chunk in images.split(CHUNK):
                 tally.add(chunk.numpy())
         return tally.summary((self.source.train.labels, self.source.test.labels))
 
 
-def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
+def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
     """Load a data set, from the cache if possible; a damaged cache file is rebuilt.
 
     Images from the cache and images of a large data set are read when they are used, see
     ``settled``. Without a cache folder, the files are read every time.
     """
-    return load_opened(info, root, cache).source
-
-
-def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """Load a data set as ``load_source`` does, with the summary of its images."""
     opened = open_source(info, root, cache)
     if info.digest is not None and opened.summary().digest != info.digest:
         raise UserError(
@@ -141,7 +128,7 @@ def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
 
 
 def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """Load a data set as ``load_source`` does, without checking its digest."""
+    """Load a data set as ``load_opened`` does, without checking its digest."""
     files = info.locate(root)
     report_progress(f"reading {info.title}")
     if cache is None or not files:
@@ -269,23 +256,13 @@ def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: 
     shape = (count, channels, height, width)
     rows = MappedRows(path, start + about["data_offsets"][0], shape, columns["checks"])
     labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
-    return Split(LazyImages.all_of(rows), labels, indices)
+    return Split(LazyImages(rows, torch.arange(count)), labels, indices)
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
-    """Write under a temporary name and rename, so that no process maps an incomplete file."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                _fill(file, source, doing)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            with suppress(OSError):
-                temporary.unlink()
+        with replacing(path) as file:
+            _fill(file, source, doing)
     except OSError as error:
         raise _unwritable(path, error) from None
 
@@ -314,7 +291,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     tally, count, total = Tally(), 0, sum(map(len, splits.values()))
     report_progress(doing, count, total, at_once=total > 10_000)  # which takes seconds
     for split in splits.values():
-        tally.begin()
+        tally.checks.append([])
         for images in split.images.split(CHUNK):
             content = images.contiguous().numpy()
             tally.add(content)

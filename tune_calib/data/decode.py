@@ -122,5 +122,5 @@ class FileRows:
 def split_of_files(images: Sequence[tuple[Path, int]], format_: Format) -> Split:
     """Return a split from image files and their labels; images are decoded when they are used."""
     files, labels = zip(*images, strict=True)
-    rows = LazyImages.all_of(FileRows(files, format_))
-    return Split(rows, torch.tensor(labels), torch.arange(len(files)))
+    places = torch.arange(len(files))
+    return Split(LazyImages(FileRows(files, format_), places), torch.tensor(labels), places)

@@ -119,7 +119,7 @@ def lazy_images(
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
     rows = ParquetRows(tuple(files), columns, format_, len(labels))
-    return Split(LazyImages.all_of(rows), labels, torch.arange(len(labels)))
+    return Split(LazyImages(rows, torch.arange(len(labels))), labels, torch.arange(len(labels)))
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:

@@ -137,7 +137,7 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
     parts: list[list[NDArray[np.int64]]] = [[], [], []]
     for label in test.unique():
         places = order[test[order] == label].numpy()
-        counts = _largest_remainders(len(places), shares)
+        counts = largest_remainders(len(places) * np.array(shares), len(places))
         if min(counts) == 0:
             raise UserError(
                 f"data.holdout=test: class {label} has {len(places)} test images, too few for "
@@ -156,14 +156,13 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
     )
 
 
-def _largest_remainders(whole: int, shares: Sequence[float]) -> list[int]:
-    """Return integers that sum to ``whole``, each within one of its share."""
-    exact = np.array(shares) * whole
+def largest_remainders(exact: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+    """Return integers that sum to ``total``, each within one of its ``exact`` share."""
     # The margin prevents rounding errors from turning 25 into 24.
-    counts = np.floor(exact + 1e-9).astype(np.int64)
+    counts: NDArray[np.int64] = np.floor(exact + 1e-9).astype(np.int64)
     order = np.argsort(counts - exact, kind="stable")
-    counts[order[: whole - int(counts.sum())]] += 1
-    return [int(count) for count in counts]
+    counts[order[: max(0, total - int(counts.sum()))]] += 1
+    return counts
 
 
 def _shuffled(labels: Tensor) -> Tensor:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.data.base import Split
-from tune_calib.data.cache import load_opened, load_source, settled
-from tune_calib.data.rules import GENERAL, Cut, held_out_of_test
+from tune_calib.data.cache import load_opened, settled
+from tune_calib.data.rules import GENERAL, Cut, held_out_of_test, largest_remainders
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
@@ -101,12 +101,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     """Load train, select and calib.
 
     The published validation list is halved: the first half is ``select``, the second ``calib``.
-    ``data.holdout`` = ``test`` takes both from the test part.
-
-    Args:
-        slot: the data set, and the changes to its training split.
-        root: folder with the files of the data set; not needed for an embedded data set.
-        cache: folder for decoded images. Without it, they are decoded every time.
+    ``data.holdout`` = ``test`` takes both from the test part. ``cache`` is a folder for decoded
+    images; without it, they are decoded every time.
 
     Raises:
         DataNotFoundError: the root does not contain the data set.
@@ -132,7 +128,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test split for the evaluation of a trial. For arguments see ``load_development``."""
+    """Load the test split for the evaluation of a trial; see ``load_development``."""
     return relabelled(*_tested(slot, root, cache))
 
 
@@ -146,7 +142,7 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
     """Return the test images according to the rule, not relabelled, and the data set."""
     info = slot.info
-    source = load_source(info, root, cache)
+    source = load_opened(info, root, cache).source
     places = cut_parts(info, source.train.labels, source.test.labels).test
     test = source.test if places is None else source.test.take(places)
     return settled(test, source), info
@@ -184,17 +180,8 @@ def _change(train: Split, slot: DataSlot, classes: int) -> Split:
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    """Return the number of samples (C,) of each class in a stratified subset.
-
-    The numbers sum to round(fraction * N), and each is within one of fraction * counts, by largest
-    remainders.
-    """
-    exact = counts * fraction
-    kept: Counts = np.floor(exact).astype(np.int64)
-    missing = round(float(counts.sum()) * fraction) - int(kept.sum())
-    by_remainder = np.argsort(kept - exact, kind="stable")
-    kept[by_remainder[: max(0, missing)]] += 1
-    return kept
+    """Return the number of samples (C,) of each class in a stratified subset of all classes."""
+    return largest_remainders(counts * fraction, round(float(counts.sum()) * fraction))
 
 
 def imbalance_counts(counts: Counts, imbalance: float) -> Counts:

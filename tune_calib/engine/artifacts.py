@@ -17,7 +17,7 @@ from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.samples import write_epoch
-from tune_calib.engine.steps import NO_WATCH, NoWatch, Stopwatch
+from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.store import (
     Store,
     artifact_manifest,
@@ -96,7 +96,7 @@ class NetworkTraining:
                 f"{self.spec.data.dataset}; use another `store`"
             )
 
-    def step(self, watch: Stopwatch | NoWatch = NO_WATCH) -> dict[str, float] | None:
+    def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch and checkpoint it; return its report, or None if training is complete.
 
         The last call writes the artifact. Raises ``DivergedError`` if a loss is not finite.
@@ -112,29 +112,25 @@ class NetworkTraining:
         self.train_s += time.monotonic() - started
         self.history.append(report)
         with watch.phase("checkpoint"):
-            self._checkpoint(self.trainer)
+            # Samples before the checkpoint: a run that is killed in between repeats the epoch and
+            # writes the same records again. In the opposite order they would be lost.
+            write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
+            tensors, about = self.trainer.state()
+            about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
+            write_tensors(self.checkpoint, tensors, about)
         self._report(report)
         return report
 
     def _report(self, report: dict[str, float]) -> None:
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
 
-    def _checkpoint(self, trainer: NetworkTrainer) -> None:
-        """Write the state from which a killed run resumes."""
-        # Samples before the checkpoint: a run that is killed in between repeats the epoch and
-        # writes the same records again. In the opposite order they would be lost.
-        write_epoch(self.store, self.identity, len(self.history), trainer.samples)
-        tensors, about = trainer.state()
-        about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
-        write_tensors(self.checkpoint, tensors, about)
-
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         report_progress("evaluating the network")
-        weights = trainer.selected()
+        weights, method = trainer.selected(), trainer.method
         outputs = {
-            name: (predict(trainer.method, trainer.network, split, trainer.info)[1], split.labels)
+            name: (predict(method, trainer.network, split.images, trainer.info)[1], split.labels)
             for name, split in (("train", trainer.train), ("select", trainer.select))
         }
         accuracies = {
@@ -200,13 +196,8 @@ def ensure_bank(
 ) -> FeatureBank:
     """Return the feature bank of a trained network, building it if it is absent or lacks a split.
 
-    Args:
-        spec: a trial spec, of which the data and network slots are used.
-        key: key of the bank.
-        store: the store of networks and banks.
-        splits: loads the images, if they are needed.
-        device: device on which the network runs.
-        with_train: whether the bank needs the training split, for training heads.
+    ``splits`` loads the images, if they are needed. Without ``with_train``, the bank may lack the
+    training split, which only the training of heads needs.
     """
     return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
 

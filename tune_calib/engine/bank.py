@@ -31,8 +31,6 @@ from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, content_hash
 
-TEST = "test"
-
 
 class BankKey(Params):
     """Everything that determines a bank: equal keys mean the same bank."""
@@ -111,11 +109,11 @@ class FeatureBank(DevelopmentBank):
 
     def test(self) -> FeatureSplit:
         """Return the split that is read once, by ``evaluate``, at the end of a trial."""
-        return self._read(TEST)
+        return self._read("test")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
-        return {**super().evaluated(), TEST: self.test()}
+        return {**super().evaluated(), "test": self.test()}
 
 
 def build_bank(
@@ -147,7 +145,7 @@ def build_bank(
                 write_split(path / f"train-{view:03d}.arrow", outputs, train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
-            clean[TEST] = (test, info.of_test())
+            clean["test"] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
             report_progress(f"computing features of {name}")
             images = split.images.split(evaluation_batch(info))
@@ -176,22 +174,18 @@ def train_outputs(
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
     """Yield the images of a view in chunks, never all of them in memory."""
-    batch = evaluation_batch(info)
-    chunks = train.images.split(batch)
+    # The draws depend on the chunk size: a different size would give different views under the same
+    # key.
+    chunks = train.images.split(evaluation_batch(info))
     if key.views == 0:
         yield from chunks
         return
     # Seeded by the network's identity (a hexadecimal number), since all heads of the network share
     # the views.
     chance = generator(child_seed(int(key.network_id, 16), "view", view))
-    # The draws depend on the chunk size: a different size would give different views under the same
-    # key.
-    firsts = range(0, len(train), batch)
-    sizes = [min(batch, len(train) - first) for first in firsts]
-    draws = draw_views(sizes, info.padding, info.flip, chance, info.spare)
-    draws = draws.to(train.images.device)
-    for first, chunk in zip(firsts, chunks, strict=True):
-        yield crop_flip(chunk, draws.part(first, first + len(chunk)))
+    for chunk in chunks:
+        draws = draw_views([len(chunk)], info.padding, info.flip, chance, info.spare)
+        yield crop_flip(chunk, draws.to(chunk.device))
 
 
 def read_split(path: Path) -> FeatureSplit:

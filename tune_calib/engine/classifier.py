@@ -120,7 +120,7 @@ class HeadPart(_Part[HeadMethod]):
 
     def forward(self, features: Tensor, first: int = 0) -> Tensor:
         """Return logits (1, N, C) of consecutive features (N, D) that start at ``first``."""
-        return logits_of(self.method, features, self.tensors["context.weight"].device, first)
+        return logits_of(self.method, features, first)
 
 
 class TransformPart(_Part[PostHocMethod]):
@@ -202,10 +202,7 @@ def tensors_of_trial(
 ) -> dict[str, Tensor]:
     """Return all tensors (K = 1) that the classifier of a trial needs for predictions.
 
-    Args:
-        trainer: a finished head batch, or None for the network's own head.
-        k: index of the head in the batch.
-        transform: transform fitted on the logits of that head, K = 1.
+    The head is number ``k`` of a finished head batch, or the network's own without a ``trainer``.
     """
     tensors: dict[str, Tensor] = {}
     if trainer is not None:

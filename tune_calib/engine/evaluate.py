@@ -60,7 +60,7 @@ def network_logits(
         splits["test"] = (test, info.of_test())
     logits = {}
     for name, (split, normalised_by) in splits.items():
-        outputs = predict(trained.method, trained.network, split, normalised_by)
+        outputs = predict(trained.method, trained.network, split.images, normalised_by)
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 
@@ -82,10 +82,7 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
 
 
 def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on the clean training images from a manifest, by ``train/<name>``.
-
-    It is empty for manifests of earlier versions.
-    """
+    """Return the network check on train from a manifest; empty in those of earlier versions."""
     return {column("train", name): value for name, value in about.get("regime", {}).items()}
 
 
@@ -93,15 +90,14 @@ def regime_of_images(
     trained: TrainedNetwork, info: DatasetInfo, development: Development
 ) -> dict[str, float]:
     """Compute the values of ``regime_of_train`` for a network whose manifest lacks them."""
-    outputs = predict(trained.method, trained.network, development.train, info)
+    outputs = predict(trained.method, trained.network, development.train.images, info)
     return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """Return the network check of a trial's base network, by ``base/<split>/<name>``.
+    """Return the network check of a trial's base network, from the logits of its own head.
 
-    ``logits`` are those of the network's own head, and ``train`` is a result of
-    ``regime_of_train``.
+    ``train`` is a result of ``regime_of_train``; names become ``base/<split>/<name>``.
     """
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
@@ -129,16 +125,11 @@ def evaluate_one(
     posthoc: PostHocSlot | None,
     known: Mapping[str, float] = MappingProxyType({}),
 ) -> Evaluation | None:
-    """Evaluate one classifier (K = 1), leaving out metrics that are not defined.
+    """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
-    Args:
-        logits: logits on ``select``, ``calib`` and, outside a search, ``test``. Without ``test``,
-            only the metrics that trials of a search report are computed.
-        posthoc: transform to fit on ``calib`` first.
-        known: further metrics, from ``regime_of_train`` or ``regime_of_base``.
-
-    Returns:
-        The evaluation, or None if a logit is not finite.
+    A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
+    trials of a search report are computed. ``known`` are further metrics, from ``regime_of_train``
+    or ``regime_of_base``. Metrics that are not defined are left out.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
@@ -156,7 +147,13 @@ def evaluate_one(
         bins[name] = bin_table(values.softmax(-1), labels)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
-    return Evaluation(metrics, bins, plain, _flags(*judged["select"], transform), transform)
+    # On select, since a trial at chance level must not be selected, and nothing may be selected on
+    # test.
+    values, labels = judged["select"]
+    at_chance = is_at_chance(values[0].softmax(-1), labels)
+    raised = {} if transform is None else transform.flags()
+    flags = (*[CHANCE] * at_chance, *(name for name, is_so in raised.items() if bool(is_so)))
+    return Evaluation(metrics, bins, plain, flags, transform)
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
@@ -165,15 +162,6 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
     # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
     return (logits if transform is None else transform.transform(logits)), split.labels
-
-
-def _flags(logits: Tensor, labels: Tensor, transform: PostHocMethod | None) -> tuple[str, ...]:
-    """Return the flags of one classifier, given its transformed logits on ``select``."""
-    # On select, since a trial at chance level must not be selected, and nothing may be selected on
-    # test.
-    found = {} if transform is None else transform.flags()
-    at_chance = is_at_chance(logits[0].softmax(-1), labels)
-    return (*[CHANCE] * at_chance, *(name for name, is_so in found.items() if bool(is_so)))
 
 
 @torch.no_grad()

@@ -66,7 +66,7 @@ class FinishedTrial:
 
     def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
         method, network = self.trained.method, self.trained.network
-        outputs = FeatureSplit(*predict(method, network, split, info), split.labels)
+        outputs = FeatureSplit(*predict(method, network, split.images, info), split.labels)
         return SplitLogits(self.classifier.uncalibrated(outputs), split.labels)
 
     def judge(self, logits: SplitLogits) -> Evaluation | None:
@@ -102,11 +102,6 @@ class ShiftKey(Params):
     name: str
     made: str
 
-    @property
-    def identity(self) -> str:
-        """Return the folder name of the artifact."""
-        return content_hash(self)
-
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
     """Return the key of the bank whose network computes the shifted features of a trial.
@@ -117,18 +112,13 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
     return key if key.bn_mode == "train" else bank_key(spec, None)
 
 
-class ShiftedFeatures:
-    """Features of a shift set on disk; raises ``DamagedFileError`` if they are incomplete."""
-
-    def __init__(self, folder: AnyPath) -> None:
-        self.folder, self.about = opened(folder)
-        for name in self.about["parts"]:
-            if _file(name) not in self.about["files"]:
-                raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
-
-    def parts(self) -> dict[str, FeatureSplit]:
-        """Return the parts by name, memory-mapped."""
-        return {name: read_split(self.folder / _file(name)) for name in self.about["parts"]}
+def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
+    """Return stored features of a shift set by part, memory-mapped; raise if one is missing."""
+    local, about = opened(folder)
+    for name in about["parts"]:
+        if _file(name) not in about["files"]:
+            raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
+    return {name: read_split(local / _file(name)) for name in about["parts"]}
 
 
 def ensure_shifted(
@@ -138,16 +128,16 @@ def ensure_shifted(
     store: Store,
     network: Callable[[], TrainedNetwork],
     device: torch.device,
-) -> ShiftedFeatures:
-    """Return the features of a shift set, computing them if they are absent or damaged.
+) -> dict[str, FeatureSplit]:
+    """Return the features of a shift set by part, computing them if they are absent or damaged.
 
     Each part of a set (a severity) has one Arrow file, like each split of a bank. ``network`` is
     called only if needed and returns the result of ``network_behind``.
     """
-    identity = ShiftKey(bank=key, name=shift.name, made=shift.made)
-    folder = store.folder("shifts", identity.identity)
+    shift_key = ShiftKey(bank=key, name=shift.name, made=shift.made)
+    folder = store.folder("shifts", content_hash(shift_key))
 
-    def make(_: ShiftedFeatures | None) -> None:
+    def make(_: dict[str, FeatureSplit] | None) -> None:
         trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
 
         def fill(path: Path) -> None:
@@ -157,9 +147,9 @@ def ensure_shifted(
                 write_split(path / _file(part.name), outputs, part.labels)
 
         names = [part.name for part in parts]
-        write_folder(folder, fill, {"key": identity.model_dump(), "parts": names})
+        write_folder(folder, fill, {"key": shift_key.model_dump(), "parts": names})
 
-    return store.ensure(folder, "shift", ShiftedFeatures, make)
+    return store.ensure(folder, "shift", read_shifted, make)
 
 
 def _file(part: str) -> str:
@@ -197,11 +187,9 @@ class ExtraEvaluation:
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
         test = lambda: self._test  # noqa: E731
         shift = open_set(name, self.spec.data, self.root, self.store.images, test)
-        features = ensure_shifted(
-            self.spec, self.key, shift, self.store, self._network, self.device
-        )
+        parts = ensure_shifted(self.spec, self.key, shift, self.store, self._network, self.device)
         rows = []
-        for part, split in features.parts().items():
+        for part, split in parts.items():
             found = self._calibrated(spec, split)
             labels = split.labels.to(found.device)
             if not all(bool(each.isfinite().all()) for each in (found, own) if each is not None):

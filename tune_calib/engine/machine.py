@@ -66,16 +66,13 @@ def require_environment(spec: TrialSpec) -> None:
         )
 
 
-AMPERE = (8, 0)
-"""Lowest compute capability of a GPU with bfloat16 and TF32."""
-
-
 def refuse_slow(precision: Precision, device: torch.device) -> None:
     """Raise, before anything starts, if a device is not fast in a precision."""
     if precision == "fp32":
         return
     if device.type == "cuda":
-        kind, is_fast = "GPU", torch.cuda.get_device_capability(device) >= AMPERE
+        # Ampere is the first generation with bfloat16 and TF32.
+        kind, is_fast = "GPU", torch.cuda.get_device_capability(device) >= (8, 0)
     else:
         found = torch.cpu.get_capabilities()
         has_bf16 = bool(found.get("amx_bf16") or found.get("avx512_bf16"))

@@ -13,15 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import Split
+from tune_calib.data.base import Images
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.machine import set_switches
 from tune_calib.engine.steps import (
     NO_WATCH,
-    NoWatch,
     StepRule,
-    Stopwatch,
     backward_and_step,
     batches_of,
     learning_rate,
@@ -87,7 +85,7 @@ class NetworkTrainer:
         self.epoch = 0
         self.best = Best()
         self.samples: dict[str, dict[str, Tensor]] = {}
-        self.watch: Stopwatch | NoWatch = NO_WATCH
+        self.watch = NO_WATCH
 
     def __iter__(self) -> Iterator[dict[str, float]]:
         """Return the reports of the remaining epochs."""
@@ -108,7 +106,11 @@ class NetworkTrainer:
         # Before the evaluation on select: what a method changes here (BalCAL's share) is part of
         # the classifier that is evaluated and stored with the weights of this epoch.
         with self.watch.phase("feedback"):
-            report |= self.method.end_epoch(self.epoch, self._feedback())
+            feedback = None
+            if self.calib is not None:
+                logits = predict(self.method, self.network, self.calib.images, self.info)[1]
+                feedback = EpochFeedback(logits, self.calib.labels)
+            report |= self.method.end_epoch(self.epoch, feedback)
         with self.watch.phase("judgement on select"):
             report |= self._judge()
         self._store_best(report)
@@ -168,14 +170,8 @@ class NetworkTrainer:
             self.method.after_step(logits, labels, positions)
             return made.loss.detach(), (logits.argmax(1) == labels).sum()
 
-    def _feedback(self) -> EpochFeedback | None:
-        if self.calib is None:
-            return None
-        logits = predict(self.method, self.network, self.calib, self.info)[1]
-        return EpochFeedback(logits, self.calib.labels)
-
     def _judge(self) -> dict[str, float]:
-        features, logits = predict(self.method, self.network, self.select, self.info)
+        features, logits = predict(self.method, self.network, self.select.images, self.info)
         self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
         logits = logits.double()
         # All losses of the epoch may be finite although its last step overshot.
@@ -257,14 +253,15 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 
 
 def predict(
-    method: NetworkMethod, network: Network, split: Split, info: DatasetInfo, bn_mode: str = "eval"
+    method: NetworkMethod, network: Network, images: Images, info: DatasetInfo
 ) -> tuple[Tensor, Tensor]:
-    """Return features (N, D) and logits (N, C) of a split.
+    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8.
 
-    The network is in evaluation mode afterwards. ``bn_mode`` = ``train`` normalises by the
-    statistics of each batch and updates the running statistics, as TST's code does.
+    The network is in evaluation mode afterwards.
     """
-    return outputs_of(method, network, split.images.split(evaluation_batch(info)), info, bn_mode)
+    chunks = images.split(evaluation_batch(info))
+    features, logits = zip(*chunks_of_outputs(method, network, chunks, info), strict=True)
+    return torch.cat(features), torch.cat(logits)
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
@@ -275,19 +272,6 @@ def evaluation_batch(info: DatasetInfo) -> int:
 
 
 @torch.no_grad()
-def outputs_of(
-    method: NetworkMethod,
-    network: Network,
-    chunks: Iterable[Tensor],
-    info: DatasetInfo,
-    bn_mode: str = "eval",
-) -> tuple[Tensor, Tensor]:
-    """Return features and logits of raw images (M, C, H, W) uint8, given in chunks."""
-    outputs = list(chunks_of_outputs(method, network, chunks, info, bn_mode))
-    return torch.cat([features for features, _ in outputs]), torch.cat([z for _, z in outputs])
-
-
-@torch.no_grad()
 def chunks_of_outputs(
     method: NetworkMethod,
     network: Network,
@@ -295,7 +279,11 @@ def chunks_of_outputs(
     info: DatasetInfo,
     bn_mode: str = "eval",
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield features and logits of raw images, chunk by chunk."""
+    """Yield features and logits of raw images, chunk by chunk.
+
+    ``bn_mode`` = ``train`` normalises by the statistics of each chunk and updates the running
+    statistics, as TST's code does.
+    """
     network.eval()
     method.eval()
     if bn_mode == "train":
@@ -315,14 +303,9 @@ def _optimizer(
     trained = [*parameters, *method.parameters()]
     # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
     fused = device.type == "cuda" or None
+    options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
     if slot.optimizer == "sgd":
-        return torch.optim.SGD(
-            trained,
-            lr=slot.lr,
-            momentum=slot.momentum,
-            weight_decay=slot.weight_decay,
-            nesterov=slot.nesterov,
-            fused=fused,
-        )
+        momentum, nesterov = slot.momentum, slot.nesterov
+        return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
     kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
-    return kind(trained, lr=slot.lr, weight_decay=slot.weight_decay, fused=fused)
+    return kind(trained, **options)

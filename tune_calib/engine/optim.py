@@ -33,12 +33,7 @@ def squared_norms(tensor: Tensor) -> Tensor:
 
 
 class StackedOptimizer:
-    """SGD, Adam or AdamW as torch.optim defines them, with per-head rates.
-
-    Args:
-        slots: K slots with the same optimizer, momentum and clipping.
-        parameters: stacked leaf tensors, each (K, ...).
-    """
+    """SGD, Adam or AdamW as in torch.optim, with rates per head, for leaf tensors (K, ...)."""
 
     def __init__(self, slots: Sequence["HeadSlot"], parameters: dict[str, Tensor]) -> None:
         self.kind = slots[0].optimizer
@@ -66,10 +61,8 @@ class StackedOptimizer:
     ) -> None:
         """Update the parameters by their gradients, and clear the gradients.
 
-        Args:
-            frozen: masks of parameters. Only entries where the mask is 1 change, together with
-                their moments.
-            restricted: masks by which gradients are multiplied first.
+        Gradients are first multiplied by the masks in ``restricted``. Where a mask in ``frozen`` is
+        0, an entry and its moments do not change.
         """
         self.steps += 1
         moving = {n: p for n, p in self.parameters.items() if p.grad is not None}

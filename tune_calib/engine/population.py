@@ -19,8 +19,6 @@ from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
-PER_HEAD_SLOT = frozenset({"seed", "lr", "weight_decay"})
-
 # With more threads, the order of summation would depend on K, and so would the last digits of a
 # head. Head batches run in parallel processes instead.
 HEAD_THREADS = 1
@@ -50,13 +48,8 @@ OUTPUTS = 3
 class PopulationTrainer:
     """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
 
-    The numbers of head k do not depend on the other heads.
-
-    Args:
-        slots: head slots that differ only in per-head settings.
-        bank: features of the frozen network; ``test`` is not read here.
-        network_seed: seed of the shared batch order of the heads.
-        device: device of the heads.
+    The numbers of head k do not depend on the other heads. The slots differ only in per-head
+    settings; ``network_seed`` is the seed of the shared batch order.
     """
 
     def __init__(
@@ -103,7 +96,8 @@ class PopulationTrainer:
             report |= self.method.end_epoch(self.epoch, statistics)
             report |= self._judge()
         report = {name: values.double().cpu() for name, values in report.items()}
-        self._note_divergence(report)
+        finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
+        self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
         self._store_best(report)
         self.epoch += 1
         return report
@@ -162,21 +156,19 @@ class PopulationTrainer:
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
         """Return accuracy and confidence over the whole training split."""
         totals = torch.zeros(2, len(self.slots), device=self.device)
-        for features, labels in self.views.chunks(train, PASS_BATCH):
-            top, predicted = self.method.pass_logits(features).softmax(-1).max(-1)
-            totals += torch.stack([(predicted == labels).sum(-1), top.sum(-1)])
+        chunks = zip(train.features.split(PASS_BATCH), train.labels.split(PASS_BATCH), strict=True)
+        for features, labels in chunks:
+            logits = self.method.pass_logits(features.to(self.device))
+            top, predicted = logits.softmax(-1).max(-1)
+            rights = (predicted == labels.to(self.device)).sum(-1)
+            totals += torch.stack([rights, top.sum(-1)])
         return EpochStatistics(*(totals / len(train.labels)))
 
     def _judge(self) -> dict[str, Tensor]:
-        logits = self._logits(self.select.features)
+        logits = logits_of(self.method, self.select.features)
         heads = max(1, JUDGED // logits[0].numel())
         parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-    def _note_divergence(self, report: dict[str, Tensor]) -> None:
-        finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
-        is_new = ~finite & (self.diverged_epoch < 0)
-        self.diverged_epoch[is_new] = self.epoch
 
     def _store_best(self, report: dict[str, Tensor]) -> None:
         rule = self.slot.select
@@ -202,16 +194,13 @@ class PopulationTrainer:
     def predict(self, split: FeatureSplit) -> Tensor:
         """Return logits (K, N, C) of the selected epochs; training may continue afterwards."""
         if not self.best:
-            return self._logits(split.features)
+            return logits_of(self.method, split.features)
         in_training = {name: tensor.clone() for name, tensor in tensors_of(self.method).items()}
         restore_tensors(self.method, self.best)
         try:
-            return self._logits(split.features)
+            return logits_of(self.method, split.features)
         finally:
             restore_tensors(self.method, in_training)
-
-    def _logits(self, features: Tensor) -> Tensor:
-        return logits_of(self.method, features, self.device)
 
     def state(self) -> dict[str, Tensor]:
         """Return all tensors that a resumed run needs."""
@@ -255,13 +244,13 @@ def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
     method.load_state(unnest("method", tensors))
 
 
-def logits_of(method: HeadMethod, features: Tensor, device: torch.device, first: int = 0) -> Tensor:
+def logits_of(method: HeadMethod, features: Tensor, first: int = 0) -> Tensor:
     """Return logits (K, N, C) of features (N, D) from position ``first`` of their split on."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     parts = [
-        method.predict(features[start : start + PASS_BATCH].to(device, copy=True), first + start)
-        for start in range(0, len(features), PASS_BATCH)
+        method.predict(part.to(method.context.device, copy=True), first + number * PASS_BATCH)
+        for number, part in enumerate(features.split(PASS_BATCH))
     ]
     return torch.cat(parts, dim=1)
 
@@ -285,7 +274,7 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
 def population_key(slot: HeadSlot) -> str:
     """Return the settings that the heads of one batch must have in common, as text."""
     per_head = METHODS[slot.method].per_head
-    common = slot.model_dump(mode="json", exclude=set(PER_HEAD_SLOT))
+    common = slot.model_dump(mode="json", exclude={"seed", "lr", "weight_decay"})
     common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}
     return repr(sorted(common.items()))
 

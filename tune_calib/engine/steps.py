@@ -6,9 +6,9 @@ It needs only torch, so that it can be benchmarked where nothing else is install
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -16,14 +16,8 @@ from torch import Tensor, nn
 from tune_calib.data.augment import crop_flip, draw_views
 
 if TYPE_CHECKING:
+    from tune_calib.data.base import Images
     from tune_calib.spec.slots.network import NetworkSlot
-
-
-class Images(Protocol):
-    """Raw images (N, C, H, W), uint8, that can be indexed by batch."""
-
-    def __getitem__(self, positions: Tensor) -> Tensor:
-        """Return the images at some positions."""
 
 
 @dataclass
@@ -31,10 +25,14 @@ class Stopwatch:
     """Seconds of each phase of an epoch; a GPU is synchronised at both ends of a phase."""
 
     seconds: dict[str, float] = field(default_factory=dict)
+    is_on: bool = True  # False measures nothing and does not synchronise
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Add the time of a block to a phase."""
+        if not self.is_on:
+            yield
+            return
         started = self._now()
         try:
             yield
@@ -48,16 +46,7 @@ class Stopwatch:
         return time.perf_counter()
 
 
-class NoWatch:
-    """A stopwatch that measures nothing and does not synchronise a GPU."""
-
-    def phase(self, name: str) -> AbstractContextManager[None]:
-        """Run a block without measuring it."""
-        del name
-        return nullcontext()
-
-
-NO_WATCH = NoWatch()
+NO_WATCH = Stopwatch(is_on=False)
 
 
 @dataclass(frozen=True)
@@ -71,7 +60,7 @@ class StepRule:
 
 
 def backward_and_step(
-    loss: Tensor, size: int, rule: StepRule, frozen: Sequence[nn.Parameter], watch: Any
+    loss: Tensor, size: int, rule: StepRule, frozen: Sequence[nn.Parameter], watch: Stopwatch
 ) -> None:
     """Update the parameters, except frozen ones, by the gradient of the mean loss of a batch."""
     with watch.phase("backward"):
@@ -89,7 +78,7 @@ def backward_and_step(
 
 
 def batches_of(
-    images: Images,
+    images: "Images",
     order: Sequence[Tensor],
     padding: int,
     flip: bool,
@@ -113,21 +102,14 @@ def batches_of(
 def train_epoch(
     batches: Iterator[tuple[Tensor, Tensor]],
     step: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
-    watch: Any,
+    watch: Stopwatch,
 ) -> tuple[Tensor, Tensor, int]:
-    """Take a step on every batch.
+    """Take a step on every batch; return the summed loss and how many samples are correct and seen.
 
-    Args:
-        batches: the result of ``batches_of``.
-        step: takes the number of a batch, its positions and its images; returns its mean loss and
-            its number of correct samples, both on the device.
-        watch: a stopwatch.
-
-    Returns:
-        The sum of the losses over samples, the number of correct samples (both on the device, so
-        that no batch waits for a GPU), and the number of samples.
+    ``step`` takes the number of a batch, its positions and its images, and returns its mean loss
+    and its number of correct samples. Results stay on the device, so that no batch waits for a GPU.
     """
-    total = correct = None
+    total = correct = torch.tensor(0)
     seen = number = 0
     while True:
         with watch.phase("images"):
@@ -137,11 +119,8 @@ def train_epoch(
         positions, images = taken
         loss, right = step(number, positions, images)
         size = len(positions)
-        total = loss * size if total is None else total + loss * size
-        correct = right if correct is None else correct + right
+        total, correct = total + loss * size, correct + right
         seen, number = seen + size, number + 1
-    if total is None or correct is None:
-        raise ValueError("the epoch has no batches")
     return total, correct, seen
 
 

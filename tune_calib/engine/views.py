@@ -59,13 +59,6 @@ class Views:
             else:
                 yield from zip(features.split(size), labels.split(size), strict=True)
 
-    def chunks(self, split: "FeatureSplit", size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features and labels in their original order, ``size`` at a time, on the device."""
-        for features, labels in zip(
-            split.features.split(size), split.labels.split(size), strict=True
-        ):
-            yield features.to(self.device), labels.to(self.device)
-
 
 def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
     # Equivalent to indexing, but faster.

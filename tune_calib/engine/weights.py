@@ -149,17 +149,11 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
 def match_weights(
     network: Network, tensors: Mapping[str, Tensor], file: str, is_frozen: bool = False
 ) -> tuple[dict[str, Tensor], str]:
-    """Return the tensors of a file under the names of a network.
+    """Return the tensors of a file under the names of a network, and a note on its last layer.
 
-    Args:
-        network: the network to initialise.
-        tensors: tensors of the file, with the names of this program, of the backbone's own module,
-            of timm or of torchvision, with or without prefixes.
-        file: name of the file in messages.
-        is_frozen: whether the network is not trained, so that the last layer must match too.
-
-    Returns:
-        The weights, and a note if the last layer has other classes and keeps its initial values.
+    The names may be those of this program, of the backbone's own module, of timm or of torchvision,
+    with or without prefixes. A last layer with other classes keeps its initial values, as the note
+    says, or is an error if the network is not trained (``is_frozen``).
     """
     own = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.classifier import Classifier
-from tune_calib.engine.network import build, evaluation_batch, outputs_of
+from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.files import (
@@ -81,10 +81,8 @@ class CalibratedNetwork(nn.Module):
         """
         network, method = self._network("images")
         self._refuse_images(images)
-        # In batches of the same size as in the trial, since the last digits depend on it.
-        chunks = images.to(network.head.weight.device).split(evaluation_batch(self.info))
-        features, logits = outputs_of(method, network, chunks, self.info)
-        return self._calibrated(features, logits)
+        here = images.to(network.head.weight.device)
+        return self._calibrated(*predict(method, network, here, self.info))
 
     def from_features(self, features: Tensor) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.

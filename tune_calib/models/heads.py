@@ -66,79 +66,45 @@ def apply_stack(
     Args:
         parameters: the result of ``init_stack``.
         features: (B, D), shared by all heads, or (K, B, D).
-        activations: activation after each hidden layer.
+        activations: activation after each hidden layer; further ones are ignored.
 
     Returns:
         Logits (K, B, C).
     """
-    logits: Tensor = _Perceptrons.apply(features, tuple(activations), *parameters.values())
-    return logits
+    tensors = list(parameters.values())
+    # A view, so that K heads share one tensor.
+    hidden = features.expand(tensors[0].shape[0], *features.shape[-2:])
+    for layer, (weight, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
+        before = activations[layer - 1] if layer else "none"
+        if before == "relu":
+            # In place: its gradient only needs to know where the output is zero.
+            hidden = hidden.relu_()
+        elif before == "gelu":
+            hidden = F.gelu(hidden)
+        hidden = _Linear.apply(hidden, weight, bias)
+    return hidden
 
 
-class _Perceptrons(torch.autograd.Function):
-    """K MLPs with hand-written gradients.
+class _Linear(torch.autograd.Function):
+    """K linear layers with a hand-written gradient.
 
-    The gradients equal those of autograd for ``baddbmm`` and the activations to the last bit, but
-    need fewer passes over memory: autograd copies the gradient of a transposed weight into the
-    memory order of the weight.
+    It equals that of autograd for ``baddbmm`` to the last bit, but needs fewer passes over memory:
+    autograd copies the gradient of a transposed weight into the memory order of the weight.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, features: Tensor, activations: tuple[Activation, ...], *tensors: Tensor
-    ) -> Tensor:
-        """Return logits (K, B, C); ``tensors`` are weight and bias of each layer."""
-        # A view, so that K heads share one tensor.
-        hidden = features.expand(tensors[0].shape[0], *features.shape[-2:])
-        inputs, before = [], []
-        for layer, (weight, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
-            inputs.append(hidden)
-            hidden = torch.baddbmm(bias, hidden, weight.transpose(1, 2))
-            if layer < len(tensors) // 2 - 1:
-                before.append(hidden)
-                hidden = _activate(hidden, activations[layer])
-        ctx.activations, ctx.shape = activations, features.shape
-        ctx.save_for_backward(*inputs, *before, *tensors[::2])
-        return hidden
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return outputs (K, B, out) of inputs (K, B, in)."""
+        ctx.save_for_backward(inputs, weight)
+        return torch.baddbmm(bias, inputs, weight.transpose(1, 2))
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Any, ...]:
-        """Return the gradients of features, weights and biases."""
-        layers = (len(ctx.saved_tensors) + 1) // 3
-        inputs = ctx.saved_tensors[:layers]
-        before, weights = ctx.saved_tensors[layers:-layers], ctx.saved_tensors[-layers:]
-        found: list[Tensor] = []
-        for layer in reversed(range(layers)):
-            # In the order (weight, bias), starting with the first layer.
-            found[:0] = [_weight_gradient(gradient, inputs[layer]), gradient.sum(1, keepdim=True)]
-            if layer or ctx.needs_input_grad[0]:
-                gradient = torch.bmm(gradient, weights[layer])
-            if layer:
-                kind = ctx.activations[layer - 1]
-                gradient = _deactivate(gradient, before[layer - 1], kind)
-        of_features = gradient.sum_to_size(ctx.shape) if ctx.needs_input_grad[0] else None
-        return of_features, None, *found
-
-
-def _activate(hidden: Tensor, kind: Activation) -> Tensor:
-    if kind == "relu":
-        # In place: its gradient only needs to know where the output is zero.
-        return hidden.relu_()
-    return F.gelu(hidden) if kind == "gelu" else hidden
-
-
-def _deactivate(gradient: Tensor, before: Tensor, kind: Activation) -> Tensor:
-    """Return the gradient at the input ``before`` of an activation; ``gradient`` is overwritten."""
-    if kind == "none":
-        return gradient
-    aten = torch.ops.aten
-    found: Tensor = (
-        aten.threshold_backward.grad_input(gradient, before, 0, grad_input=gradient)
-        if kind == "relu"
-        else aten.gelu_backward(gradient, before)
-    )
-    return found
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Return the gradients of inputs, weight and bias."""
+        inputs, weight = ctx.saved_tensors
+        of_inputs = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
+        return of_inputs, _weight_gradient(gradient, inputs), gradient.sum(1, keepdim=True)
 
 
 def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:

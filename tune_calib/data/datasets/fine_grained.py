@@ -100,18 +100,12 @@ def _listed(file: Path) -> list[tuple[Path, str]]:
     return [(folder / f"{number}.jpg", variant) for number, variant in read_fields(file, 2)]
 
 
-_cub = Layouts(
-    "cub",
-    CUB_CLASSES,
-    CUB_HINT,
-    Format(3, 256, resize=True, convert_grey=True),
-    _find_cub,
-    _read_cub,
-)
+_birds = Format(3, 256, resize=True, convert_grey=True)
+_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, _birds, _find_cub, _read_cub)
+_planes = Format(3, 448, resize=True)
 _aircraft = Layouts(
-    "aircraft", AIRCRAFT_CLASSES, AIRCRAFT_HINT, Format(3, 448, resize=True),
-    _find_aircraft, _read_aircraft,
-)  # fmt: skip
+    "aircraft", AIRCRAFT_CLASSES, AIRCRAFT_HINT, _planes, _find_aircraft, _read_aircraft
+)
 for _layouts, _title, _size, _published in (
     (_cub, "CUB-200-2011", 224, (5_994, 5_794)),
     (_aircraft, "FGVC-Aircraft", 384, (6_667, 3_333)),

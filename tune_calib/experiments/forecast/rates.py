@@ -283,7 +283,7 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
 
     step()
     step_s = min(_seconds(step) for _ in range(2))
-    return step_s, _seconds(lambda: predict(method, network, split, info)) / size
+    return step_s, _seconds(lambda: predict(method, network, split.images, info)) / size
 
 
 def flops(spec: TrialSpec) -> int:

@@ -19,9 +19,6 @@ from tune_calib.models.backbones.timm_cifar import (
 from tune_calib.models.base import declare_stages, draw_fan_out, reset
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
-TINY_IMAGENET = 64
-"""Size of the images, whose networks pool the last maps to 2x2 cells."""
-
 
 def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
     """Build ResNet-50 or ResNet-101 with features >= 0.
@@ -31,7 +28,7 @@ def resnet(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Modul
     """
     model: Any
     model, width = build(channels, size, init, name=name)
-    if size != TINY_IMAGENET:
+    if size != 64:
         return model, width
     # The usual pooling to one cell would be a different network: the papers' has 8192 features and
     # a head of 1.6 M weights.

@@ -22,11 +22,6 @@ from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 CIFAR_STEM_UP_TO = 64
 """Largest image size, in pixels, for which a ResNet starts with a 3x3 convolution and no pool."""
 
-RESNETS = "resnet"
-
-STAGED_FAMILIES = (RESNETS, "densenet")
-"""Modules of timm whose models can be split into stages."""
-
 TITLES = {"vit_base_patch16_384": "ViT-B/16"}
 """Names of timm models in the papers."""
 
@@ -51,11 +46,11 @@ def resolve(name: str) -> BackboneInfo | None:
         name=name,
         title=f"{TITLES.get(name, name)} (timm)",
         build=partial(build, name=name),
-        has_stages=family in STAGED_FAMILIES,
+        has_stages=family in ("resnet", "densenet"),
         # The constants of all weights that timm publishes for a model; None if they differ.
         norm=norms.pop() if len(norms) == 1 else None,
         # timm publishes no weights for ResNets with the CIFAR stem.
-        norm_from=CIFAR_STEM_UP_TO + 1 if family == RESNETS else 0,
+        norm_from=CIFAR_STEM_UP_TO + 1 if family == "resnet" else 0,
     )
 
 
