@@ -2,11 +2,10 @@
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
 
 import pandas as pd
 
-from analysis.load import Sweep
+from analysis.load import Sweep, cached_per_sweep
 from analysis.published import published
 from analysis.text import NOTHING, Cell, rounded
 from analysis.tidy import column_in
@@ -74,19 +73,16 @@ def ladder_table(
     return pd.DataFrame(rows)
 
 
+@cached_per_sweep
 def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
     """Return the paper's numbers of each rung's label, a column per (dataset, backbone)."""
     if not sweep.manifest.published:
         return pd.DataFrame()
     labels = {rung.published: rung.label for rung in sweep.rungs if rung.published}
-    return _pivot(sweep.manifest.published, metric, tuple(labels)).rename(index=labels)
-
-
-@cache  # every table of a report needs it
-def _pivot(name: str, metric: str, methods: tuple[str, ...]) -> pd.DataFrame:
-    table = published(name)
-    table = table[(table["metric"] == metric) & table["method"].isin(methods)]
-    return table.pivot(index="method", columns=["dataset", "backbone"], values="value")
+    table = published(sweep.manifest.published)
+    table = table[(table["metric"] == metric) & table["method"].isin(list(labels))]
+    numbers = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
+    return numbers.rename(index=labels)
 
 
 def spread_over(sweep: Sweep) -> str:

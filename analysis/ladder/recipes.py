@@ -31,8 +31,6 @@ _HEADS = {
 }
 _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": "epochs"}
 
-NOTE = "Training recipes that differ between rungs:"
-
 
 def recipes(sweep: Sweep) -> Table:
     """Build a table of the recipes that differ between rungs."""
@@ -54,7 +52,8 @@ def recipes(sweep: Sweep) -> Table:
             own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
             rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
     label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
-    return Table("recipes", NOTE, rows, first=["rungs"], label=label)
+    caption = f"Training recipes that differ between {sweep.row_name}s:"
+    return Table("recipes", caption, rows, first=["rungs"], label=label)
 
 
 def _varies(key: str, recipes: Iterable[Record]) -> bool:

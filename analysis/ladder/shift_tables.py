@@ -109,14 +109,9 @@ def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
     rows = []
     for rung, each in product(sweep.rungs, table.columns):
         values = sweep.of_rung(rung.index)[each.name].astype(float)
-        numbers = {
-            "n": values.count(),
-            "of": len(values),
-            "mean": values.mean(),
-            "sd": values.std(),
-        }
         key = {"rung": rung.index, "label": rung.label, "set": each.split, "metric": each.metric}
-        rows.append(key | numbers)
+        spread = {"mean": values.mean(), "sd": values.std()}
+        rows.append(key | {"n": values.count(), "of": len(values)} | spread)
     return pd.DataFrame(rows)
 
 

@@ -184,13 +184,9 @@ def plan(sweep: Sweep) -> Table:
     for rung in sweep.rungs:
         counts = sweep.counts(rung.index)
         ended = {name: cell(counts.get(name, 0)) for name in (*STATUSES, "missing")}
-        texts = {
-            sweep.row_name: sweep.label(rung),
-            "kind": rung.kind,
-            "what": rung.ingredient,
-        }
-        cells = {head: Cell(text) for head, text in texts.items()}
-        records.append({**cells, "planned": cell(sum(counts.values())), **ended})
+        cells = {"kind": cell(rung.kind), "what": cell(rung.ingredient)}
+        planned = {"planned": cell(sum(counts.values()))}
+        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **planned, **ended})
     return Table("planned", f"Planned trials of each {sweep.row_name} by how they ended.", records)
 
 
