@@ -98,10 +98,9 @@ class SearchResults:
 
     def others_of(self, setting: str) -> list[Any]:
         """Return the published values of a setting that are not the method's own."""
-        values = [
-            _plain(point).get(setting) for point in self.outcome.published if setting in point
-        ]
-        return [v for v in dict.fromkeys(values) if v != self.defaults.get(setting)]
+        points = map(_plain, self.outcome.published)
+        values = dict.fromkeys(point[setting] for point in points if setting in point)
+        return [v for v in values if v != self.defaults.get(setting)]
 
     @property
     def chosen(self) -> int | None:

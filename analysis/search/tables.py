@@ -150,12 +150,7 @@ def share(search: SearchResults) -> Table:
         "the others count as far away. It is a share of the space only with --sampler random or "
         "grid; the others try good ones more often."
     )
-    return Table(
-        "share",
-        caption,
-        records,
-        label=label_of("search", search.method, "share"),
-    )
+    return Table("share", caption, records, label=label_of("search", search.method, "share"))
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
