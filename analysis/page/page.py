@@ -173,12 +173,6 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step
             text += " It had changes that were not committed and so are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         found.append(Step(text, "\n".join([*checkout, "pip install -c constraints.txt -e ."])))
-    text = (
-        "Run the trials; finished ones are skipped. Paths are those of the machine that ran them."
-    )
+    text = "Run the trials; finished ones are skipped. Paths are those of the original machine."
     again = shlex.join(["tune-calib", "report", "DIR", *options])
-    return [
-        *found,
-        Step(text, command),
-        Step("Write this page again from the folder of the results.", again),
-    ]
+    return [*found, Step(text, command), Step("Write this page again from the results.", again)]
