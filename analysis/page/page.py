@@ -154,7 +154,7 @@ def environment(rows: pd.DataFrame) -> Table:
         found.update(dict.fromkeys(json.loads(str(text)).items(), count))
     names = list(dict.fromkeys(name for name, _ in found))
     records = [
-        {"what": Cell(name), "value": cell(value), "trials": cell(count)}
+        {"item": Cell(name), "value": cell(value), "trials": cell(count)}
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
