@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import groupby
 from textwrap import wrap
 
-from analysis.tables.table import Table, fitting_columns
+from analysis.tables.table import Table, fit_columns
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
 _COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, slightly narrower than on letter paper
@@ -73,7 +73,7 @@ def _rendered(table: Table) -> str:
     table = table.without_blank() if table.is_one_tabular else table
     every = [_Column.of(table, head) for head in table.heads]
     room = _PAGE_PT if table.is_one_tabular else math.inf
-    chosen = fitting_columns(table, [column.width for column in every], room)
+    chosen = fit_columns(table, [column.width for column in every], room)
     columns: Block = [every[index] for index in chosen]
     shown = [table.heads[index] for index in chosen]
     left_out = ", ".join(head for head in table.heads if head not in shown)

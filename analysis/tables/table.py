@@ -176,7 +176,7 @@ def _layout(table: Table, screen: Screen) -> str:
     if not screen.columns:
         chosen = list(range(len(every)))
         if screen.width:
-            chosen = fitting_columns(table, [own.least + _GAP for own in every], screen.width + _GAP)
+            chosen = fit_columns(table, [own.least + _GAP for own in every], screen.width + _GAP)
         missing = [key for i, key in enumerate(column_keys(table.heads)) if i not in chosen]
     shown = [every[index] for index in chosen]
     body = "\n".join(_rows(shown, _widths(shown, screen.width), table.rules))
@@ -208,7 +208,7 @@ def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys([0, *(keys.index(column_key(name)) for name in names)]))
 
 
-def fitting_columns(table: Table, widths: Sequence[float], room: float) -> list[int]:
+def fit_columns(table: Table, widths: Sequence[float], room: float) -> list[int]:
     """Return the columns that fit: always the first, and those of ``first`` before the others."""
     ranks = {head: rank for rank, head in enumerate(table.first)}
     order = [ranks.get(head, len(ranks)) for head in table.heads]
