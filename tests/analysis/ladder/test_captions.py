@@ -111,8 +111,8 @@ def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_th
     assert table.loc[(1, "seconds"), ["n", "median"]].tolist() == [2, 0.625]
     text = captions(tmp_path)["cost"][1]
     assert "n = 2 to 3 trials of each rung" in text
-    assert "Medians" in text
-    assert "older" not in text
+    assert "Bars show medians" in text
+    assert "did not record" not in text
 
 
 def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):

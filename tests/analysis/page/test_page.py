@@ -312,7 +312,7 @@ def test_environment_and_revision_come_from_the_rows(out):
     assert [r["value"] for r in records if r["item"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text
     assert "several revisions" in text
-    assert "not committed" in text
+    assert "uncommitted changes" in text
 
 
 def test_settings_are_flat_without_seeds_and_told_by_rung():
