@@ -1,4 +1,4 @@
-"""The files of a ladder's report: tables, figures, the page; and the text that is printed."""
+"""Write the files of a ladder's report: tables, figures and the page."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -35,7 +35,10 @@ from tune_calib.text import format_count, nearest
 def write_files(
     sweep: Sweep, test: str | None, options: Sequence[str], folder: Path
 ) -> tuple[Text, list[str]]:
-    """Write the files of a report, made with command-line words; return the text and the paths."""
+    """Write the files of a report; return the text to print and the paths of the files.
+
+    ``options`` are the words of the command line that the page shows.
+    """
     if sweep.trials.empty:
         planned = format_count(len(sweep.manifest.planned), "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
@@ -68,7 +71,7 @@ def load_sweep(
     metrics: tuple[str, ...] = (),
     intervals: bool = False,
 ) -> Sweep:
-    """Load a sweep with the options of its tables, which ``write_report`` describes."""
+    """Load a run with the options that ``write_report`` describes."""
     sweep = replace(load(out), shows_regime=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
         sweep = compare_with(sweep, published)
@@ -80,21 +83,21 @@ def load_sweep(
         if not METRICS[metric].is_of_trials:
             raise UserError(
                 f"{METRICS[metric].title} needs foreign images besides the test split: run the "
-                "command again with `shift`; the table of shift sets then has it"
+                "command again with `shift`, which adds a table of shift sets"
             )
         name = column("test", metric)
         if name not in sweep.trials or sweep.trials[name].isna().all():
             raise UserError(
-                f"no result here has {METRICS[metric].title} on test; the version that wrote "
-                "these results did not record it"
+                f"no trial has {METRICS[metric].title} on test; the version that wrote these "
+                "results did not record it"
             )
     if sweep.shows_intervals and sweep.intervals.empty:
-        raise UserError("no result here has intervals; run the command again with `bootstrap` 1000")
+        raise UserError("no trial has intervals; run the command again with `bootstrap` 1000")
     return sweep
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
-    """Return the tables by the names of their files."""
+    """Return the contents of the files of tables by name."""
     sweep = results.sweep
     files = in_files(tables.ladder(sweep), ladder_table(sweep))
     if (own := recipes.recipes(sweep)).records:
@@ -122,13 +125,13 @@ def _texts(results: LadderResults) -> dict[str, str]:
 def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
-    """Return the page as HTML; ``options`` are words of the command line of the report."""
+    """Return the page as HTML."""
     sweep = results.sweep
     manifest, counts = sweep.manifest, sweep.counts()
     state = f"Complete: all {len(manifest.planned)} planned trials are done."
     if set(counts) != {"done"}:
         ended = format_counts(counts)
-        state = f"Not every trial has numbers: of {len(manifest.planned)} planned, {ended}."
+        state = f"Not all of the {len(manifest.planned)} planned trials are done: {ended}."
     # The header shows the setting and the network check.
     main = tables.ladder(sweep).without_blank()
     main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
@@ -165,7 +168,7 @@ def page(
 
 
 def describe_best(sweep: Sweep) -> str:
-    """Return the sentence; empty where no two rungs have numbers or no value is the best."""
+    """Describe the best rung; return an empty text if fewer than two can be compared."""
     metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
     rows = ladder_table(sweep, [metric.name]).dropna(subset="mean")
     means = dict(zip(rows["rung"], rows["mean"].astype(float), strict=True))

@@ -1,12 +1,11 @@
-"""A ladder as numbers: mean, spread and changes of every rung, and what they vary over."""
+"""Compute the mean, spread and changes of each rung, and describe the seeds behind them."""
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
 
 import pandas as pd
 
-from analysis.load import Sweep
+from analysis.load import Sweep, cached_per_sweep
 from analysis.published import published
 from analysis.text import NOTHING, Cell, rounded
 from analysis.tidy import column_in
@@ -31,7 +30,7 @@ def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
 def ladder_table(
     sweep: Sweep, metrics: Sequence[str] | None = None, split: str = "test"
 ) -> pd.DataFrame:
-    """Compute mean and spread of every rung and metric, as fractions, over finished trials.
+    """Compute the mean and spread of every rung and metric over finished trials, as fractions.
 
     One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1), change_before and
     change_base (differences of means, from the previous rung of a step and from the last base),
@@ -69,28 +68,25 @@ def ladder_table(
                     },
                 }
             )
-            # Also without numbers: the next step then has nothing to be compared with.
+            # NaN if the rung has no values: the next step then has no change.
             before = mean
     return pd.DataFrame(rows)
 
 
+@cached_per_sweep
 def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
-    """Return the paper's numbers of each rung's label, a column per (dataset, backbone)."""
+    """Return the published numbers by rung label, with a column per (dataset, backbone)."""
     if not sweep.manifest.published:
         return pd.DataFrame()
     labels = {rung.published: rung.label for rung in sweep.rungs if rung.published}
-    return _pivot(sweep.manifest.published, metric, tuple(labels)).rename(index=labels)
-
-
-@cache  # every table of a report needs it
-def _pivot(name: str, metric: str, methods: tuple[str, ...]) -> pd.DataFrame:
-    table = published(name)
-    table = table[(table["metric"] == metric) & table["method"].isin(methods)]
-    return table.pivot(index="method", columns=["dataset", "backbone"], values="value")
+    table = published(sweep.manifest.published)
+    table = table[(table["metric"] == metric) & table["method"].isin(list(labels))]
+    numbers = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
+    return numbers.rename(index=labels)
 
 
 def spread_over(sweep: Sweep) -> str:
-    """Describe the seeds that the spread is over."""
+    """Describe the seeds over which the spread is computed."""
     networks, heads = len(sweep.manifest.network_seeds), len(sweep.manifest.head_seeds)
     if networks == heads == 1:
         return "1 seed: no spread"
@@ -115,7 +111,7 @@ def mean_over(sweep: Sweep) -> str:
 
 
 def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:
-    """Describe how many of some trials each rung has, as ``trials_of_each`` does."""
+    """Describe how many of the given trials each rung has."""
     return trials_of_each(sweep, sweep.numbers(hashes) or [0])
 
 
@@ -148,7 +144,7 @@ def interval_note(sweep: Sweep) -> str:
     """Explain the brackets of ``interval_cell``, without a full stop."""
     draws = " or ".join(map(str, sorted(set(sweep.intervals["resamples"]))))
     return (
-        f"Brackets: 95 % intervals over the test samples ({draws} bootstrap draws) for the trained "
-        "classifiers as they are; means of their ends over the trials of a rung. For ECE and other "
-        f"distances they subtract what chance adds. {AT_VALUE}"
+        f"Brackets: 95 % intervals over the test samples ({draws} bootstrap draws) for fixed "
+        f"classifiers, with their ends averaged over the trials of a {sweep.row_name}. For ECE and "
+        f"other distances, the bias due to chance is subtracted. {AT_VALUE}"
     )

@@ -1,4 +1,4 @@
-"""The training recipes of the rungs of a sweep, as far as they differ."""
+"""Compare the training recipes of the rungs, and list heads that may be trained too briefly."""
 
 import json
 from collections.abc import Iterable
@@ -31,8 +31,6 @@ _HEADS = {
 }
 _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": "epochs"}
 
-NOTE = "Training recipes that differ between rungs:"
-
 
 def recipes(sweep: Sweep) -> Table:
     """Build a table of the recipes that differ between rungs."""
@@ -42,7 +40,7 @@ def recipes(sweep: Sweep) -> Table:
     differ = {key for key in fields for rungs in shown.values() if _varies(key, rungs.values())}
     every = [recipe for rungs in trained.values() for recipe in rungs.values()]
     if "optimizer" not in differ and _varies("optimizer", every):
-        # Rungs with and without a head are compared, and were trained by two optimisers.
+        # Rungs with and without a head were trained by two optimisers.
         shown = trained
         in_all = [key for key in fields if all(key in recipe for recipe in every)]
         differ |= {key for key in in_all if _varies(key, every)}
@@ -54,7 +52,8 @@ def recipes(sweep: Sweep) -> Table:
             own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
             rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
     label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
-    return Table("recipes", NOTE, rows, first=["rungs"], label=label)
+    caption = f"Training recipes that differ between {sweep.row_name}s:"
+    return Table("recipes", caption, rows, first=["rungs"], label=label)
 
 
 def _varies(key: str, recipes: Iterable[Record]) -> bool:
@@ -79,9 +78,9 @@ def weak_heads(sweep: Sweep) -> list[str]:
         recipe = recipes.get(rung.index, {})
         trained = [f"{head} {recipe[key].text}" for key, head in _WEAK.items() if key in recipe]
         lines.append(
-            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far below the "
-            f"network, test accuracy {own} against {base}; trained with {', '.join(trained)}, "
-            "perhaps too briefly for a comparison of calibration"
+            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far less accurate on "
+            f"test than the network ({own} compared with {base}); trained with "
+            f"{', '.join(trained)}, perhaps too briefly for a comparison of calibration"
         )
     return lines
 
@@ -90,7 +89,7 @@ def weak_heads(sweep: Sweep) -> list[str]:
 def _by_rung(sweep: Sweep, slot: str) -> dict[int, Record]:
     """Return the recipe of each rung that has a slot."""
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
-    # Trials of a rung differ only by their seeds, so the first has the recipe of all.
+    # The trials of a rung differ only in their seeds and share a recipe.
     trials = sweep.trials.drop_duplicates("rung").set_index("rung")
     frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys])
     frame.columns = pd.Index(keys)

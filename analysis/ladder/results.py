@@ -1,4 +1,4 @@
-"""The results that tables and figures of a ladder's report share, computed once."""
+"""Compute the results that the tables and figures of a ladder's report share."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,7 +41,7 @@ class LadderResults:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        """Return the paired test, then Friedman's; none for a ladder, whose steps are no rivals."""
+        """Return the paired test and Friedman's; none for a ladder, whose steps are not rivals."""
         return for_report(self.sweep, self.test)
 
     @property
@@ -57,15 +57,15 @@ class LadderResults:
 
 
 def has_own_time(sweep: Sweep) -> bool:
-    """Return whether the trials' own time was recorded; older results have that of Ray trials."""
+    """Return whether results have the time of each trial; older ones have that of Ray trials."""
     return bool(sweep.trials.reindex(columns=["own_s"])["own_s"].notna().any())
 
 
 def costs(sweep: Sweep) -> pd.DataFrame:
     """Compute seconds and memory of every finished trial; NaN where a part is unknown.
 
-    total_s adds the network and feature bank below a trial in full, though trials share them, and
-    ratio divides it by the total of the plain cross-entropy network of the same seed.
+    ``total_s`` adds the full cost of the network and feature bank of a trial, though trials share
+    them; ``ratio`` divides it by the total of the plain cross-entropy network of the same seed.
     """
     rows = sweep.done.reindex(columns=list(_COSTS)).set_index("spec_hash")
     own, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()
@@ -73,7 +73,7 @@ def costs(sweep: Sweep) -> pd.DataFrame:
     beneath = rows["network_id"].map(networks).astype(float).mask(is_plain, 0.0)
     bank = rows["bank_s"].astype(float).mask(rows["head"].isna(), 0.0)
     total = own + beneath + bank
-    # Only one rung: others may train such a network with another recipe.
+    # From one rung: others may train plain networks with another recipe.
     vanilla = rows[is_plain & (rows["network_method"] == PLAIN)]
     vanilla = vanilla[vanilla["rung"] == vanilla["rung"].min()]
     of_seed = total[vanilla.index].groupby(vanilla["network_seed"]).first()
@@ -105,6 +105,6 @@ def angles(logits: NDArray[np.float64], labels: Any) -> NDArray[np.float64]:
     centred = means - means.mean(0)
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     above = np.triu_indices(len(units), k=1)
-    # Rounding may take a cosine past 1, where there is no angle.
+    # Rounding may push a cosine past 1, for which there is no angle.
     found: NDArray[np.float64] = np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
     return found

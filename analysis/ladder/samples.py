@@ -1,7 +1,7 @@
 """Statistics of FeDLaS's single samples: gates, flips, and correlations of the indicator.
 
-A gate of +1 treats large indicators as over-confident (they are smoothed more), one of -1 as
-under-confident (FeDLaS, ECCV 2026, Fig. 3).
+A gate of +1 treats samples with large indicators as over-confident (they are smoothed more), and a
+gate of -1 as under-confident (FeDLaS, ECCV 2026, Fig. 3).
 """
 
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def sample_statistics(out: AnyPath) -> pd.DataFrame:
     the previous epoch's samples whose gate changed; and the correlations of the indicator with
     correctness and with confidence, NaN where one does not vary or was not recorded.
     """
-    # File by file, since the samples of all networks at once may not fit into memory.
+    # File by file: the samples of all networks may not fit into memory at once.
     rows = [row for table in read_files(out, "samples") for row in _rows(table.to_pandas())]
     columns = [*_KEY, "n", "accuracy", *QUANTITIES]
     return pd.DataFrame(rows, columns=columns).drop_duplicates(_KEY)
@@ -56,7 +56,7 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
             gate = seen.set_index("sample")["gate"]
             both = gate.index.intersection(before.index)
             is_recorded = "confidence" in seen and seen["confidence"].notna().all()
-            # Zeros do not vary, so that both correlations are NaN.
+            # Zeros do not vary, so both correlations are NaN.
             confidence = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
             yield {
                 "spec_hash": spec_hash,
@@ -77,7 +77,7 @@ def correlations(
     indicator: "pd.Series[float]", other: "pd.Series[Any]", prefix: str = ""
 ) -> dict[str, float]:
     """Compute Pearson's and Spearman's correlation; NaN where one of the two does not vary."""
-    # Stored in half precision, in which sums over some thousand samples overflow.
+    # The stored half precision overflows in sums over thousands of samples.
     values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
     varies = np.ptp(values) > 0 and np.ptp(others) > 0
     measures = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
@@ -88,7 +88,7 @@ def correlations(
 
 
 def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
-    """Compute mean and spread over the trials of each rung at the last epoch, where recorded."""
+    """Compute the mean and spread over the trials of each rung at the last recorded epoch."""
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
     last = last.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
     rows = []
@@ -115,7 +115,7 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
     caption = (
         f"{sweep.manifest.title}. Single samples at the last epoch; {mean}"
         f"{trials_of_each(sweep, numbers)}.\nTrain: as the loss saw each sample, in training mode; "
-        "select: after the epoch. A dash: nothing varies, or confidence was not recorded."
+        "select: after the epoch. A dash: a quantity does not vary or was not recorded."
     )
     label = label_of("samples", sweep.manifest.dataset)
     return Table("samples", caption, records, ("split",), label=label)

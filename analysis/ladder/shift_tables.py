@@ -26,8 +26,8 @@ _ABOUT = {
     ),
     "corrupt": "Published corruptions (CIFAR-10-C, CIFAR-100-C) of the images of the test split.",
     "generated": (
-        "Corruptions generated from the test split: kinds and strengths of the benchmark, with "
-        "other noise than CIFAR-10-C and CIFAR-100-C."
+        "Corruptions generated from the test split, with the kinds and strengths of CIFAR-10-C and "
+        "CIFAR-100-C but other random noise."
     ),
 }
 _LEFT_OUT = {"corrupt": "", "generated": f" ({', '.join(NOT_GENERATED)} is not generated)"}
@@ -35,7 +35,7 @@ _LEFT_OUT = {"corrupt": "", "generated": f" ({', '.join(NOT_GENERATED)} is not g
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a shift table: a metric on a split, below its own head and that of a group."""
+    """A column of a shift table: a metric on a split, with its head and the head of its group."""
 
     group: str
     metric: str
@@ -50,7 +50,7 @@ class Column:
 
 @dataclass(frozen=True)
 class ShiftTable:
-    """A shift table with a row per rung: its key, what it shows, and the columns with numbers."""
+    """A shift table with a row per rung: its key, caption and columns."""
 
     key: str
     about: str
@@ -100,23 +100,18 @@ def _by_kind(sweep: Sweep, family: str, metric: str, known: "pd.Series[bool]") -
     about = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
     about += f"{_LEFT_OUT[family]}."
     if lacking:
-        about += f" Not evaluated: {', '.join(lacking)}; so there is no mean over kinds."
+        about += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
     return ShiftTable(f"{family}-kinds-{metric}", about, tuple(columns))
 
 
 def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
-    """Compute mean and spread of each rung in each column, over ``n`` of its finished trials."""
+    """Compute the mean and spread of each rung in each column over its ``n`` evaluated trials."""
     rows = []
     for rung, each in product(sweep.rungs, table.columns):
         values = sweep.of_rung(rung.index)[each.name].astype(float)
-        numbers = {
-            "n": values.count(),
-            "of": len(values),
-            "mean": values.mean(),
-            "sd": values.std(),
-        }
         key = {"rung": rung.index, "label": rung.label, "set": each.split, "metric": each.metric}
-        rows.append(key | numbers)
+        spread = {"mean": values.mean(), "sd": values.std()}
+        rows.append(key | {"n": values.count(), "of": len(values)} | spread)
     return pd.DataFrame(rows)
 
 
@@ -133,7 +128,7 @@ def table(sweep: Sweep, shift: ShiftTable) -> Table:
         head = f"{each.group}: {each.head}"
         groups[head] = (each.group, each.head)
         columns[head] = [
-            # A mean over some of the trials must not pass for one over all.
+            # A mean over some of the trials must not look like one over all.
             replace(cell, text=f"{cell.text} (n = {row.n})") if 0 < row.n < row.of else cell
             for cell, row in zip(
                 ranked(cells, METRICS[each.metric].direction, may_win), rows, strict=True

@@ -44,13 +44,13 @@ from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
 from tune_calib.spec.names import STATUSES, is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of published numbers
-_FIRST = ("ece", "accuracy", "nll")  # metrics that matter most on a narrow screen
+_FIRST = ("ece", "accuracy", "nll")  # shown first on a narrow screen
 _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
 
 @cached_per_sweep
 def ladder(sweep: Sweep) -> Table:
-    """Build the main table: mean and spread of every rung next to the paper's numbers."""
+    """Build the main table: mean and spread of every rung, and the published numbers."""
     manifest = sweep.manifest
     keys: list[Any] = published_columns(sweep).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
@@ -96,12 +96,12 @@ def describe_setting(sweep: Sweep) -> str:
 
 
 def notes(sweep: Sweep) -> list[str]:
-    """Return what a reader of the main table must know besides its caption, in sentences."""
+    """Return the notes below the caption of the main table, in sentences."""
     manifest, counts = sweep.manifest, sweep.counts()
     found = []
     if set(counts) != {"done"}:
         ended = format_counts({status: n for status, n in counts.items() if status != "missing"})
-        found.append(f"Trials of all {sweep.row_name}s: {ended}; only those that are done count")
+        found.append(f"Trials of all {sweep.row_name}s: {ended}; means are over those done")
     if missing := counts.get("missing"):
         found.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
     found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
@@ -159,7 +159,7 @@ def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
 
 
 def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
-    """Return how the networks under a rung fit train, and how confident the rung itself is."""
+    """Return the train accuracy of the networks of a rung, and the confidence gap of the rung."""
     trials = sweep.of_rung(rung)
     train = known_networks(trials)["train"].mean()
     gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
@@ -179,19 +179,15 @@ def _blocks(sweep: Sweep) -> dict[int, str]:
 
 
 def plan(sweep: Sweep) -> Table:
-    """Build a table of the rungs and how their planned trials ended."""
+    """Build a table of the planned trials of each rung by status."""
     records = []
     for rung in sweep.rungs:
         counts = sweep.counts(rung.index)
         ended = {name: cell(counts.get(name, 0)) for name in (*STATUSES, "missing")}
-        texts = {
-            sweep.row_name: sweep.label(rung),
-            "kind": rung.kind,
-            "what": rung.ingredient,
-        }
-        cells = {head: Cell(text) for head, text in texts.items()}
-        records.append({**cells, "planned": cell(sum(counts.values())), **ended})
-    return Table("planned", f"Planned trials of each {sweep.row_name} by how they ended.", records)
+        cells = {"kind": cell(rung.kind), "description": cell(rung.ingredient)}
+        planned = {"planned": cell(sum(counts.values()))}
+        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **planned, **ended})
+    return Table("planned", f"Planned trials of each {sweep.row_name} by status.", records)
 
 
 def _seeds(sweep: Sweep, row: "pd.Series[Any]", label: str = "method") -> Record:
@@ -200,24 +196,24 @@ def _seeds(sweep: Sweep, row: "pd.Series[Any]", label: str = "method") -> Record
 
 
 def unfinished(sweep: Sweep) -> Table:
-    """Build a table of the planned trials without numbers and why."""
+    """Build a table of the planned trials without results, with the reason."""
     rows = planned_trials(sweep)
     bad = rows[rows["status"] != "done"]
     records = [
         {
             **_seeds(sweep, row),
             "status": Cell(row["status"]),
-            "why": Cell(row["note"] or "no result on disk"),
+            "reason": Cell(row["note"] or "no result on disk"),
             "spec": Cell(row["spec_hash"]),
         }
         for _, row in bad.head(MAX_ROWS).iterrows()
     ]
-    note = "Planned trials without numbers; no mean includes them."
+    note = "Planned trials without results; means do not include them."
     return Table("unfinished", note, records, chosen_by=(sweep.row_name, "status"), total=len(bad))
 
 
 def trials(sweep: Sweep) -> Table:
-    """Build a table of every planned trial with its numbers."""
+    """Build a table of every planned trial with its results."""
     rows = planned_trials(sweep)
     names = _trial_columns(rows)
     records = []
@@ -230,19 +226,19 @@ def trials(sweep: Sweep) -> Table:
         records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
-    note = "One row per planned trial; the time is that of its Ray trial, which may run others too."
+    note = "One row per planned trial; the time includes all trials that ran together with it."
     note += "".join(f" {line}." for line in legend(rows["flags"]))
     return Table("trial-rows", note, records, chosen_by=(sweep.row_name, "status"), total=len(rows))
 
 
 def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return split and metric of the columns of single trials: those on test, then shift sets."""
+    """Return split and metric of each column of single trials: first test, then the shift sets."""
     order = (*usual_metrics(rows), *OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     chosen = [
         (split, metric)
         for split, metric in parts
-        # Single corruptions are dozens; tables of their own show their means.
+        # There are dozens of single corruptions; the shift tables show their means.
         if metric in order
         and not split.startswith(_HIDDEN_SPLITS)
         and split.split("/")[0] not in FAMILIES
@@ -252,7 +248,7 @@ def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def drawn_intervals(sweep: Sweep) -> Table:
     """Build a table of the rungs that have bootstrap intervals."""
-    if sweep.intervals.empty:  # to look for each would take a millisecond a cell
+    if sweep.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
     columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
     for metric, rows in ladder_table(sweep).groupby("metric", sort=False):
@@ -274,10 +270,10 @@ def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
             cells[f"{head}, 95 %"] = span_cell(metric, row[f"{metric}_low"], row[f"{metric}_high"])
         records.append(cells)
     note = (
-        "95 % intervals over the test samples: the range on other test samples with the same "
-        "trained network. From the bootstrap where a trial has it, else from its bins: Wilson's "
-        "interval for accuracy, and for ECE the inversion of a test that subtracts what chance "
-        f"adds (a calibrated network has an ECE above 0), widened to the ECE shown. {AT_VALUE}."
+        "95 % intervals over the test samples, for a fixed trained network. They come from the "
+        "bootstrap if a trial has it, else from its bins: Wilson's interval for accuracy, and for "
+        "ECE the inversion of a test that subtracts the bias due to chance (a calibrated network "
+        f"has an ECE above 0), widened to include the ECE shown. {AT_VALUE}."
     )
     return Table("interval-rows", note, records, chosen_by=(sweep.row_name,), total=len(rows))
 

@@ -1,4 +1,4 @@
-"""The figures of a report: all that its results have are drawn, saved and put into the page."""
+"""Draw and save the figures of a report, and prepare them for its page."""
 
 import base64
 import os
@@ -28,7 +28,7 @@ from tune_calib.registry import Registry
 
 R = TypeVar("R")
 
-# A larger SVG (a mark for each of many samples) would make the page slow: the PNG stands for it.
+# A larger SVG, with a mark for each of many samples, would make the page slow: a PNG replaces it.
 _MAX_SVG_BYTES = 1_000_000
 
 
@@ -36,8 +36,8 @@ _MAX_SVG_BYTES = 1_000_000
 class Picture:
     """A figure of the page.
 
-    ``key`` prefixes its ids; ``width`` is its share of the widest figure's width, so that text is
-    equally large in all; ``files`` is the path of its files from the page, without suffix.
+    ``key`` prefixes its ids; ``width`` is a fraction of the widest figure's width, so that text has
+    the same size in all figures; ``files`` is the path of its files from the page, without suffix.
     """
 
     key: str
@@ -50,7 +50,7 @@ class Picture:
 
 @dataclass
 class Gallery:
-    """The figures of a report, and a remark on each that is absent."""
+    """The figures of a report, and a remark on each absent figure."""
 
     pictures: list[Picture] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -62,7 +62,7 @@ def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
 
 
 def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
-    """Draw every figure that the results have; one that fails is reported and loses no other."""
+    """Draw every figure that the results allow; one that fails does not affect the others."""
     style.apply()
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
     gallery = Gallery()
@@ -77,21 +77,21 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
             elif why := figure.why_absent(results):
                 gallery.remarks.append(f"{figure.name}: not drawn, {why}")
         except (DamagedFileError, OSError):
-            raise  # of the folder and the disk, not of the figure: the user has to mend it
+            raise  # an error of the folder or disk, which the user has to repair
         except Exception as error:
-            # In one line, with its origin unless it was written for users.
+            # In one line, with the place in the code unless the error is meant for users.
             found = locate_error(error, lambda p: "site-packages" not in p, lambda p: Path(p).name)
             why = found.text if isinstance(error, UserError) else str(found)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
         finally:
-            # Unfinished ones too, since pyplot keeps every figure that is open.
+            # Unfinished ones too, since pyplot keeps all open figures.
             for opened in set(plt.get_fignums()) - before:
                 plt.close(opened)
     return gallery
 
 
 def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
-    """Write the files of a figure, if these results have it."""
+    """Write the files of a figure; return False if there is nothing to draw."""
     drawing = figure.draw(results)
     if drawing is not None:
         style.save(drawing, folder, figure.name)
@@ -99,11 +99,11 @@ def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
 
 
 def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
-    """Draw figures in copies of this process where that is safe; return which were drawn."""
+    """Draw figures in forked processes if that is safe; return whether each was drawn."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     workers = min(count, cores)
-    # Another thread could leave a lock behind that a copy would wait for, for ever. The program's
-    # own thread shows progress, which no copy does.
+    # A forked process could wait forever for a lock that another thread held. The program's own
+    # thread only shows progress, which the processes do not.
     threads = {t for t in threading.enumerate() if not t.name.startswith("tune-calib")}
     is_alone = threads == {threading.main_thread()} and not {"torch", "ray"} & sys.modules.keys()
     if workers < 2 or sys.platform != "linux" or not is_alone:
@@ -119,9 +119,9 @@ def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
 
 
 def _start_copy(draw: Callable[[int], bool]) -> None:
-    global _draw_number  # what a copy inherits need not be pickled
+    global _draw_number  # inherited, so that it need not be pickled
     _draw_number = draw
-    # What another thread was writing to has its lock, and nobody here to free it.
+    # Another thread may have held the lock of a stream, which nobody here would release.
     sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
@@ -133,12 +133,12 @@ def _draw_in_copy(number: int) -> bool:
 
 
 def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key: str) -> Picture:
-    """Return a drawn figure as a page shows it; ``of_page`` is its folder relative to the page."""
+    """Read a drawn figure for a page; ``of_page`` is its folder relative to the page."""
     path = folder / f"{figure.name}.svg"
     try:
         image, width = inline_svg(path.read_bytes(), key, figure.title)
     except (ParseError, ValueError, RecursionError) as error:
-        raise DamagedFileError(f"{path} is no SVG; make the report again") from error
+        raise DamagedFileError(f"{path} is not an SVG file; write the report again") from error
     if len(image) > _MAX_SVG_BYTES:
         image = png_image((folder / f"{figure.name}.png").read_bytes(), figure.title)
     share = round(width / style.TEXT_IN, 3)
@@ -147,7 +147,7 @@ def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key
 
 
 def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
-    """Draw a figure of a report, leaving the style and backend of a notebook as they are."""
+    """Draw a figure of a report without changing the style and backend of a notebook."""
     drawing = draw_apart(lambda: figure.draw(results))
     if drawing is None:
         why = figure.why_absent(results) or "these results have nothing to draw"
@@ -156,18 +156,18 @@ def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
 
 
 def draw_apart(draw: Callable[[], Drawing | None]) -> Drawing | None:
-    """Draw in the style of reports, of which a notebook's own figures keep nothing."""
+    """Draw in the style of reports without changing the style of a notebook's other figures."""
     with mpl.rc_context(), plt.ioff():
         style.theme()
         drawing = draw()
     if drawing is not None:
-        # Else pyplot keeps it for ever, and a notebook shows it twice.
+        # Otherwise, pyplot keeps it, and a notebook shows it twice.
         plt.close(drawing)
     return drawing
 
 
 def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
-    """Return an ``img`` that holds a PNG, ``width`` CSS pixels wide."""
+    """Return an ``img`` element that contains a PNG, ``width`` CSS pixels wide."""
     size = Markup(' width="{}"').format(width) if width else ""
     data = base64.b64encode(content).decode()
     return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)

@@ -1,4 +1,4 @@
-"""The report as one self-contained page: a list of sections, whatever the results."""
+"""Render a report as one self-contained HTML page with a list of sections."""
 
 import base64
 import hashlib
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page under a heading of its own."""
+    """A part of the page with a heading."""
 
     key: str
     title: str
@@ -43,7 +43,7 @@ class Section:
 
 
 class Link(NamedTuple):
-    """Another page that belongs to this one; ``href`` is relative to the folder of this one."""
+    """A link to a related page; ``href`` is relative to the folder of this page."""
 
     text: str
     href: str
@@ -58,14 +58,14 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """The contents of a page; equal results give equal text, wherever the folder is."""
+    """The contents of a page; equal results give equal text in any folder."""
 
     title: str
     setting: str
     regime: str
     state: str
     troubles: Sequence[str]
-    sections: Sequence[Section]  # those with nothing in them, and empty tables, are left out
+    sections: Sequence[Section]  # empty sections and tables are left out
     steps: Sequence[Step]
     files: Sequence[str]  # paths relative to the page
     links: Sequence[Link] = ()
@@ -76,7 +76,7 @@ class Page:
         """Return the page as HTML."""
         templates = _load_templates()
         script = templates.get_template("report.js").render()
-        # Only this script runs: not one that some text of the results could smuggle in.
+        # Only this script may run, so that no text of the results can inject one.
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         shown = [
             part
@@ -92,7 +92,7 @@ def _load_templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("analysis.page"),
         autoescape=True,
-        undefined=StrictUndefined,  # a misspelt name is an error, not an empty text
+        undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -104,7 +104,7 @@ def _load_templates() -> Environment:
 
 
 def _written(value: Any) -> Any:
-    """Write out the control characters of text."""
+    """Escape the control characters of text."""
     if isinstance(value, Markup):
         return Markup(printable(value))
     return printable(value) if isinstance(value, str) else value
@@ -117,10 +117,10 @@ def write_folder(
     results: R,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
-    """Write tables, figures and, with the paths of both, the page; return the files and figures."""
+    """Write tables, figures and the page, which links to both; return the files and figures."""
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, text.encode())
-    # After the tables: a figure that fails hard must not cost them.
+    # After the tables, so that no error of a figure can prevent them.
     gallery = draw_all(in_order(figures), results, folder / "figures")
     files = [f"tables/{name}" for name in texts]
     files += [f"{own.files}.{kind}" for own in gallery.pictures for kind in style.FORMATS]
@@ -130,7 +130,7 @@ def write_folder(
 
 
 def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
-    """Return a line for each folder of files; a file in several formats is named once."""
+    """Return a line per folder with its files; a file in several formats is listed once."""
     stems: dict[str, dict[str, None]] = {}
     for path in map(PurePosixPath, names):
         stems.setdefault(path.parent.name, {})[path.stem] = None
@@ -143,7 +143,7 @@ _RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_re
 
 
 def environment(rows: pd.DataFrame) -> Table:
-    """Return a table of versions, devices and revisions as far as the trials recorded them."""
+    """Return a table of the versions, devices and revisions that the trials recorded."""
     found: Counter[tuple[str, Any]] = Counter()
     for name in _RECORDED:
         head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
@@ -154,7 +154,7 @@ def environment(rows: pd.DataFrame) -> Table:
         found.update(dict.fromkeys(json.loads(str(text)).items(), count))
     names = list(dict.fromkeys(name for name, _ in found))
     records = [
-        {"what": Cell(name), "value": cell(value), "trials": cell(count)}
+        {"item": Cell(name), "value": cell(value), "trials": cell(count)}
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
@@ -162,7 +162,7 @@ def environment(rows: pd.DataFrame) -> Table:
 
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
-    """Return how to reproduce results; ``options`` are those of ``tune-calib report``."""
+    """Return the steps to reproduce results, with the options of ``tune-calib report``."""
     revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
     found = []
     if len(revisions):
@@ -170,15 +170,9 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step
         if len(revisions) > 1:
             text += " The trials ran at several revisions."
         if any(revision.endswith("+") for revision in revisions):
-            text += " It had changes that were not committed and so are not in the checkout."
+            text += " It had uncommitted changes, which are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         found.append(Step(text, "\n".join([*checkout, "pip install -c constraints.txt -e ."])))
-    text = (
-        "Run the trials; finished ones are skipped. Paths are those of the machine that ran them."
-    )
+    text = "Run the trials; finished ones are skipped. Paths are those of the original machine."
     again = shlex.join(["tune-calib", "report", "DIR", *options])
-    return [
-        *found,
-        Step(text, command),
-        Step("Write this page again from the folder of the results.", again),
-    ]
+    return [*found, Step(text, command), Step("Write this page again from the results.", again)]

@@ -43,7 +43,7 @@ from tune_calib.text import format_count, format_setting
 
 
 def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report; return what to print, and the paths of the files."""
+    """Write the files of a report; return the text to print and the paths of the files."""
     search = load_search(out)
     if not search.outcome.suggestions:
         planned = search.outcome.planned
@@ -71,12 +71,12 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         evaluation = [_evaluation(search)]
     made = steps(search.trials, "\n".join(search.commands), [])
     if search.outcome.command:
-        text = "Train the choice again, with every setting that the search had fixed."
+        text = "Train the chosen suggestion again, with every setting that the search fixed."
         made.append(Step(text, search.outcome.command))
 
     def rows(build: Callable[[SearchResults], Table]) -> list[Table]:
         table = build(search)
-        # A key that no figure of the page has; the header shows the network check.
+        # The key differs from those of figures; the header shows the network check.
         return [replace(table, key=f"{table.key}-rows", notes=())]
 
     return Page(
@@ -109,7 +109,7 @@ def _table_texts(search: SearchResults) -> dict[str, str]:
 
 
 def describe_choice(search: SearchResults) -> str:
-    """Return the sentence that the page of a search begins with."""
+    """Return the first sentence of the page of a search."""
     metric = METRICS[search.metrics[0]]
     table = search.table().set_index("number")
     done = format_count(int(table["mean"].notna().sum()), "finished suggestion")
@@ -126,7 +126,7 @@ def describe_choice(search: SearchResults) -> str:
 
 
 def _changes(search: SearchResults, name: str) -> Floats:
-    """Return the choice minus the baseline in a column, per network or head of a single one."""
+    """Return a column of the chosen suggestion minus the baseline, by network or by head of one."""
     trials = search.trials.reindex(columns=["spec_hash", "rung", "network_seed", "head_seed", name])
     specs = next(s.specs for s in search.outcome.suggestions if s.number == search.chosen)
     own = trials[trials["spec_hash"].isin(specs)]
@@ -134,7 +134,7 @@ def _changes(search: SearchResults, name: str) -> Floats:
     is_of_heads = own["network_seed"].nunique() == 1 and own["head_seed"].notna().any()
     blocks = own["head_seed" if is_of_heads else "network_seed"]
     change = (own[name] - own["network_seed"].map(base)).groupby(blocks).mean().dropna()
-    # Rounded as in paired tests: the last bit of a float is no difference.
+    # Rounded as in paired tests, since differences in the last bit are not meaningful.
     return change.round(12).to_numpy()
 
 
@@ -172,18 +172,18 @@ def _troubles(search: SearchResults) -> list[str]:
         if status in counts
     ]
     if "missing" in counts:
-        lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume goes on")
+        lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.chosen is None:
-        lines.append("no suggestion keeps the accuracy within the guard: there is no choice")
+        lines.append("no suggestion keeps the accuracy within the guard: none is chosen")
     if search.reads is None:
-        lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is not known")
+        lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is unknown")
     elif search.reads:
         lines.append(describe_reads(search.reads))
     return [*lines, *search.warnings()]
 
 
 def _evaluation(search: SearchResults) -> Section:
-    """Return the section on the evaluation of the choice on the test split."""
+    """Return the section on the evaluation of the chosen suggestion on the test split."""
     sweep = load(search.out / EVALUATION)
     texts = [f"{capital(describe_reads(search.reads))}."] if search.reads else []
     trials = search.trials
@@ -196,7 +196,7 @@ def _evaluation(search: SearchResults) -> Section:
     fresh: list[Any] = sweep.trials.to_dict("records")
     table = tables.optimism(fresh, believed, search.metrics)
     if not table.records:
-        return Section("on-test", "On test", [*texts, "No trial of it has ended."])
+        return Section("on-test", "On test", [*texts, "No trial of the evaluation has ended."])
     note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
     note += "".join(f" {line}." for line in legend(sweep.flags()))
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

@@ -1,4 +1,4 @@
-"""Read a search: its manifest, outcome and trials, and a table of its suggestions."""
+"""Read the manifest, outcome and trials of a search, and tabulate its suggestions."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -33,17 +33,17 @@ class SearchResults:
     manifest: SearchManifest
     outcome: SearchOutcome
     trials: pd.DataFrame  # one row per trial; metrics are fractions
-    only_settings: tuple[str, ...] = ()  # that figures show; the most important ones if empty
-    only_metric: str | None = None  # that figures show; the metrics searched for if None
+    only_settings: tuple[str, ...] = ()  # for figures; if empty, the most important ones
+    only_metric: str | None = None  # for figures; if None, the metrics searched for
 
     @property
     def metrics(self) -> list[str]:
-        """Return the metrics searched for, of which the first decides, or the chosen one."""
+        """Return the metrics searched for, the first of which decides, or ``only_metric``."""
         return [self.only_metric] if self.only_metric else self.outcome.metrics
 
     @property
     def metrics_and_accuracy(self) -> list[str]:
-        """Return the metrics searched for, and accuracy, to which the guard applies."""
+        """Return these metrics, and accuracy, to which the guard applies."""
         return list(dict.fromkeys([*self.metrics, "accuracy"]))
 
     @property
@@ -53,12 +53,12 @@ class SearchResults:
 
     @property
     def guard(self) -> float:
-        """Return the accuracy on ``select`` that a choice may lose, a fraction."""
+        """Return the fraction of accuracy on ``select`` that a suggestion may lose."""
         return self.manifest.question.objective.guard
 
     @property
     def commands(self) -> list[str]:
-        """Return the commands that made the search as long as it is, in their order."""
+        """Return the commands that started and extended the search, in order."""
         if self.manifest.commands is None:  # an earlier version recorded the first one only
             longer = f"tune-calib resume DIR --trials {self.manifest.trials}"
             return [self.manifest.command, longer]
@@ -66,7 +66,7 @@ class SearchResults:
 
     @property
     def reads(self) -> list[ReadRecord] | None:
-        """Return the test reads, which early versions did not record; None if they are damaged."""
+        """Return the recorded test reads; None if the record is damaged."""
         if not (self.out / SEARCH_EVALUATED).exists():
             return []
         try:
@@ -75,9 +75,9 @@ class SearchResults:
             return None
 
     def warnings(self) -> list[str]:
-        """Return warnings about the choice and its baseline, one per line."""
+        """Return warnings about the chosen suggestion and its baseline, one per line."""
         rows = self.trials.reindex(columns=["rung", "flags"])
-        # In the rows of a search the rung is the suggestion; that of the baseline is -1.
+        # In a search, the column ``rung`` has the number of the suggestion, -1 for the baseline.
         baseline = rows["flags"][rows["rung"] < 0]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
         if self.chosen is None:
@@ -98,25 +98,24 @@ class SearchResults:
 
     def others_of(self, setting: str) -> list[Any]:
         """Return the published values of a setting that are not the method's own."""
-        values = [
-            _plain(point).get(setting) for point in self.outcome.published if setting in point
-        ]
-        return [v for v in dict.fromkeys(values) if v != self.defaults.get(setting)]
+        points = map(_plain, self.outcome.published)
+        values = dict.fromkeys(point[setting] for point in points if setting in point)
+        return [v for v in values if v != self.defaults.get(setting)]
 
     @property
     def chosen(self) -> int | None:
-        """Return the suggestion that the declared rule chooses, if one is within the guard."""
+        """Return the number of the chosen suggestion, if one is within the guard."""
         return self.outcome.chosen
 
     def shown_settings(self) -> list[str]:
-        """Return the chosen settings, else the most important ones with two values tried."""
+        """Return ``only_settings``, else the most important settings with more than one value."""
         if self.only_settings:
             return list(self.only_settings)
         rows = self.figure_table().dropna(subset="mean")
         return [name for name in self.settings if rows[name].nunique() > 1][:_MOST_SHOWN]
 
     def focus(self, settings: Sequence[str] = (), metric: str | None = None) -> "SearchResults":
-        """Return the search with the settings (``head.gamma`` or ``gamma``) and metric to show."""
+        """Select the settings (``head.gamma`` or ``gamma``) and the metric of figures."""
         rows = self.figure_table(metric).dropna(subset="mean")
         names = tuple(dict.fromkeys(map(self._find_setting, settings)))
         for name in names:
@@ -141,13 +140,13 @@ class SearchResults:
         """Return which rows of ``table`` have the method's own settings."""
         are = pd.Series(True, index=table.index)
         for name in self.settings:
-            # A setting that does not matter under the defaults must be absent: NaN equals nothing.
+            # Without a default the setting does not apply and must be absent, as NaN.
             value = self.defaults.get(name)
             are &= table[name].isna() if value is None else table[name] == value
         return are
 
     def counts(self) -> dict[str, int]:
-        """Count suggestions by status, ``missing`` (planned and not ended) last."""
+        """Count suggestions by status, with ``missing`` (planned but not ended) last."""
         ended = Counter(entry.status for entry in self.outcome.suggestions)
         counts = {status: ended[status] for status in STATUSES}
         counts["missing"] = self.outcome.planned - sum(ended.values())
@@ -158,13 +157,13 @@ class SearchResults:
         return format_ended(self.counts())
 
     def note(self) -> str:
-        """Return the number of suggestions, and of those at chance, as a sentence."""
+        """Return a sentence with the number of suggestions and of those at chance."""
         at_chance = int(self.figure_table()["status"].eq(AT_CHANCE).sum())
         left_out = f"; {at_chance} at chance have no value here" if at_chance else ""
         return f"{self.ended()} suggestions{left_out}."
 
     def long_note(self) -> str:
-        """Return seeds and number of the suggestions, and the guard, as a sentence."""
+        """Return a sentence with the seeds and number of the suggestions, and the guard."""
         guard = f"guard: at most {100 * self.guard:g} % of accuracy lost"
         return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {guard}."
 
@@ -183,8 +182,8 @@ class SearchResults:
 
         Columns: number, status, drop (accuracy lost against the baseline), is_within (done, and the
         drop is within the guard), flags (of all its trials, joined by commas), every setting as
-        ``slot.key`` (NaN where it does not matter, ``null`` for None), mean, sd (ddof 1) and n over
-        the seeds, bad (seeds without a number). Fractions; mean is NaN unless it is done.
+        ``slot.key`` (NaN if it does not apply, ``null`` for None), mean, sd (ddof 1) and n over the
+        seeds, bad (seeds without a value). Values are fractions; mean is NaN unless it is done.
         """
         metric = metric or self.metrics[0]
         check_metric(metric, of_search=True)
@@ -197,7 +196,7 @@ class SearchResults:
         for entry in self.outcome.suggestions:
             own = trials.reindex(entry.specs)
             values, is_done = own[name], entry.status == "done"
-            # One diverged seed makes a suggestion no candidate: its other seeds are no mean of it.
+            # A suggestion with a diverged seed has no mean: it is no candidate.
             n = int(values.notna().sum()) if is_done else 0
             rows.append(
                 {
@@ -215,9 +214,9 @@ class SearchResults:
         return frame.astype({**numeric, "is_within": bool})
 
     def figure_table(self, metric: str | None = None) -> pd.DataFrame:
-        """Return ``table`` for a figure: a suggestion at chance has that status, and no mean.
+        """Return ``table`` for figures, where suggestions at chance have that status and no mean.
 
-        The ECE of a network that guesses is near 0, which would stretch a scale beyond use.
+        The ECE of a network at chance is near 0 and would stretch the scale.
         """
         table = self.table(metric)
         at_chance = table["flags"].map(lambda flags: is_chance([flags]))
@@ -246,23 +245,23 @@ class SearchResults:
 
 
 def setting_cell(value: Any) -> Cell:
-    """Return the cell of a setting's value; ``-`` where it does not matter."""
+    """Return the cell of a setting's value; ``-`` if the setting does not apply."""
     return format_cell(value, ".3g") if isinstance(value, float) else cell(value)
 
 
 def _plain(point: Point) -> Point:
-    """Return a point with ``null`` for None, since an absent setting does not matter."""
+    """Return a point with ``null`` for None; a setting that does not apply is absent."""
     return {name: "null" if value is None else value for name, value in point.items()}
 
 
 def is_complete(out: AnyPath) -> bool:
-    """Return whether the outcome of a search is stored for all the suggestions that it plans."""
+    """Return whether the stored outcome of a search covers all planned suggestions."""
     trials = read_search_manifest(out).trials
     try:
         outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
         return False
-    # The manifest is written when a search is made longer, the outcome when it has ended.
+    # The manifest is written when a search is extended, and the outcome when it ends.
     return trials == outcome.asked and outcome.planned == len(outcome.suggestions)
 
 
@@ -270,12 +269,12 @@ def load_search(out: AnyPath) -> SearchResults:
     """Read a search from its folder."""
     manifest = read_search_manifest(out)
     if not (out / SEARCH_OUTCOME).exists():
-        raise UserError(f"{out} holds no {SEARCH_OUTCOME}; first: tune-calib report {out}")
+        raise UserError(f"{out} contains no {SEARCH_OUTCOME}; run: tune-calib report {out}")
     try:
         outcome = SearchOutcome.read(out)
     except DamagedFileError as error:
-        raise DamagedFileError(f"{error}; make it again: tune-calib report {out}") from None
+        raise DamagedFileError(f"{error}; write it again: tune-calib report {out}") from None
     trials = read_trials(out)
     if trials.empty:
-        raise UserError(f"{out} has no result of a trial")
+        raise UserError(f"{out} contains no results of trials")
     return SearchResults(out, manifest, outcome, trials)

@@ -1,4 +1,4 @@
-"""Frames of the sensitivity of a metric to settings, from ``SearchResults.table``."""
+"""Sensitivity of a metric to settings, computed from ``SearchResults.table``."""
 
 import math
 from collections.abc import Sequence
@@ -9,29 +9,29 @@ import pandas as pd
 from tune_calib.spec.metrics import METRICS
 
 MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
-_ROUNDING = 1e-9  # a suggestion at the margin is within it, whatever its last bits
-_LOG_FROM = 100  # largest over smallest value of a setting from which a scale is logarithmic
-_WIDE_FROM = 5  # the same for a metric
+_ROUNDING = 1e-9  # a suggestion exactly at the margin is within it
+_LOG_FROM = 100  # ratio of largest to smallest value from which the scale of a setting is log
+_WIDE_FROM = 5  # the same ratio for a metric
 
 
 def is_numeric(values: "pd.Series[Any]") -> bool:
-    """Return whether all values are numbers; a truth value is none."""
+    """Return whether all values are numbers; Booleans do not count."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
 def is_wide(values: "pd.Series[float]") -> bool:
-    """Return whether values of a metric are so far apart that they need a logarithmic axis."""
+    """Return whether the values of a metric span a range that needs a logarithmic axis."""
     known = values.dropna()
     return bool(len(known) and known.min() > 0 and known.max() / known.min() >= _WIDE_FROM)
 
 
 def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
-    """Return median and quartiles along one setting, cut into parts of equally many suggestions."""
+    """Return the median and quartiles in bins of one setting with equally many suggestions."""
     rows = table.dropna(subset=[setting, "mean"])
     values = rows[setting]
     if is_numeric(values):
         values = values.astype(float)
-        # Equally many in each part: a sampler that learns tries some regions much more often.
+        # Equally many per bin: a sampler that learns tries some regions much more often.
         parts = pd.qcut(values, bins, duplicates="drop") if values.nunique() > bins else values
     else:
         parts = values.map(str)
@@ -50,7 +50,7 @@ def heat_map(
     bins: int = 8,
     aggregate: Literal["mean", "count"] = "mean",
 ) -> pd.DataFrame:
-    """Return the mean of a metric, or the number of suggestions, over parts of two settings."""
+    """Return the mean of a metric, or the number of suggestions, in bins of two settings."""
     rows = table.dropna(subset=[down, across])
     keys = rows.assign(**{name: _binned(rows[name], bins) for name in (down, across)})
     return keys.dropna(subset="mean").pivot_table(
@@ -59,7 +59,7 @@ def heat_map(
 
 
 def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
-    """Return the middles of equal parts, on a logarithmic scale where values span two decades."""
+    """Return the centres of equal bins, on a log scale if the values span two decades."""
     if not is_numeric(values):
         return values.map(str)
     if values.nunique() <= bins:

@@ -1,4 +1,4 @@
-"""Tables of a search: its best suggestions, importance of settings, near-best ones, optimism."""
+"""Tables of a search: best suggestions, importance of settings, near-best share, optimism."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -30,12 +30,12 @@ _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 
 
 def best(search: SearchResults, count: int = BEST) -> Table:
-    """Build the table of baseline, the method's defaults and the best within the guard."""
+    """Build the table of the baseline, the defaults and the best suggestions within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
     within = away[table["is_within"]].sort_values(kind="stable").index[:count]
     is_default = search.are_defaults(table)
-    # With the method's defaults, whatever they reach: a search has to beat them.
+    # The defaults are always included, since a search has to beat them.
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
     first = {"suggestion": Cell("baseline, cross entropy")}
@@ -44,7 +44,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     flags = _flags(search)
-    caption = f"{rule}. The choice was made on these numbers, so they flatter it.{flags}"
+    caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
     notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.method, "best")
@@ -56,7 +56,7 @@ def _flags(search: SearchResults) -> str:
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
-    """Return the rows of ``table`` that are chosen by their index."""
+    """Return rows of ``table``, given their index."""
     values = {metric: search.table(metric) for metric in search.metrics_and_accuracy}
     is_default = search.are_defaults(table)
     rows = []
@@ -85,14 +85,14 @@ def suggestions(search: SearchResults) -> Table:
         for row, status in zip(rows, table["status"], strict=True)
     ]
     caption = (
-        f"Every suggestion that ended ({search.ended()}); - where a setting does not matter."
+        f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
         f"{_flags(search)}"
     )
     return Table("suggestions", caption, records, chosen_by=("status",))
 
 
 def importance(search: SearchResults) -> Table:
-    """Build the table of the importance of every setting in percent, and where it was searched."""
+    """Build the table of the importance of every setting in percent, and its search range."""
     found, defaults = search.outcome.importance, search.defaults
     label = label_of("search", search.method, "importance")
     table = search.table().set_index("number")
@@ -106,22 +106,23 @@ def importance(search: SearchResults) -> Table:
         row["searched in"] = _range(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
         cells = list(map(setting_cell, search.others_of(name)))
-        # A single value stays a number, by which the column of the page can be sorted.
+        # A single value stays a number, so that the page can sort by it.
         others = cells[0] if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
         row["other published"] = others
         if search.chosen is not None:
             row["chosen"] = setting_cell(table.loc[search.chosen, name])
         records.append(row)
     caption = found.statement or (
-        f"PED-ANOVA: how differently the best {found.top} of {found.done} suggestions and all of "
-        "them are spread, in percent of the sum over the settings; those beyond the guard count "
-        "too. Rough where few count as the best: another measure may order the settings differently"
+        "PED-ANOVA: difference between the distributions of a setting in the best "
+        f"{found.top} and in all {found.done} suggestions, in percent of the sum over settings; "
+        "suggestions beyond the guard are included. With few best ones it is rough: another "
+        "measure may order the settings differently"
     )
     return Table("importance", f"{capital(caption)}.", records, label=label)
 
 
 def _range(setting: dict[str, Any]) -> Cell:
-    """Return where a setting is searched; sorted by the lower end of a range."""
+    """Return the search range of a setting, sorted by its lower end."""
     low = None
     if "choices" in setting:
         text = " | ".join("null" if c is None else str(c) for c in setting["choices"])
@@ -133,7 +134,7 @@ def _range(setting: dict[str, Any]) -> Cell:
 
 
 def share(search: SearchResults) -> Table:
-    """Build the table of how many suggestions are nearly as good as the best within the guard."""
+    """Build the table of the share of suggestions nearly as good as the best within the guard."""
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     records = [
@@ -146,16 +147,11 @@ def share(search: SearchResults) -> Table:
         for _, row in share_within(search.within_guard(), metric).iterrows()
     ]
     caption = (
-        f"Suggestions within the guard whose {METRICS[metric].head} is nearly the best of them; "
-        "the others count as far away. It is a share of the space only with --sampler random or "
-        "grid; the others try good ones more often."
+        f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
+        "best of them, as a share of all. It estimates a share of the search space only with "
+        "--sampler random or grid; the others try good suggestions more often."
     )
-    return Table(
-        "share",
-        caption,
-        records,
-        label=label_of("search", search.method, "share"),
-    )
+    return Table("share", caption, records, label=label_of("search", search.method, "share"))
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],

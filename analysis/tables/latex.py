@@ -1,7 +1,7 @@
-r"""Tables in LaTeX as floats that fit a two-column paper, in ASCII.
+r"""Tables in LaTeX (ASCII) as floats that fit a two-column paper.
 
-A table that is too wide for the page is split into blocks of columns below each other, each with
-the names of the rows. Heads and long texts are broken into lines, and a statement in a column of
+A table that is too wide for the page is split into blocks of columns, one below the other, each
+with the names of the rows. Heads and long texts are broken into lines, and text in a column of
 numbers becomes a note below the table.
 """
 
@@ -14,15 +14,15 @@ from functools import cached_property
 from itertools import groupby
 from textwrap import wrap
 
-from analysis.tables.table import Table, that_fit
+from analysis.tables.table import Table, fit_columns
 
 _NEEDS = r"% needs \usepackage{array,booktabs}; set for a two-column paper in 10 pt"
-_COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, a little narrower than on letter
+_COLUMN_PT, _PAGE_PT = 218.0, 450.0  # of article on A4, slightly narrower than on letter paper
 _SEP_PT = 3.0  # on both sides of a column
 _TEXT_PT = 130.0  # a longer text is broken
-_NOTE_FROM = 18  # letters of a statement in a column of numbers
-_HEAD = 14  # letters of a line of a head, where the cells are not wider
-_LINES = 48  # lines of a float
+_NOTE_FROM = 18  # letters from which text in a column of numbers becomes a note
+_HEAD = 14  # letters in a line of a head, unless the cells are wider
+_LINES = 48  # lines in a float
 
 _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
 
@@ -44,7 +44,7 @@ _PLAIN |= {mark: rf"\{mark}" for mark in "&%_#${}"}
 _PLAIN |= {mark: f"$\\{name}$" for mark, name in _MATH.items()}
 _PLAIN |= {mark: f"$^{n}$" for n, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
 _PLAIN |= {mark: f"$_{n}$" for n, mark in enumerate("₀₁₂₃₄₅₆₇₈₉")}
-# Greek letters that have a command; LaTeX writes the others as Latin ones.
+# Greek letters that have a command; the others look like Latin letters.
 _GREEK = {
     "SMALL": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho "
     "sigma tau upsilon phi chi psi omega",
@@ -57,23 +57,23 @@ _ACCENTS = {
 
 
 def label_of(*parts: str) -> str:
-    """Return a key for a reference, e.g. ``tab:mac-cal``."""
+    """Return a label for references, e.g. ``tab:mac-cal``."""
     words = re.findall("[a-z0-9]+", " ".join(parts).lower())
     return f"tab:{'-'.join(words)}"
 
 
 def latex(*tables: Table) -> str:
-    """Return tables as floats, under a comment that names the packages."""
+    """Return tables as floats, below a comment that names the required packages."""
     floats = (_rendered(table) if table.records else f"% {escape(table.text)}" for table in tables)
     return f"{_NEEDS}\n" + "\n\n".join(floats)
 
 
 def _rendered(table: Table) -> str:
-    """Return a table as one float, or as several where it is too long for a page."""
+    """Return a table as one float, or as several if it is too long for a page."""
     table = table.without_blank() if table.is_one_tabular else table
     every = [_Column.of(table, head) for head in table.heads]
     room = _PAGE_PT if table.is_one_tabular else math.inf
-    chosen = that_fit(table, [column.width for column in every], room)
+    chosen = fit_columns(table, [column.width for column in every], room)
     columns: Block = [every[index] for index in chosen]
     shown = [table.heads[index] for index in chosen]
     left_out = ", ".join(head for head in table.heads if head not in shown)
@@ -84,7 +84,7 @@ def _rendered(table: Table) -> str:
     blocks = _blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
-    # About so many letters stand in a line of the caption.
+    # A line of the caption has about 100 letters.
     floats = list(_floats(blocks, table.rules, _LINES - len(table.full_caption) // 100))
     lines = [
         f"% columns that do not fit: {escape(left_out)};",
@@ -93,7 +93,7 @@ def _rendered(table: Table) -> str:
     for index, bodies in enumerate(floats):
         is_first, is_last = index == 0, index == len(floats) - 1
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
-        # A float that goes on has the number of its table, and no label: it would be a second one.
+        # A continued float keeps the number of its table; a second label would be a duplicate.
         lines += [r"\addtocounter{table}{-1}"] * (not is_first)
         lines += [rf"\caption{{{escape(table.text) if is_first else 'Continued.'}}}"]
         lines += [rf"\label{{{table.label}}}"] * is_first
@@ -152,7 +152,7 @@ Block = Sequence[_Column]  # adjacent columns
 
 
 def _with_notes(columns: Block) -> tuple[Block, list[str]]:
-    """Replace long statements in columns of numbers by marks, explained in notes."""
+    """Replace long texts in columns of numbers by marks that notes explain."""
     marks: dict[str, str] = {}
 
     def short(cell: str) -> str:
@@ -167,7 +167,7 @@ def _with_notes(columns: Block) -> tuple[Block, list[str]]:
 
 
 def _is_needed(note: str, heads: Sequence[str]) -> bool:
-    """Return whether the columns exist that a note is about, e.g. ``Columns 'paper': ...``."""
+    """Return whether the columns that a note explains are shown, e.g. ``Columns 'paper': ...``."""
     about = re.match(r"Columns '(\w+)'", note)
     return about is None or any(head.startswith(about[1]) for head in heads)
 
@@ -179,7 +179,7 @@ def _letters(number: int) -> str:
 
 
 def _blocks(columns: Block) -> Sequence[Block]:
-    """Return as few blocks as the page takes, about equally wide, each with the first column."""
+    """Split columns into few blocks that fit the page, each with the first column."""
 
     def split(limit: float) -> list[list[_Column]]:
         blocks = [[columns[0]]]
@@ -189,14 +189,14 @@ def _blocks(columns: Block) -> Sequence[Block]:
             blocks[-1].append(column)
         return blocks
 
-    # Blocks as wide as the page could leave a last one of a single column: of the limits that need
-    # as few blocks, the lowest makes them even.
+    # With the full width as the limit, the last block might have a single column; the lowest limit
+    # with the same number of blocks makes them similarly wide.
     splits = [split(limit) for limit in range(int(_PAGE_PT), 0, -10)]
     return [blocks for blocks in splits if len(blocks) == len(splits[0])][-1]
 
 
 def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterator[list[list[str]]]:
-    """Yield the bodies of each float, as many blocks and rows as a page holds."""
+    """Yield the bodies of each float, with as many blocks and rows as fit on a page."""
     bodies: list[list[str]] = []
     for block in blocks:
         start, rows = 0, len(block[0].cells)
@@ -214,9 +214,9 @@ def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterat
 
 
 def _height(block: Block, start: int, stop: int) -> int:
-    """Count the lines of a body with heads, rules and broken texts."""
+    """Count the lines of a body, including heads, rules and broken texts."""
     broken = [column.cells for column in block if column.is_broken]
-    # Ragged lines end early, so a line holds less than its width.
+    # Ragged lines end early, so text takes more lines than its width suggests.
     return (
         max(len(column.head) for column in block)
         + 3
@@ -230,7 +230,7 @@ def _height(block: Block, start: int, stop: int) -> int:
 def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:
     lines = [rf"\begin{{tabular}}{{{''.join(column.align for column in block)}}}", r"\toprule"]
     lines += _groups([column.group for column in block])
-    # The last lines of the heads are level.
+    # The heads are aligned at their last lines.
     count = max(len(column.head) for column in block)
     heads = [[""] * (count - len(column.head)) + column.head for column in block]
     lines += [*map(_row, zip(*heads, strict=True)), r"\midrule"]
@@ -241,15 +241,15 @@ def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list
 
 
 def _row(cells: Sequence[str]) -> str:
-    # LaTeX prints a hyphen shorter than a minus and than the dash of an empty cell.
+    # A hyphen is shorter in print than a minus or the dash of an empty cell.
     cells = [re.sub(r"(?<![\w.{-])-(?=\d)", "$-$", "--" if c == "-" else c) for c in cells]
-    # A rule or the end of a row would take what stands here for its option.
+    # Otherwise, the preceding rule or row end would read it as its option.
     first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"
 
 
 def _groups(names: Sequence[str]) -> list[str]:
-    """Return heads over several columns each, with their rules."""
+    """Return heads that span several columns, with their rules."""
     if not any(names):
         return []
     heads, rules, last = [], [], 0
@@ -262,14 +262,14 @@ def _groups(names: Sequence[str]) -> list[str]:
 
 
 def _bare(cell: str) -> str:
-    """Return about what a reader sees of a cell."""
+    """Return approximately the visible text of a cell."""
     text = re.sub(r"\\(textbf|underline|textsuperscript|text\w+)", "", cell)
     text = re.sub(r"\\([a-zA-Z]+|.)", lambda found: found[1][-1], text)
     return re.sub(r"[${}]", "", text)
 
 
 def _points(cell: str) -> float:
-    """Estimate the width of a cell in footnotesize of Computer Modern (8 pt), rather too wide."""
+    """Estimate the width of a cell in footnotesize Computer Modern (8 pt), rather too wide."""
     bold = 1.15 if "textbf" in cell else 1.0
     return bold * sum(map(_width, _bare(cell)))
 
@@ -284,7 +284,7 @@ def _width(mark: str) -> float:
 
 def escape(text: str) -> str:
     """Escape a text for pdflatex; a character without a command becomes ``[U+4E2D]``."""
-    # Composed: a letter and the accent behind it become one command.
+    # NFC joins a letter and its combining accent, so that they become one command.
     whole = unicodedata.normalize("NFC", text)
     return "".join(map(_escape_letter, whole, " " + whole))
 

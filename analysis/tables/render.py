@@ -26,7 +26,7 @@ def markdown(table: Table) -> str:
 
 
 def body(table: Table) -> str:
-    """Return the rows in Markdown; the name of a block stands in a row of its own."""
+    """Return the rows in Markdown; the name of a block has a separate row."""
     if not table.records:
         return ""
     lines = []
@@ -48,7 +48,7 @@ def body(table: Table) -> str:
 
 
 def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str]:
-    """Return the table by names of its files, and a frame with the same as numbers."""
+    """Return the files of a table by name, with a CSV file of a frame with its numbers."""
     if not table.records:
         return {}
     files = {f"{table.key}.md": f"{markdown(table)}\n", f"{table.key}.tex": f"{latex(table)}\n"}
@@ -56,7 +56,7 @@ def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str
 
 
 def html(table: Table) -> str:
-    """Return the table as a ``table`` element without style and script."""
+    """Return the table as a ``table`` element without styles and scripts."""
     groups = [table.groups.get(head, ("", head)) for head in table.heads]
     heads = _row("th", [own for _, own in groups])
     if table.groups:
@@ -73,7 +73,7 @@ def html(table: Table) -> str:
 
 
 def marked(cell: Cell) -> Markup:
-    """Return the text of a cell, escaped, with the mark of its rank."""
+    """Return the escaped text of a cell with the mark of its rank."""
     return Markup(MARKS["html"][cell.rank]).format(cell.text)
 
 
@@ -84,7 +84,7 @@ def _row(tag: str, texts: Iterable[str]) -> Markup:
 
 @dataclass(frozen=True)
 class View:
-    """The output of a command: tables, and the same as JSON content and as a frame for CSV."""
+    """The output of a command: tables, with their content for JSON and as a frame for CSV."""
 
     tables: Sequence[Table]
     content: Any
@@ -96,12 +96,12 @@ class View:
         return self.render("plain")
 
     def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:
-        """Return the text in a form; ``caption`` and ``label`` replace those of the LaTeX table."""
+        """Return the output in a form; ``caption`` and ``label`` replace those in LaTeX."""
         if form == "json":
             return json.dumps(self.content, indent=1)
         if form == "csv":
             assert self.frame is not None
-            # pandas takes the line ends of the system: here the bytes are the same on each.
+            # pandas would use the line ends of the system.
             return self.frame.to_csv(index=False, lineterminator="\n").rstrip("\n")
         if form == "plain":
             return Text([*self.tables[:1], *(p for own in self.tables[1:] for p in ("", own))])
@@ -117,12 +117,12 @@ class View:
 
 
 def to_plain(text: Text) -> list[Any]:
-    """Return the parts of a text as plain JSON values, to be stored for other screens."""
+    """Return the parts of a text as JSON values, so that it can be shown on any screen later."""
     return cast("list[Any]", _PARTS.dump_python(list(text.parts), mode="json"))
 
 
 def from_plain(plain: Any) -> Text | None:
-    """Return the text of the values of ``to_plain``; None where they are foreign."""
+    """Return the text of values that ``to_plain`` returned; None if they are invalid."""
     try:
         return Text(_PARTS.validate_python(plain))
     except ValidationError:

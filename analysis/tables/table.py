@@ -1,7 +1,7 @@
-"""A table in any format, and its layout on a screen, in lines of whole words.
+"""Tables of cells, and their layout on a screen.
 
 Columns that do not fit a screen are left out, the least important first, and a note names them. A
-pipe or a file has no width and gets all columns.
+pipe or a file has no width limit and gets all columns.
 """
 
 import re
@@ -15,16 +15,16 @@ from tune_calib.console import WIDE, Prose, Screen, wrap
 from tune_calib.errors import UserError
 from tune_calib.text import nearest
 
-MAX_COLUMNS = 6  # of a table in a page, with the names of its rows; others behind a switch
-MAX_ROWS = 2000  # more would make a page that no browser sorts at once
+MAX_COLUMNS = 6  # of a table in a page, with the names of its rows; a switch shows the others
+MAX_ROWS = 2000  # browsers sort longer tables slowly
 BEST = "Best bold, second underlined."
-"""The sentence of a caption that explains the marks; a terminal replaces it."""
+"""Explains the marks in a caption; replaced in a terminal."""
 
-_GAP = 2  # blanks between two columns
-_LINES = 2  # of a cell of words, at most; a longer one needs a wider column
+_GAP = 2  # spaces between two columns
+_LINES = 2  # maximum of a cell of words; the column of a longer cell is wider
 _HEAD_LINES = 3
-_INDENT = "  "  # of a cell's second line
-_PROSE = 20  # a column with a longer cell holds words, which may stand on several lines
+_INDENT = "  "  # of the second line of a cell
+_PROSE = 20  # a column with a longer cell contains words, which may be wrapped
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Table:
     key: str  # id in a page, and name of its files
     caption: str  # sentences; a terminal begins a new line at a line break
     records: Sequence[Record]
-    chosen_by: tuple[str, ...] = ()  # columns whose values a page offers in a list
+    chosen_by: tuple[str, ...] = ()  # columns with a list of values to filter by in a page
     rules: Mapping[int, str] = field(default_factory=dict)  # rows that begin a block, and its name
     links: Mapping[str, str] = field(default_factory=dict)  # page of a row by the text of its name
-    first: Sequence[str] = ()  # columns for a narrow screen, the most important one first
+    first: Sequence[str] = ()  # columns for a narrow screen, most important first
     groups: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # two lines of a head
-    label: str = ""  # key by which LaTeX refers to it
-    is_main: bool = False  # whether ``--columns`` chooses its columns
-    notes: Sequence[str] = ()  # sentences below the caption, a line each
-    is_one_tabular: bool = False  # whether LaTeX leaves columns out instead of splitting it
-    total: int = 0  # rows in all, where ``records`` are the first ``MAX_ROWS``
+    label: str = ""  # for references in LaTeX
+    is_main: bool = False  # whether ``--columns`` selects its columns
+    notes: Sequence[str] = ()  # sentences below the caption, one per line
+    is_one_tabular: bool = False  # whether LaTeX leaves out columns instead of splitting
+    total: int = 0  # number of all rows, if ``records`` are the first ``MAX_ROWS``
 
     @property
     def heads(self) -> list[str]:
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def extra(self) -> list[int]:
-        """Return the columns that a page shows on demand, where the table is wide."""
+        """Return the columns of a wide table that a page shows on demand."""
         if not self.first or len(self.heads) <= MAX_COLUMNS:
             return []
         main = [self.heads[0], *(head for head in self.first if head in self.heads)]
@@ -92,10 +92,10 @@ class Table:
         """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(row[index].text for row in self.rows))
 
-    # A page asks for each of its cells.
+    # Cached, since a page reads it for each cell.
     @cached_property
     def are_numbers(self) -> list[bool]:
-        """Return for each column whether most of its cells that have a value are numbers."""
+        """Return for each column whether most of its non-empty cells are numbers."""
         columns = zip(*(record.values() for record in self.records), strict=True)
         known = [[each.value is not None for each in own if not each.is_blank] for own in columns]
         return [index > 0 and 2 * sum(own) > len(own) for index, own in enumerate(known)]
@@ -106,7 +106,7 @@ class Table:
         return replace(self, caption="", notes=())
 
     def without_blank(self) -> "Table":
-        """Return the table without columns that say nothing."""
+        """Return the table without blank columns."""
         used = [h for h in self.heads if not all(record[h].is_blank for record in self.records)]
         return replace(self, records=[{h: record[h] for h in used} for record in self.records])
 
@@ -120,14 +120,14 @@ class Table:
         caption = [Prose(line).on(screen) for line in sentences]
         if not self.records:
             return "\n".join(caption)
-        # On a narrow screen each column costs another one.
+        # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
         body = _layout(table, screen if self.is_main else screen.without_choice())
         return "\n".join([body, *caption])
 
 
 def _aligned(column: Sequence[Cell]) -> list[str]:
-    """Return marked texts of a column, in which digits stand below each other."""
+    """Return the marked texts of a column, with aligned digits."""
     texts = [each.marked("plain") for each in column]
     room = max((len(text) - len(c.text) for text, c in zip(texts, column, strict=True)), default=0)
     return [
@@ -144,7 +144,7 @@ def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column, its least width with words and head on several lines, and its width on one."""
+    """A column, with its width if words and head are wrapped, and if they are not."""
 
     head: str
     cells: Sequence[str]
@@ -176,7 +176,7 @@ def _layout(table: Table, screen: Screen) -> str:
     if not screen.columns:
         chosen = list(range(len(every)))
         if screen.width:
-            chosen = that_fit(table, [own.least + _GAP for own in every], screen.width + _GAP)
+            chosen = fit_columns(table, [own.least + _GAP for own in every], screen.width + _GAP)
         missing = [key for i, key in enumerate(column_keys(table.heads)) if i not in chosen]
     shown = [every[index] for index in chosen]
     body = "\n".join(_rows(shown, _widths(shown, screen.width), table.rules))
@@ -185,13 +185,13 @@ def _layout(table: Table, screen: Screen) -> str:
 
 
 def column_key(head: str) -> str:
-    """Return the name by which a column is chosen: ``o-ece`` of ``O-ECE (%) ↓``."""
+    """Return the name for selecting a column, e.g. ``o-ece`` for ``O-ECE (%) ↓``."""
     words = re.sub(r"\([^)]*\)", "", head.casefold()).replace("δ", "delta ")
     return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
 
 
 def column_keys(heads: Sequence[str]) -> list[str]:
-    """Return the keys of columns; of two equal ones the second is of the whole head: ``p-holm``."""
+    """Return the keys of columns; a repeated key includes the parentheses, e.g. ``p-holm``."""
     keys: list[str] = []
     for head in heads:
         key = column_key(head)
@@ -200,7 +200,7 @@ def column_keys(heads: Sequence[str]) -> list[str]:
 
 
 def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return the indices of the requested columns, after the one that names the rows."""
+    """Return the indices of the requested columns, after that of the names of the rows."""
     keys = column_keys(heads)
     for name in names:
         if column_key(name) not in keys:
@@ -208,8 +208,8 @@ def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
     return list(dict.fromkeys([0, *(keys.index(column_key(name)) for name in names)]))
 
 
-def that_fit(table: Table, widths: Sequence[float], room: float) -> list[int]:
-    """Return the columns that fit: the first in any case, those of ``first`` before the others."""
+def fit_columns(table: Table, widths: Sequence[float], room: float) -> list[int]:
+    """Return the columns that fit: always the first, and those of ``first`` before the others."""
     ranks = {head: rank for rank, head in enumerate(table.first)}
     order = [ranks.get(head, len(ranks)) for head in table.heads]
     shown: list[int] = []
@@ -221,7 +221,7 @@ def that_fit(table: Table, widths: Sequence[float], room: float) -> list[int]:
 
 
 def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:
-    """Return the widths of adjacent columns; spare room goes to the first of them."""
+    """Return the widths of columns; spare room goes to the first of them."""
     if width is None:
         return [column.most for column in columns]
     room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
@@ -251,7 +251,7 @@ def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[in
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """Return the lines of a cell, indented from the second on."""
+    """Return the lines of a cell, indented from the second line on."""
     if len(text) <= width:
         return [text]
     first, *others = wrap(text, width, _INDENT)
@@ -259,7 +259,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _narrowest(text: str, lines: int, indent: str = "") -> int:
-    """Return the smallest width in which a text takes so many lines."""
+    """Return the smallest width in which a text takes at most ``lines`` lines."""
     width = max(map(len, text.split()), default=0) + len(indent)
     while len(wrap(text, max(width, 1), indent)) > lines:
         width += 1

@@ -114,7 +114,7 @@ SAYS = {
     },
     nan: {
         "status": "12 done",
-        "report": "not drawn, no trial that is done has accuracy and ECE on test",
+        "report": "not drawn, no finished trial has accuracy and ECE on test",
         "ranks": "error: no ECE of a column in these results",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",

@@ -23,14 +23,14 @@ from tune_calib.spec.metrics import METRICS
 RESAMPLES = 2000
 LEVEL = 0.95
 CHANCE = f"{100 * LEVEL:.0f} % of chance"
-FEW = 12  # up to so many panels, four in a row; else six, so that they fit a page
+FEW = 12  # up to this number of panels, a row has four, else six, so that all fit on a page
 
 
 def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
-    """Pool the bins of a rung's trials by their counts; an empty bin has no accuracy (NaN)."""
+    """Pool the bins of a rung's trials, weighted by counts; the accuracy of an empty bin is NaN."""
     hashes = set(sweep.of_rung(rung)["spec_hash"])
     bins = sweep.bins[sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == "test")]
-    # In a plain mean over the trials, a bin of one sample would weigh as much as one of hundreds.
+    # Unweighted, a bin with one sample would count as much as a bin with hundreds.
     weighted = bins.assign(
         confidence=bins["confidence"] * bins["count"], accuracy=bins["accuracy"] * bins["count"]
     )
@@ -47,7 +47,7 @@ def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
 
 
 def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
-    """Return the rungs that have bins, with their full pooled bins, and the columns of panels."""
+    """Return the rungs with their non-empty pooled bins, and the number of columns of panels."""
     pooled = [(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
     full = [(rung, bins[bins["count"] > 0]) for rung, bins in pooled]
     found = [(rung, bins) for rung, bins in full if len(bins)]
@@ -55,10 +55,10 @@ def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
 
 
 def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
-    """Write the name of a rung and its numbers over its panel."""
+    """Write the name of a rung and its metrics above its panel."""
     rows = sweep.of_rung(rung.index).reindex(columns=["test/ece", "test/accuracy"])
     eces = rows["test/ece"].dropna()
-    # Statuses are longer than a panel is wide, so they have a line of their own.
+    # On a separate line, since statuses may be as long as a panel is wide.
     numbers = f"{sweep.failures(rung.index) or 'no ECE recorded'}\n"
     if len(eces) and rows["test/accuracy"].notna().any():
         ece = number_cell("ece", eces.mean(), eces.std(ddof=1)).text
@@ -70,18 +70,18 @@ def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> No
 
 
 def _label_outer(axis: Axes, column: int, label: str) -> None:
-    """Label the panels of the first column alone, since all share their axes."""
+    """Label only the panels of the first column, since all share their axes."""
     axis.set_ylabel(label if column == 0 else "", fontsize=7)
     axis.tick_params(labelsize=6.5, labelleft=column == 0)
 
 
 def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
-    """Return the range of the accuracy of each full bin if calibrated, by consistency resampling.
+    """Return the accuracy range of each non-empty bin if calibrated, by consistency resampling.
 
-    As many test samples as the split has are drawn with the shares of the bins, and each is right
-    with the mean confidence of its bin; ``RESAMPLES`` times. Trials of a rung share the test split,
-    so pooling them does not enlarge the sample. Unlike a bootstrap of the outcomes, the band is not
-    0 wide in a bin of one sample.
+    In each of ``RESAMPLES`` test sets, samples are drawn from the bins in proportion to their
+    counts, and each is correct with a probability equal to the mean confidence of its bin. A set is
+    as large as the test split, which the trials of a rung share. Unlike in a bootstrap of the
+    outcomes, the range of a bin with one sample does not have a width of 0.
     """
     shown = bins[bins["count"] > 0]
     chance = np.random.default_rng(0)
@@ -96,7 +96,7 @@ def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
 
 
 def _describe_bins(bins: pd.DataFrame) -> list[str]:
-    """Describe each bin in some lines; fractions in percent."""
+    """Describe each bin in a tooltip, with fractions in percent."""
     return [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
         f"accuracy (%): {METRICS['accuracy'].format(row['accuracy'])}\n"
@@ -107,7 +107,7 @@ def _describe_bins(bins: pd.DataFrame) -> list[str]:
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Draw accuracy against confidence, and the range of a calibrated network by chance."""
+    """Draw accuracy against confidence, and the range of a calibrated network."""
     width = bins["upper"] - bins["lower"]
     reached = axis.bar(
         bins["lower"], bins["accuracy"], width, align="edge", color=style.color(9),
@@ -129,7 +129,7 @@ def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
 
 def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
-    # Rare bins make the widest gaps above: on a linear scale nobody would see that they are rare.
+    # Rare bins have the widest gaps above; on a linear scale their bars would not be visible.
     axis.set_yscale("log")
     width = bins["upper"] - bins["lower"]
     bars = axis.bar(
@@ -145,12 +145,12 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
 
 
 def draw_reliability(results: LadderResults) -> Drawing | None:
-    """Draw accuracy against confidence of each rung above, share of samples (log) below."""
+    """Draw accuracy against confidence of each rung, and below it the share of samples (log)."""
     sweep = results.sweep
     shown, columns = _panels(sweep)
     if not shown:
         return None
-    # Low enough for the smallest share to have a bar.
+    # Low enough for the smallest share to be visible.
     least = min(bins["share"].min() for _, bins in shown)
     floor = float(10 ** np.floor(np.log10(least / 2)))
     rows = -(-len(shown) // columns)
@@ -166,7 +166,7 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
         _label_outer(upper, column, "accuracy")
         _label_outer(lower, column, "samples\n(%, log)")
         lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
-    # Handles of their own, since a diagram may lack a kind of bar.
+    # Not taken from a diagram, which may lack a kind of bar.
     handles = [
         Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
         Patch(color=style.color(9), label="accuracy of the bin"),
@@ -193,22 +193,22 @@ LADDER_FIGURES.register(
         name="reliability",
         title="Reliability diagrams on test",
         reading=(
-            "Accuracy of each non-empty bin (lo, hi] against its confidence, the trials of a rung "
-            "pooled; below, the share of samples in each bin on a log scale. Bars below the "
-            "diagonal are over-confident. Vertical lines: the range of a calibrated network by "
-            "chance, from resampled test sets in which each sample is right with the mean "
-            "confidence of its bin."
+            "Accuracy of each non-empty bin (lo, hi] against confidence, pooled over the trials of "
+            "a panel; below, the share of samples in each bin on a log scale. Bars below the "
+            "diagonal are over-confident. Vertical lines: the range in which a calibrated network "
+            "lies by chance, from resampled test sets in which the probability that a sample is "
+            "correct is the mean confidence of its bin."
         ),
         draw=draw_reliability,
         caption=_caption,
-        absent="no trial that is done has bins",
+        absent="no finished trial has bins",
         position=20,
     )
 )
 
 
 def draw_confidence(results: LadderResults) -> Drawing | None:
-    """Draw the confidence histogram of each rung, right and wrong samples apart."""
+    """Draw the confidence histogram of the right and wrong samples of each rung."""
     shown, columns = _panels(results.sweep)
     if not shown:
         return None
@@ -231,7 +231,7 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
 
 
 def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Draw right samples below wrong ones; mean confidence and accuracy as lines."""
+    """Draw right samples below wrong ones, and lines at the mean confidence and accuracy."""
     width = bins["upper"] - bins["lower"]
     right = 100 * bins["share"] * bins["accuracy"]
     wrong = 100 * bins["share"] - right
@@ -249,14 +249,14 @@ def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
 LADDER_FIGURES.register(
     Figure(
         name="confidence",
-        title="Confidence on test, of right and wrong samples",
+        title="Confidence on test of right and wrong samples",
         reading=(
-            "Share of samples in each bin, the trials of a rung pooled. Where mean confidence "
-            "(dotted) is to the right of accuracy (solid), the rung is over-confident."
+            "Share of samples in each bin, pooled over the trials of a panel. Classifiers are "
+            "over-confident if the mean confidence (dotted) is right of the accuracy (solid)."
         ),
         draw=draw_confidence,
         caption=lambda results: f"Pooled: {trials_behind(results.sweep, results.binned)}.",
-        absent="no trial that is done has bins",
+        absent="no finished trial has bins",
         position=30,
     )
 )

@@ -1,4 +1,4 @@
-"""The cost of a sweep: seconds and memory of the trials of each rung."""
+"""Figure of cost: seconds and memory of the trials of each rung."""
 
 import math
 from collections.abc import Hashable, Mapping
@@ -25,21 +25,21 @@ PANELS = {
     "total_s": "with its network\nand bank (s)",
     "memory_mib": "peak memory\n(MiB)",
 }
-_OTHER = {"seconds": "memory", "memory_mib": "time"}  # what a rung with one of them lacks
+_OTHER = {"seconds": "memory", "memory_mib": "time"}  # missing if a rung has only the other
 _GREYS = {"network_s": "0.8", "bank_s": "0.55"}
 _OWN_TIME = (
-    "Time of training and evaluation, without setting up; a head counts its share of the heads "
-    "trained together, a post-hoc method its fit and evaluation."
+    "Time of training and evaluation without set-up: for a head, its share of the time of the "
+    "heads trained together, and for a post-hoc method, its fit and evaluation."
 )
 _RAY_TIME = (
-    "These results are older than the record of a trial's own time. Shown is the time of its Ray "
-    "trial with setting up, divided by the number of heads trained together; a post-hoc method "
-    "has none, since its Ray trial trained the network."
+    "The version that wrote these results did not record the time of each trial. Shown is the time "
+    "of its Ray trial with set-up, divided by the number of heads trained together; post-hoc "
+    "methods have no time, since their Ray trial trained the network."
 )
 
 
 def cost_table(sweep: Sweep) -> pd.DataFrame:
-    """Return median, least and most of each quantity of ``PANELS`` for every measured rung."""
+    """Return the median and range of each quantity of ``PANELS`` for every measured rung."""
     measured, rows = costs(sweep), []
     for (index, label), quantity in product(sweep.labels.items(), PANELS):
         own = measured[measured["rung"] == index].dropna(subset=quantity)
@@ -53,7 +53,7 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
 
 
 def draw_cost(results: LadderResults) -> Drawing | None:
-    """Draw bars of the median seconds and memory of each rung, lines from the least to the most."""
+    """Draw bars for the median seconds and memory of each rung, and lines for the range."""
     sweep = results.sweep
     table = cost_table(sweep)
     if table.empty:
@@ -77,7 +77,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
 
 
 def _count(rows: pd.DataFrame) -> str:
-    """Return how many trials of a rung were measured; both numbers where they are not the same."""
+    """Return how many trials of a rung were measured; two numbers if they differ by quantity."""
     rows = rows[rows["quantity"].isin(list(_OTHER))]
     counts = " and ".join(dict.fromkeys(str(n) for n in rows["n"]))
     lacking = f", no {_OTHER[rows['quantity'].item()]}" if len(rows) < len(_OTHER) else ""
@@ -94,12 +94,12 @@ def _describe_bar(row: Mapping[Hashable, Any], quantity: str) -> str:
 
 
 def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:
-    """Draw the bars of the rungs that have the quantity, with their numbers behind them."""
+    """Draw the bars of the rungs that have the quantity, with their values behind them."""
     colors = [style.color(int(rung)) for rung in rows["rung"]]
     records = rows.to_dict("records")
     bars = axis.barh(heights, rows["median"], height=0.7, color=colors)
     label_points(bars, [_describe_bar(row, quantity) for row in records])
-    if quantity == "total_s":  # the trial's own time is what the greys leave of a bar
+    if quantity == "total_s":  # the rest of a bar is the trial's own time
         left = 0.0 * rows["median"]
         for part, grey in _GREYS.items():
             axis.barh(heights, rows[part], height=0.7, left=left, color=grey)
@@ -122,7 +122,7 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
 def _caption(results: LadderResults) -> str:
     numbers = trials_of_each(results.sweep, list(cost_table(results.sweep)["n"]) or [0])
     time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
-    return f"{time} Medians, and lines from the least to the most; {numbers}."
+    return f"{time} Bars show medians, and lines the range; {numbers}."
 
 
 LADDER_FIGURES.register(
@@ -131,13 +131,13 @@ LADDER_FIGURES.register(
         title="Cost of the trials",
         reading=(
             "Memory is the peak of the process, which may have run other trials before. The second "
-            "panel adds the network and feature bank under a head or post-hoc method, in full "
-            "though trials share them; brackets: ratio to plain training. Times compare only if "
-            "one idle machine measured them all."
+            "panel adds the full cost of the network and feature bank of a head or post-hoc "
+            "method, though trials share them, with the ratio to plain training in brackets. Times "
+            "are comparable only if they were all measured on one idle machine."
         ),
         draw=draw_cost,
         caption=_caption,
-        absent="no trial that is done has its seconds or memory",
+        absent="no finished trial has its seconds or memory",
         position=70,
     )
 )

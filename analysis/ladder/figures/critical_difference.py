@@ -1,4 +1,4 @@
-"""The diagram of critical differences: mean ranks of methods, and which are not told apart."""
+"""Critical difference diagram: mean ranks of methods, with bars over those that do not differ."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,15 +15,15 @@ from tune_calib.spec.metrics import METRICS
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
-    """Draw mean ranks on a line; bars join methods that Nemenyi's test does not separate."""
+    """Draw mean ranks on a line; bars join methods that do not differ in Nemenyi's test."""
     if result is None or result.statement:
         return None
     methods = list(result.ranks.index)
-    # Where Friedman's test finds nothing there is no Nemenyi: p of 1 joins all by one bar.
+    # Without a significant Friedman test there is no Nemenyi test: with p = 1, one bar joins all.
     same = pd.DataFrame(1.0, index=methods, columns=methods)
     colors = {method: style.color(index) for index, method in enumerate(methods)}
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
-    import scikit_posthocs  # takes half a second, and most reports draw no such diagram
+    import scikit_posthocs  # takes half a second, and most reports have no such diagram
 
     drawn = scikit_posthocs.critical_difference_diagram(
         result.ranks,
@@ -40,11 +40,11 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
         text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
     )
     for (bar,) in drawn["crossbars"]:
-        # Its points come out of a set: in another process they would be in another order.
+        # Its points come from a set, whose order differs between processes.
         bar.set_xdata(np.sort(bar.get_xdata()))
     for label in drawn["labels"]:
         label.set_color("0.1")  # the palest colours are not legible as text
-    # The library's own marks, which are hidden above, are of one shape for all methods.
+    # The marks of the library, hidden above, have one shape for all methods.
     for index, (method, rank) in enumerate(result.ranks.items()):
         axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
     axis.set_xlabel(f"mean rank by {METRICS[result.metric].head}, 1 is best", fontsize=8)
@@ -64,7 +64,7 @@ LADDER_FIGURES.register(
         name="critical_difference",
         title="Mean ranks of the methods",
         reading=(
-            "Friedman's test over the blocks; bars join methods that Nemenyi's does not tell apart."
+            "Friedman's test over the blocks; bars join methods that do not differ in Nemenyi's."
         ),
         draw=lambda results: draw_critical_difference(results.friedman),
         caption=_caption,

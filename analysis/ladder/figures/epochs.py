@@ -1,4 +1,4 @@
-"""Curves over the epochs: the sparsity of MaC-Cal, and the gates of FeDLaS's single samples."""
+"""Figures of curves over the epochs: MaC-Cal's sparsity, and FeDLaS's gates of single samples."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ from analysis.load import Sweep
 from analysis.svg import label_points
 from tune_calib.results.manifests import RungRecord
 
-MAX_BANDS = 6  # the bands of more rungs would hide each other
+MAX_BANDS = 6  # bands of more rungs would cover each other
 DRAWN = ("over", "flipped", "pearson", "spearman")
 _DRIVERS = {
     "share of weights kept q\n(right: sparsity 1 - q)": {"q": "share of weights kept q"},
@@ -27,12 +27,12 @@ _DRIVERS = {
 
 
 def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
-    """Return mean, min and max of a recorded quantity over the trials of a rung, by epoch."""
+    """Return the mean and range of a recorded quantity over the trials of a rung, by epoch."""
     return sweep.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
 
 
 def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
-    """Return the rungs whose keep probability moves."""
+    """Return the rungs whose keep probability changes."""
     return [
         rung
         for rung in sweep.rungs
@@ -41,7 +41,7 @@ def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
 
 
 def draw_sparsity(results: LadderResults) -> Drawing | None:
-    """Draw keep probability, its largest step, and what drives it, over the epochs of stage II."""
+    """Draw the keep probability, its largest step and its drivers over the epochs of stage II."""
     sweep = results.sweep
     rungs = adaptive_rungs(sweep)
     if not rungs:
@@ -51,7 +51,7 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
         for order, rung in enumerate(rungs):
             for name, what in curves.items():
                 curve = trajectory(sweep, rung.index, name)
-                # Shifted marks keep apart the rungs whose lines coincide.
+                # Shifted marks distinguish rungs whose lines coincide.
                 _draw_curve(axis, curve, rung, what, 6, shift=order)
         axis.set_title(title, fontsize=7.5)
         axis.set_xlabel("epoch of stage II")
@@ -67,7 +67,7 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
 
 
 def draw_samples(results: LadderResults) -> Drawing | None:
-    """Draw proportions, flips and correlations over the epochs, a row of panels per split."""
+    """Draw shares, flips and correlations over the epochs, with a row of panels per split."""
     sweep, statistics = results.sweep, results.statistics
     if statistics.empty:
         return None
@@ -101,7 +101,7 @@ def _draw_curve(
     is_band: bool = True,
     shift: int = 0,
 ) -> None:
-    """Draw a mean with about so many marks, and a band from the smallest to the largest."""
+    """Draw a mean with about ``marks`` marks, and a band from the smallest to the largest value."""
     if curve.empty:
         return
     color = style.color(rung.index)
@@ -131,8 +131,8 @@ def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
 
 
 def _caption(sweep: Sweep, hashes: Iterable[str]) -> str:
-    span = "Mean, and for few rungs a band from the smallest to the largest value"
-    return f"{span}; {trials_behind(sweep, hashes)}."
+    band = f"a band from the smallest to the largest value if there are few {sweep.row_name}s"
+    return f"Mean, with {band}; {trials_behind(sweep, hashes)}."
 
 
 def _sparsity_caption(results: LadderResults) -> str:
@@ -146,12 +146,12 @@ LADDER_FIGURES.register(
         name="sparsity",
         title="Sparsity over the epochs of stage II",
         reading=(
-            "Share of weights that are kept, its largest allowed step, and the accuracy and "
-            "confidence on train that drive it."
+            "Share of kept weights, its largest allowed step, and the accuracy and confidence on "
+            "train that drive it."
         ),
         draw=draw_sparsity,
         caption=_sparsity_caption,
-        absent="no rung has a keep probability q that moves",
+        absent="no keep probability q changes",
         position=40,
     )
 )
@@ -160,8 +160,8 @@ LADDER_FIGURES.register(
         name="samples",
         title="Gates of single samples over the epochs",
         reading=(
-            "Share of gates +1 (over-confident; all others are under-confident), share that "
-            "flipped, and the correlation of the indicator with correctness."
+            "Share of gates that are +1 (over-confident; all others are under-confident), share of "
+            "gates that flipped, and correlation of the indicator with correctness."
         ),
         draw=draw_samples,
         caption=lambda results: _caption(results.sweep, results.statistics["spec_hash"]),

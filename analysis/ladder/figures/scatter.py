@@ -1,8 +1,8 @@
-"""Figures with a dot per sample: feature norm against confidence, and classes in the logits.
+"""Figures with a dot per sample: feature norm against confidence, and t-SNE maps of logits.
 
-As FeDLaS (ECCV 2026), Fig. 1c, and MaC-Cal, Fig. 2, but of logits: the prototype of a class is
-the mean logit vector of its test samples, less the mean of all classes, so that heads of any shape
-compare.
+They follow FeDLaS (ECCV 2026), Fig. 1c, and MaC-Cal, Fig. 2, but with logits: the prototype of a
+class is the mean logit vector of its test samples minus the mean over all classes, so that heads of
+any shape are comparable.
 """
 
 import numpy as np
@@ -24,17 +24,16 @@ from analysis.text import format_cell
 from tune_calib.results.tables import read_files, read_table
 
 COLUMNS = 4
-# FeDLaS takes these as they are even where its setting says otherwise.
+# Never normalised by FeDLaS, whatever its setting.
 _NEVER_NORMALISED = ("constant", "random")
-_SPLIT = (
-    "select"  # after the epoch, by one pair of moments: the indicator is the norm but for units
-)
-_NUMBERED = 20  # up to so many classes have a number in the map
+# After an epoch all samples share one pair of moments, so that the indicator is a scaled norm.
+_SPLIT = "select"
+_NUMBERED = 20  # up to this number of classes, each has its number in the map
 _RECORD = ["rung", "name", "indicator", "confidence", "correct"]
 
 
 def last_records(sweep: Sweep) -> pd.DataFrame:
-    """Return single samples at the last epoch of the trial of smallest seeds of each rung."""
+    """Return the samples at the last epoch of one trial of each rung, the one of smallest seeds."""
     first = sweep.done.drop_duplicates("rung")
     known = first.assign(name=_indicators(first)).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]
@@ -58,7 +57,7 @@ def _indicators(rows: pd.DataFrame) -> list[str]:
 
 
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
-    """Draw a panel for each rung, a dot for each sample, both correlations above."""
+    """Draw a panel for each rung with a dot for each sample, and both correlations above it."""
     records = last_records(results.sweep)
     rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
     if not rungs:
@@ -68,7 +67,7 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     colors = {True: style.color(9), False: style.color(3)}
     for index, (axis, rung) in enumerate(zip(axes, rungs, strict=True)):
         rows = records[records["rung"] == rung.index]
-        # As pixels: thousands of marks would make the vector files slow.
+        # As pixels, since thousands of marks would make vector files slow.
         axis.scatter(
             rows["indicator"], rows["confidence"], s=3, c=rows["correct"].map(colors).tolist(),
             alpha=0.5, linewidths=0, rasterized=True,
@@ -91,8 +90,8 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
 
 def _absent(results: LadderResults) -> str:
     if results.statistics.empty:
-        return ""  # no method judges single samples: nobody waits for it
-    return "these records of single samples are older than that of their confidence"
+        return ""  # no method records single samples, so nobody expects the figure
+    return "the version that wrote these results did not record the confidence of single samples"
 
 
 LADDER_FIGURES.register(
@@ -102,7 +101,7 @@ LADDER_FIGURES.register(
         reading=(
             "One dot per sample of select after the last epoch, with Pearson's r and Spearman's "
             "rho; the indicator is shown as the loss uses it. "
-            "One trial of each rung, that of the smallest seeds."
+            "Each panel shows one trial, the one with the smallest seeds."
         ),
         draw=draw_norm_confidence,
         absent=_absent,
@@ -124,7 +123,7 @@ def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.
 
 
 def draw_prototypes(results: LadderResults) -> Drawing | None:
-    """Draw for each rung the t-SNE map of its logits, and the spread of the angles."""
+    """Draw a t-SNE map of the logits of each rung, with the spread of the angles above it."""
     known = _logits_of(results.sweep)
     if not known:
         return None
@@ -141,7 +140,7 @@ def draw_prototypes(results: LadderResults) -> Drawing | None:
 
 def _draw_map(axis: Axes, logits: NDArray[np.float64], labels: NDArray[np.int64]) -> None:
     perplexity = min(30.0, (len(logits) - 1) / 3)
-    # On one thread: quick enough for some hundred samples, and the same places everywhere.
+    # On one thread: fast enough for some hundred samples, and reproducible.
     with threadpool_limits(1):
         points = TSNE(perplexity=perplexity, init="pca", random_state=0).fit_transform(logits)
     # Not the style's colours, which mean methods.
@@ -171,10 +170,10 @@ LADDER_FIGURES.register(
         name="prototypes",
         title="Classes in the logits",
         reading=(
-            "t-SNE of some hundred test samples, a colour and a number per class (distances "
+            "t-SNE of some hundred test samples, with a colour and a number per class (distances "
             "between groups mean little). Above: the smallest and the largest angle between the "
-            "centred mean logits of two classes, and their sd. "
-            "One trial of each rung, that of the smallest seeds."
+            "centred mean logits of two classes, and the sd of all angles. "
+            "Each panel shows one trial, the one with the smallest seeds."
         ),
         draw=draw_prototypes,
         caption=_caption,

@@ -1,6 +1,6 @@
 """Figures of shifted images: metrics over the severity of corruptions, and foreign images.
 
-As MaC-Cal, Fig. 5 and table 2.
+They correspond to MaC-Cal, Fig. 5 and table 2.
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ from tune_calib.spec.names import CORRUPTION_KINDS
 from tune_calib.text import format_count
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
-FEW = 4  # up to so many kinds have a panel each; more are summarised by boxes
+FEW = 4  # up to this number of kinds, each has a panel; more are summarised by boxes
 EARLIER = "earlier"
 _TITLES = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of each rung"}
 _KEY = ["spec_hash", "kind", "severity"]
@@ -65,19 +65,19 @@ def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
 
 
 def _earlier(sweep: Sweep) -> pd.DataFrame:
-    """Return the same from the table ``corruptions``, which earlier versions wrote."""
+    """Return these rows from the table ``corruptions``, which earlier versions wrote."""
     rows: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
     trials = sweep.trials.set_index("spec_hash")
-    # Only the first trial of each rung: a later drawing may have taken another one.
+    # Only the first trial of each rung: it may have been drawn again with another one.
     known = trials.index[trials.index.isin(rows["spec_hash"])]
     rows = rows[rows["spec_hash"].isin(trials.loc[known].drop_duplicates("rung").index)]
-    # The corruptions of a published set are one kind: their mean, as the field gives it.
+    # The corruptions of a published set count as one kind, with their mean, as is usual.
     kinds = rows["kind"].str.partition("/")[0] if len(rows) else rows["kind"]
     return rows.assign(kind=kinds).groupby(_KEY, as_index=False)[list(PANELS)].mean()
 
 
 def draw_corruption(results: LadderResults) -> Drawing | None:
-    """Draw ECE above accuracy: boxes over kinds at each severity, or of few kinds a panel each."""
+    """Draw ECE above accuracy: boxes over many kinds at each severity, or a panel per kind."""
     _, rows = corruption_rows(results.sweep)
     if rows.empty:
         return None
@@ -106,7 +106,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
 
 
 def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw the line of each rung over the severities of one kind."""
+    """Draw a line for each rung over the severities of one kind."""
     for rung in rungs:
         rows = table[table["rung"] == rung.index]
         (line,) = axis.plot(
@@ -126,7 +126,7 @@ def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[in
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
     """Draw a box over the kinds for each rung at every severity; clean images have one value.
 
-    A box shows quartiles and range, and the mark of the rung at the median for print in grey.
+    A box shows quartiles and range; a mark at the median identifies the rung without colours.
     """
     width = 0.82 / len(rungs)
     for order, rung in enumerate(rungs):
@@ -172,10 +172,10 @@ LADDER_FIGURES.register(
         name="corruption",
         title="ECE and accuracy on corrupted test images",
         reading=(
-            "A box per rung and severity: quartiles, median and range over the kinds of "
-            "corruption, each a mean over the trials; few kinds have panels of their own. "
-            "Published corruptions are those of CIFAR-10-C and CIFAR-100-C; generated ones have "
-            "their kinds and strengths but other noise, and compare only with each other."
+            "Boxes show quartiles, median and range over the kinds of corruption at a severity, of "
+            "means over the trials; a few kinds have a panel each instead. Published corruptions "
+            "are those of CIFAR-10-C and CIFAR-100-C; generated ones have the same kinds and "
+            "strengths but other noise, and are comparable only with each other."
         ),
         draw=draw_corruption,
         caption=_corruption_caption,
@@ -188,7 +188,7 @@ _OOD_METRICS = ("auroc", "fpr95")
 
 
 def draw_ood(results: LadderResults) -> Drawing | None:
-    """Draw a row of panels for each set of foreign images, a mark per rung."""
+    """Draw a row of panels for each set of foreign images, with a mark per rung."""
     sweep = results.sweep
     table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
     if table is None:
@@ -206,7 +206,7 @@ def draw_ood(results: LadderResults) -> Drawing | None:
 
 
 def _draw_marks(axis: Axes, rows: pd.DataFrame, column: Column) -> None:
-    """Draw the mean of each rung as a mark, its spread as a bar."""
+    """Draw the mean of each rung as a mark and its spread as a bar."""
     metric, heights = METRICS[column.metric], range(len(rows))
     for height, row in zip(heights, rows.to_dict("records"), strict=True):
         if row["n"]:

@@ -1,4 +1,4 @@
-"""ECE against accuracy on test: every trial, and the mean of each rung."""
+"""Figure of ECE against accuracy on test: every trial, and the mean of each rung."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -23,12 +23,12 @@ from tune_calib.spec.metrics import METRICS
 
 _METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
-MANY = 15  # from so many rungs on, a legend names them instead of labels at the points
+MANY = 15  # from this number of rungs on, a legend replaces the labels at the points
 _KEY_IN = 0.15  # height of a line of the legend
 
 
 def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
-    """Return accuracy and ECE on test of every trial that is done."""
+    """Return accuracy and ECE on test of every finished trial."""
     columns = {f"test/{name}": name for name in _METRICS}
     names = ["rung", "network_seed", "head_seed", *columns]
     points = sweep.done.reindex(columns=names).rename(columns=columns)
@@ -36,7 +36,7 @@ def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
 
 
 def chains(sweep: Sweep) -> list[list[int]]:
-    """Return the rungs that build on each other: a base and its steps; no others."""
+    """Return the chains of rungs that build on each other: each base with its steps."""
     found: list[list[int]] = []
     for index, rung in enumerate(sweep.rungs):
         if index == 0 or rung.kind == "base":
@@ -71,7 +71,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         front = unbeaten(means, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
-    axis.set_ylim(bottom=0)  # so that a small gain does not look like all there was
+    axis.set_ylim(bottom=0)  # so that a small gain does not look large
     names = [
         rung.label if sweep.is_done(rung.index) else f"{rung.label} ({sweep.ended(rung.index)})"
         for rung in rungs
@@ -94,7 +94,7 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     if len(rows) > 1:
         spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
         small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
-        # Not a list: of thousands of trials no texts are made.
+        # Not a list, since no texts are needed for thousands of trials.
         texts = (
             _describe(rung, seeds_of(row), [number_cell(m, row[m]) for m in _METRICS])
             for row in rows.to_dict("records")
@@ -115,12 +115,12 @@ def _describe(rung: RungRecord, what: str, cells: Sequence[Cell]) -> str:
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
-    """Return a filled mark for a step of the ladder, an open one for any other rung."""
+    """Return the fill of a mark: none unless the rung is a base or a step."""
     return style.color(rung.index) if rung.kind in ("base", "step") else "none"
 
 
 def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
-    """Return a mark and a label; a rung without numbers has the reason instead of a mark."""
+    """Return a mark and a label; for a rung without values, a label with the reason."""
     index = rung.index
     failures = sweep.failures(index) or "no numbers"
     return Line2D(
@@ -143,10 +143,10 @@ LADDER_FIGURES.register(
     Figure(
         name="tradeoff",
         title="ECE against accuracy on test",
-        reading="Low and to the right is better.",
+        reading="Lower and further to the right is better.",
         draw=draw_tradeoff,
         caption=_caption,
-        absent="no trial that is done has accuracy and ECE on test",
+        absent="no finished trial has accuracy and ECE on test",
         position=10,
     )
 )

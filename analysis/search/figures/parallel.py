@@ -1,4 +1,4 @@
-"""Parallel coordinates: every suggestion of a search as a line over its settings."""
+"""Figure of parallel coordinates: every suggestion of a search as a line over its settings."""
 
 from typing import Any
 
@@ -17,11 +17,11 @@ from analysis.search.load import SearchResults
 from analysis.search.sensitivity import is_numeric, is_wide
 from tune_calib.spec.metrics import METRICS
 
-_ABSENT = -0.12  # below the axes: a setting that does not matter under the others
+_ABSENT = -0.12  # below the axes, for settings that do not apply
 
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
-    """Return heights in [0, 1] on the axis of each setting with two values; NaN if not used."""
+    """Return heights in [0, 1] on the axis of each setting that varies; NaN if not used."""
     found = {}
     for name in search.only_settings or search.settings:
         values = table[name].dropna()
@@ -40,7 +40,7 @@ def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
 
 
 def draw_parallel(search: SearchResults) -> Drawing | None:
-    """Draw every suggestion that is done as a line over the settings, its colour the metric."""
+    """Draw every finished suggestion as a line over the settings, coloured by the metric."""
     metric = search.metrics[0]
     rows = search.figure_table().dropna(subset="mean")
     is_less_better = METRICS[metric].is_less_better
@@ -93,7 +93,7 @@ def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.Dat
 def _ticks(
     values: "pd.Series[Any]", heights: "pd.Series[float]", has_log: bool
 ) -> list[tuple[float, str]]:
-    """Return heights and texts: every choice, or both ends and the middle of a range."""
+    """Return heights and texts of ticks: every value, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
         pairs = {(float(height), f"{value:g}" if not isinstance(value, str) else value)
                  for height, value in zip(heights, values, strict=True)}  # fmt: skip
@@ -108,12 +108,12 @@ SEARCH_FIGURES.register(
         name="parallel",
         title="Parallel coordinates",
         reading=(
-            "One line per suggestion, lighter is better, thick: the choice; the most important "
-            "setting is on the left."
+            "One line per suggestion; lighter is better, and the thick line is the chosen one. The "
+            "most important setting is on the left."
         ),
         draw=draw_parallel,
         caption=SearchResults.long_note,
-        absent="no two settings have two values each among the suggestions that are done",
+        absent="no two settings have two values each among the finished suggestions",
         takes=("settings", "metric"),
         position=50,
     )

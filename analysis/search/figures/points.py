@@ -1,4 +1,4 @@
-"""Figures with a mark for each suggestion: the history of a search, and two metrics."""
+"""Figures with a mark for each suggestion: the history of a search, and a Pareto front."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from analysis.svg import label_points
 from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS
 
-_SHOWN_BEYOND = 0.05  # accuracy beyond the guard that is shown
+_SHOWN_BEYOND = 0.05  # loss of accuracy beyond the guard that is still shown
 _VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+", "stopped": "v"}
 _WITHIN, _DEFAULT = style.color(0), style.color(2)
 # Label, mark, its size, colour and face.
@@ -30,7 +30,7 @@ _GROUPS = (
 def draw_suggestions(
     axis: Axes, search: SearchResults, table: pd.DataFrame, x: Any, y: Any
 ) -> None:
-    """Draw a mark with a tooltip for each finished suggestion, by what it means for the choice."""
+    """Draw a mark with a tooltip for each finished suggestion of each of ``_GROUPS``."""
     is_done, is_within = table["mean"].notna(), table["is_within"]
     masks = (is_within, ~is_within, search.are_defaults(table), table["number"] == search.chosen)
     for mask, (label, mark, size, color, face) in zip(masks, _GROUPS, strict=True):
@@ -52,12 +52,12 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """Return the best value within the guard up to each suggestion; NaN before the first."""
     within = table["mean"].where(table["is_within"])
     best = within.cummin() if METRICS[metric].is_less_better else within.cummax()
-    # A suggestion beyond the guard has no value here: the best before it goes on.
+    # A suggestion beyond the guard has no value here and leaves the best unchanged.
     return best.ffill()
 
 
 def draw_history(search: SearchResults) -> Drawing | None:
-    """Draw the metric by number of the suggestion, and the best so far; what failed at the top."""
+    """Draw the metric of each suggestion in order, and the best so far; failures at the top."""
     metric = search.metrics[0]
     table = search.figure_table(metric)
     if table["mean"].isna().all():
@@ -89,12 +89,12 @@ def draw_history(search: SearchResults) -> Drawing | None:
 
 
 def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the rows that no other one beats; of equal ones the first."""
+    """Return the Pareto front of the rows; of equal rows, the first."""
     return unbeaten(rows, metrics).drop_duplicates(metrics)
 
 
 def draw_front(search: SearchResults) -> Drawing | None:
-    """Draw two metrics of every suggestion, and the front of those within the guard."""
+    """Draw two metrics of every suggestion, and the Pareto front of those within the guard."""
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
     table = search.figure_table(up)
@@ -103,7 +103,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
         return None
     scales = METRICS[along].scale, METRICS[up].scale
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
-    # Within the guard alone: an ECE that was bought with accuracy is no compromise to choose from.
+    # Only within the guard: others have lost too much accuracy to be chosen.
     best = front(table[table["is_within"]], [up, along])
     axis.plot(
         scales[0] * best[along], scales[1] * best[up], color="black", linewidth=1, marker="o",
@@ -119,7 +119,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
         )  # fmt: skip
     axis.set(xlabel=f"select {METRICS[along].head}", ylabel=f"select {METRICS[up].head}")
     if along == "accuracy":
-        # A suggestion that lost much accuracy would leave the others on one line.
+        # A suggestion with a large loss of accuracy would squeeze the others together.
         least = baseline["accuracy"] - search.guard - _SHOWN_BEYOND
         if left_out := int((table[along] < least).sum()):
             axis.set_xlim(left=100 * least)
@@ -133,7 +133,7 @@ SEARCH_FIGURES.register(
         name="history",
         title="History of the search",
         reading=(
-            "Each suggestion in the order in which it was made; the line is the best within the "
+            "Suggestions in the order in which they were made; the line is the best within the "
             "guard so far. Marks at the upper edge have no value."
         ),
         draw=draw_history,
@@ -146,8 +146,8 @@ SEARCH_FIGURES.register(
 SEARCH_FIGURES.register(
     Figure(
         name="front",
-        title="Suggestions that no other one beats in both metrics",
-        reading="The guard counts accuracy lost against the baseline of the same network.",
+        title="Pareto front of two metrics",
+        reading="The guard limits the loss of accuracy against the baseline of the same network.",
         draw=draw_front,
         caption=SearchResults.long_note,
         absent="no suggestion is done",

@@ -1,4 +1,4 @@
-"""Figures over the settings: importance, sensitivity, a heat map, and the share that is good."""
+"""Figures over the settings: sensitivity, importance, a heat map, and the near-best share."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -54,7 +54,7 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
 
 
 def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting: str) -> None:
-    """Draw every suggestion against one setting, and the trend along it."""
+    """Draw every suggestion against one setting, with the trend."""
     metric, default = METRICS[search.metrics[0]], search.defaults.get(setting)
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
@@ -92,22 +92,22 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
 
 
 def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
-    """Return positions on an axis, and the names of its ticks (none where it has numbers)."""
+    """Return positions on an axis, and the names of its ticks (none for numbers)."""
     if is_numeric(values):
         return values.astype(float), []
     names = sorted(set(values.map(str)))
-    # Those of one name side by side, so that they do not hide each other.
+    # Positions of the same name are spread so that marks do not cover each other.
     own = values.map(str)
     order, sizes = own.groupby(own).cumcount(), own.groupby(own).transform("size")
     return own.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
 
 
 def draw_importance(search: SearchResults) -> Drawing | None:
-    """Draw the importance of each setting for each metric, in percent of all."""
+    """Draw the importance of each setting for each metric, in percent of the sum."""
     importance = search.outcome.importance
     if not importance.shares:
         return None
-    # Horizontal bars are counted from below, and the most important one is to stand on top.
+    # Reversed, since horizontal bars are counted from below.
     shares = 100 * pd.DataFrame(importance.shares).reindex(search.settings[::-1]).fillna(0)
     count = len(shares.columns)
     height = 0.22 * len(shares) * max(1, 0.7 * count) + 0.9
@@ -129,11 +129,11 @@ def _describe_importance(search: SearchResults) -> str:
     importance = search.outcome.importance
     if not importance.shares:
         return search.note()
-    return f"The best {importance.top} are compared with all {importance.done} that are done."
+    return f"The best {importance.top} are compared with all {importance.done} finished ones."
 
 
 def draw_pair(search: SearchResults) -> Drawing | None:
-    """Draw a heat map of the metric over two settings, the most important ones unless chosen."""
+    """Draw a heat map of the metric over ``only_settings`` or the two most important settings."""
     if len(search.only_settings) not in (0, 2):
         raise UserError(f"heat_map shows two settings, not {len(search.only_settings)}")
     table, metric = search.figure_table(), METRICS[search.metrics[0]]
@@ -148,7 +148,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     scaled = metric.scale * means
     values = pd.Series(scaled.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
-    # From the plain values, since ``Metric.format`` turns them into percent itself.
+    # From fractions, since ``Metric.format`` converts them to percent.
     notes = means.map(metric.format) + counts.map(lambda count: f"\nn = {count:.0f}")
     sns.heatmap(
         scaled, ax=axis, norm=norm, cmap="cividis_r" if metric.is_less_better else "cividis",
@@ -158,7 +158,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     bar = axis.collections[0].colorbar
     if norm is not None and bar is not None:
         style.plain_ticks(bar.ax.yaxis)
-    # Seaborn puts the first row on top, where other figures have their largest value.
+    # Seaborn draws the first row at the top; larger values belong there.
     axis.invert_yaxis()
     x, y = (_nearest_index(names, search.defaults) for names in (means.columns, means.index))
     if x is not None and y is not None:
@@ -169,7 +169,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
 
 
 def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
-    """Return the index of the value nearest to the default; None if that lacks the setting."""
+    """Return the index of the value nearest to the default; None without a default."""
     wanted = default.get(str(values.name))
     if isinstance(values[0], str):
         return list(values).index(str(wanted)) if str(wanted) in values else None
@@ -177,7 +177,7 @@ def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int |
 
 
 def draw_shares(search: SearchResults) -> Drawing | None:
-    """Draw the share of the suggestions within a distance of the best, for every distance."""
+    """Draw the share of suggestions within each distance of the best."""
     table, metric = search.within_guard(), METRICS[search.metrics[0]]
     away = np.sort(distances(table, metric.name).dropna().to_numpy())
     if len(away) < 2:
@@ -198,14 +198,14 @@ def draw_shares(search: SearchResults) -> Drawing | None:
 SEARCH_FIGURES.register(
     Figure(
         name="sensitivity",
-        title="The metric over the most important settings",
+        title="Sensitivity to the most important settings",
         reading=(
-            "The other settings differ from mark to mark. Squares: the median of parts with "
-            "equally many suggestions, the band their quartiles."
+            "Each mark is a suggestion, with its own values of the other settings. Squares show "
+            "medians of bins with equally many suggestions, and the band shows their quartiles."
         ),
         draw=draw_sensitivity,
         caption=SearchResults.note,
-        absent="no setting has two values among the suggestions that are done",
+        absent="no setting has two values among the finished suggestions",
         takes=("settings", "metric"),
         position=20,
     )
@@ -214,7 +214,10 @@ SEARCH_FIGURES.register(
     Figure(
         name="importance",
         title="Importance of the settings",
-        reading="How differently the best suggestions and all of them are spread (PED-ANOVA).",
+        reading=(
+            "Difference between the distributions of a setting in the best suggestions and in all "
+            "of them (PED-ANOVA)."
+        ),
         draw=draw_importance,
         caption=_describe_importance,
         absent=lambda search: search.outcome.importance.statement,
@@ -224,14 +227,14 @@ SEARCH_FIGURES.register(
 SEARCH_FIGURES.register(
     Figure(
         name="heat_map",
-        title="The metric over two settings",
+        title="Heat map over two settings",
         reading=(
-            "Mean and number (n) of the suggestions in a cell; darkest: the worst mean; empty: no "
-            "value; framed: the method's defaults."
+            "Mean and number (n) of the suggestions in each cell. The darkest cell has the worst "
+            "mean, an empty cell has no value, and the framed one has the method's defaults."
         ),
         draw=draw_pair,
         caption=SearchResults.note,
-        absent="no two settings have two values each among the suggestions that are done",
+        absent="no two settings have two values each among the finished suggestions",
         takes=("settings", "metric"),
         position=40,
     )
@@ -241,8 +244,8 @@ SEARCH_FIGURES.register(
         name="share",
         title="Distance from the best suggestion",
         reading=(
-            "Share of the suggestions within a distance of the best that keeps the guard; those "
-            "beyond the guard or without a value count as far away."
+            "Share of all suggestions that are within the guard and at most this far from the best "
+            "of them."
         ),
         draw=draw_shares,
         caption=SearchResults.note,

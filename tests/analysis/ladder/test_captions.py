@@ -80,7 +80,7 @@ def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     assert has_spread == (["ood", "reliability", "tradeoff"] if numbers[-1] > 1 else [])
     assert ("± sd" in mean_over(sweep)) == (numbers[-1] > 1)
     for name in ("prototypes", "norm_confidence"):
-        assert told[name][1].endswith("One trial of each rung, that of the smallest seeds.")
+        assert told[name][1].endswith("the one with the smallest seeds.")
     if kinds == RIVALS:
         blocks = min(filter(None, (len(sweep.of_rung(index)) for index in sweep.labels)))
         assert f"blocks: {blocks}; a block is a network seed." in told["critical_difference"][1]
@@ -105,14 +105,14 @@ def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_th
     sweep = measured(tmp_path, **{f"1-{seed}": posthoc for seed in range(3)})
     table = cost_table(sweep).set_index(["rung", "quantity"])
     assert table.index.to_list() == [(0, "seconds"), (0, "memory_mib"), (1, "memory_mib")]
-    assert "older than the record" in captions(tmp_path)["cost"][1]
+    assert "did not record the time of each trial" in captions(tmp_path)["cost"][1]
     own = {"1-0": posthoc | {"own_s": 0.5}, "1-1": posthoc | {"own_s": 0.75}}
     table = cost_table(measured(tmp_path, **own)).set_index(["rung", "quantity"])
     assert table.loc[(1, "seconds"), ["n", "median"]].tolist() == [2, 0.625]
     text = captions(tmp_path)["cost"][1]
     assert "n = 2 to 3 trials of each rung" in text
-    assert "Medians" in text
-    assert "older" not in text
+    assert "Bars show medians" in text
+    assert "did not record" not in text
 
 
 def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
@@ -181,7 +181,8 @@ def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
 ):
     with_heads(tmp_path, lost, error)
     results = open_results(tmp_path)
-    line = f"+ two: 3 of 3 heads far below the network, test accuracy {84 - 100 * lost:.2f} %"
+    line = "+ two: 3 of 3 heads far less accurate on test than the network "
+    line += f"({84 - 100 * lost:.2f} %"
     texts = [results.table(), *results.remarks]
     if abs(lost) == 0.18:  # far on either side of the bound
         texts += [write_report(tmp_path), (tmp_path / "report.html").read_text()]

@@ -61,9 +61,9 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     ("options", "told"),
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
-        (["--metric", "ks_error"], "no result here has KS error on test"),
+        (["--metric", "ks_error"], "no trial has KS error on test"),
         (["--metric", "auroc"], "AUROC needs foreign images besides the test split"),
-        (["--intervals"], "no result here has intervals; run the command again with"),
+        (["--intervals"], "no trial has intervals; run the command again with"),
     ],
 )
 def test_what_no_result_has_is_refused_in_one_line(tmp_path, options, told):
@@ -95,7 +95,7 @@ def test_intervals_stand_behind_means_where_they_are_asked_for(tmp_path):
     # What has none is shown without.
     assert cell(sweep, 0, "nll", means[0, "nll"]).text == f"{means[0, 'nll']:.3f}"
     assert "Brackets: 95 % intervals over the test samples (1000 bootstrap draws)" in text
-    assert "means of their ends over the trials" in text
+    assert "with their ends averaged over the trials" in text
 
 
 def test_the_page_has_a_table_of_intervals_where_there_are_any(tmp_path):

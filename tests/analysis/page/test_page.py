@@ -174,18 +174,18 @@ def test_control_characters_are_written_out(out):
 def test_trials_that_ended_badly_are_named(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)
-    assert f"of 12 planned, 9 done, 3 {bad}" in text
+    assert f"12 planned trials are done: 9 done, 3 {bad}" in text
     assert f"+ two: 3 of 3 {bad} (network seed/head seed 0/0, 1/1, 2/2)" in text
     table = tables.unfinished(load(tmp_path))
-    assert set(texts(table, "why")) == {"the loss is not finite"}
+    assert set(texts(table, "reason")) == {"the loss is not finite"}
     assert texts(table, "spec") == ["2-0", "2-1", "2-2"]
 
 
 def test_missing_trials_are_named(out):
     (out / "trials" / "2-1.parquet").unlink()
-    assert "of 12 planned, 11 done, 1 missing" in rendered(out)
+    assert "12 planned trials are done: 11 done, 1 missing" in rendered(out)
     table = tables.unfinished(load(out))
-    assert texts(table, "why")[0] == "no result on disk"
+    assert texts(table, "reason")[0] == "no result on disk"
 
 
 def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
@@ -308,11 +308,11 @@ def test_environment_and_revision_come_from_the_rows(out):
     text = rendered(out)
     table = environment(load(out).trials)
     records = [{h: c.text for h, c in record.items()} for record in table.records]
-    assert {"what": "torch", "value": "9.9", "trials": "2"} in records
-    assert [r["value"] for r in records if r["what"] == "git revision"] == ["abc+", "def"]
+    assert {"item": "torch", "value": "9.9", "trials": "2"} in records
+    assert [r["value"] for r in records if r["item"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text
     assert "several revisions" in text
-    assert "not committed" in text
+    assert "uncommitted changes" in text
 
 
 def test_settings_are_flat_without_seeds_and_told_by_rung():

@@ -206,7 +206,7 @@ def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path, with_fi
 NONE_DONE = {
     "history: not drawn, no suggestion is done",
     "front: not drawn, no suggestion is done",
-    "no suggestion keeps the accuracy within the guard: there is no choice",
+    "no suggestion keeps the accuracy within the guard: none is chosen",
 }
 
 
@@ -272,7 +272,7 @@ def test_damage_and_mistakes_are_one_line(out):
     with pytest.raises(UserError, match="of a later tune-calib: update"):
         load_search(out)
     (out / "outcome.json").unlink()
-    with pytest.raises(UserError, match=r"holds no outcome\.json"):
+    with pytest.raises(UserError, match=r"contains no outcome\.json"):
         load_search(out)
 
 
