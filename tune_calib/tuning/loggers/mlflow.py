@@ -10,7 +10,7 @@ from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 
 from tune_calib.errors import UserError
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 _KEY, _NAME = "tune_calib.trial", "mlflow.runName"
 _MOST = 100  # parameters of one request
@@ -20,14 +20,13 @@ _LONGEST = 6000  # characters of a parameter
 class MLflow(Logger):
     """A run for each trial, identified by a tag; figures are artifacts of a run ``report``."""
 
-    def __init__(self, group: Group) -> None:
+    def connect(self) -> None:
         """Find or create the experiment."""
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs each of its tables
         self._client = MlflowClient()
-        self._sweep = group.sweep
         try:
-            old = self._client.get_experiment_by_name(group.name)
-            new = old.experiment_id if old else self._client.create_experiment(group.name)
+            old = self._client.get_experiment_by_name(self.group)
+            new = old.experiment_id if old else self._client.create_experiment(self.group)
             self._experiment = new
         except MlflowException as error:
             reason = str(error).splitlines()[0]
@@ -42,7 +41,7 @@ class MLflow(Logger):
         return run_id
 
     def _find_run(self, key: str, name: str) -> str:
-        tag = f"{self._sweep} {key}"
+        tag = f"{self.sweep} {key}"
         runs = self._client.search_runs([self._experiment], f"tags.`{_KEY}` = '{tag}'") or [
             self._client.create_run(self._experiment, tags={_KEY: tag, _NAME: name})
         ]
@@ -54,9 +53,8 @@ class MLflow(Logger):
         points = [Metric(name, value, now, epoch) for name, value in values.items()]
         self._client.log_batch(opened, metrics=points)
 
-    def end_run(self, opened: str, run: Run, epoch: int, status: str, metrics: Values) -> None:
+    def end_run(self, opened: str, run: Run, epoch: int, status: str, final: Values) -> None:
         """Log the final metrics, and terminate the run."""
-        final = {f"final/{name}": value for name, value in metrics.items()}
         self.write_epoch(opened, epoch, final)
         self._client.set_tag(opened, "status", status)
         self._client.set_terminated(opened, "FINISHED" if status == "done" else "FAILED")

@@ -10,7 +10,7 @@ from tensorboardX.summary import hparams
 
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 FOLDER = "tensorboard"
 
@@ -18,14 +18,14 @@ FOLDER = "tensorboard"
 class TensorBoard(Logger):
     """A folder of event files a run: curves, final metrics as ``final/...``, settings."""
 
-    def __init__(self, group: Group) -> None:
+    def connect(self) -> None:
         """Set the folder of the event files, which must be on this machine."""
-        if not isinstance(group.out, Path):
+        if not isinstance(self.out, Path):
             raise UserError(
                 "tensorboard writes local files: name a folder instead of a URL as `out`",
                 setting="log",
             )
-        self._folder = group.out / FOLDER
+        self._folder = self.out / FOLDER
 
     def open_run(self, run: Run) -> SummaryWriter:
         """Open the event file of a run."""
@@ -39,10 +39,9 @@ class TensorBoard(Logger):
         opened.flush()
 
     def end_run(
-        self, opened: SummaryWriter, run: Run, epoch: int, status: str, metrics: Values
+        self, opened: SummaryWriter, run: Run, epoch: int, status: str, final: Values
     ) -> None:
         """Write settings and final metrics, also for the page of hyper-parameters."""
-        final = {f"final/{name}": value for name, value in metrics.items()}
         # A page of hyper-parameters with all metrics would have hundreds of columns.
         columns = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
         shown = {name: value for name, value in final.items() if name in columns}

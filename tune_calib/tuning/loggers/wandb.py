@@ -9,7 +9,7 @@ from typing import Any
 import wandb
 
 from tune_calib.errors import UserError
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 PROJECT = "tune-calib"
 
@@ -17,14 +17,13 @@ PROJECT = "tune-calib"
 class WeightsAndBiases(Logger):
     """Runs of one group; figures are images of a run ``report``."""
 
-    def __init__(self, group: Group) -> None:
+    def connect(self) -> None:
         """Require a login if the runs are sent."""
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
                 "wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline", setting="log"
             )
-        self._group = group
 
     def open_run(self, run: Run) -> Any:
         """Begin or continue the run."""
@@ -35,10 +34,10 @@ class WeightsAndBiases(Logger):
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
         # One trial in two folders is two runs; sent twice from one folder, it is one.
-        identity = hashlib.sha256(f"{self._group.name} {self._group.sweep} {key}".encode())
+        identity = hashlib.sha256(f"{self.group} {self.sweep} {key}".encode())
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            group=self._group.name,
+            group=self.group,
             name=name,
             id=identity.hexdigest()[:16],
             resume="allow",
@@ -51,10 +50,9 @@ class WeightsAndBiases(Logger):
         """Log a point of each curve."""
         opened.log({"epoch": epoch, **values})
 
-    def end_run(self, opened: Any, run: Run, epoch: int, status: str, metrics: Values) -> None:
+    def end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
         """Write the final metrics into its summary, and finish it."""
-        opened.summary.update({"status": status, "epoch": epoch})
-        opened.summary.update({f"final/{name}": value for name, value in metrics.items()})
+        opened.summary.update({"status": status, "epoch": epoch, **final})
         opened.finish(exit_code=0 if status == "done" else 1)
 
     def close_run(self, opened: Any) -> None:
