@@ -1,9 +1,8 @@
-"""Loggers, programs that record experiments, and what sends them the rows of a folder.
+"""Send the rows of a folder to loggers, which are programs that record experiments.
 
-Rows are sent as trials end, from a thread of their own. The rows on disk decide: each is sent once,
-whoever wrote it. Epochs of networks in training come from their executor, so that curves grow
-meanwhile. Ray's own loggers would make a run of each Ray trial, which may train 32 heads, and they
-never see a metric of test.
+A separate thread sends rows as trials end: each row on disk once, whoever wrote it. Epochs of
+networks in training come from their executor, so that curves grow meanwhile. Ray's own loggers
+would make a run of each Ray trial, which may train 32 heads, and they never see a metric of test.
 """
 
 import contextlib
@@ -39,11 +38,11 @@ FOLDER = "logs"
 
 @dataclass(frozen=True)
 class Run:
-    """A trial as loggers know it."""
+    """A trial as a logger sees it."""
 
-    key: str  # spec hash, or the network id of a network that has no trial of its own
-    name: str  # for people, e.g. ``vanilla, seed 3``
-    settings: Mapping[str, Any]  # by ``slot.key``; numbers, texts, truth values
+    key: str  # spec hash, or the network id of a network that is not a trial itself
+    name: str  # readable, e.g. ``vanilla, seed 3``
+    settings: Mapping[str, Any]  # by ``slot.key``: numbers, strings and booleans
 
 
 class Logger(ABC):
@@ -181,7 +180,7 @@ def use_loggers(out: AnyPath) -> tuple[str, ...]:
 
 
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in the slots of a spec by ``slot.key``; lists and the like as JSON."""
+    """Return the settings in the slots of a spec by ``slot.key``; other types as JSON."""
     return {
         f"{slot}.{key}": value if isinstance(value, int | float | str) else json.dumps(value)
         for slot in SLOTS
@@ -200,7 +199,7 @@ _followers: list["Follower"] = []
 
 
 class Follower:
-    """Sends the rows of a folder to loggers, from a thread for which no trial waits."""
+    """Sends the rows of a folder to loggers in a thread that no trial waits for."""
 
     def __init__(self, names: Sequence[str], out: AnyPath, sweep: str) -> None:
         self._out = out
@@ -256,19 +255,19 @@ class Follower:
                 self._loggers.remove(logger)
                 echo(
                     f"logging to {logger.name} failed ({_first_line(error)}); the results are "
-                    "complete, and the same command again sends what is missing",
+                    "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
 
 
 def report_rows(name: str) -> None:
-    """Let the loggers send a result file that was written."""
+    """Send a new result file to the loggers."""
     for follower in _followers:
         follower.send_rows(name)
 
 
 def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Let the loggers send what a worker reports of a network: an epoch, or its end."""
+    """Send a worker's report on a network to the loggers: an epoch, or its end."""
     if not _followers or work.get("kind") != "network" or "epoch" not in result:
         return
     values = _finite({name: value for name, value in result.items() if "/" in name})
@@ -283,7 +282,7 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def followed(out: AnyPath, sweep: str) -> Iterator[None]:
-    """Let the requested loggers follow a folder while the block runs; they get all of its rows."""
+    """Send all rows of a folder to the requested loggers while the block runs."""
     names = use_loggers(out)
     if not names:
         yield
@@ -324,7 +323,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:
-    """Return the run of a network in training, and whether it is a trial, which has a row."""
+    """Return the run of a network in training, and whether it is a trial with a row."""
     own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
     first = own or (work["trials"] or work["dependents"])[0]
     spec = TrialSpec.build(**first["spec"])

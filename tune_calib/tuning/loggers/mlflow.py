@@ -1,4 +1,4 @@
-"""MLflow: an experiment for each folder, on the server or database of its own settings."""
+"""MLflow: an experiment for each folder, where ``MLFLOW_TRACKING_URI`` points."""
 
 import logging
 import time
@@ -13,16 +13,16 @@ from tune_calib.errors import UserError
 from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 _KEY, _NAME = "tune_calib.trial", "mlflow.runName"
-_MOST = 100  # parameters of one request
+_MOST = 100  # parameters per request
 _LONGEST = 6000  # characters of a parameter
 
 
 class MLflow(Logger):
-    """A run for each trial, identified by a tag; figures are artifacts of a run ``report``."""
+    """Writes a run for each trial, found by a tag; figures are artifacts of a run ``report``."""
 
     def connect(self) -> None:
         """Find or create the experiment."""
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs each of its tables
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table that it creates
         self._client = MlflowClient()
         try:
             old = self._client.get_experiment_by_name(self.group)
@@ -64,7 +64,7 @@ class MLflow(Logger):
         self._client.set_terminated(opened, "KILLED")
 
     def write_figures(self, paths: Sequence[Path]) -> None:
-        """Store them as artifacts."""
+        """Store the figures as artifacts."""
         run_id = self._find_run("report", "report")
         for path in paths:
             self._client.log_artifact(run_id, str(path), "figures")

@@ -1,9 +1,10 @@
-"""TensorBoard: event files in ``OUT/tensorboard``, by the writer that Ray Tune comes with."""
+"""TensorBoard: event files in ``OUT/tensorboard``, written by tensorboardX as in Ray Tune."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
@@ -16,7 +17,7 @@ FOLDER = "tensorboard"
 
 
 class TensorBoard(Logger):
-    """A folder of event files a run: curves, final metrics as ``final/...``, settings."""
+    """Writes a folder of event files for each run, with final metrics as ``final/...``."""
 
     def connect(self) -> None:
         """Set the folder of the event files, which must be on this machine."""
@@ -41,8 +42,8 @@ class TensorBoard(Logger):
     def end_run(
         self, opened: SummaryWriter, run: Run, epoch: int, status: str, final: Values
     ) -> None:
-        """Write settings and final metrics, also for the page of hyper-parameters."""
-        # A page of hyper-parameters with all metrics would have hundreds of columns.
+        """Write the settings and the final metrics, also for the HParams dashboard."""
+        # With all metrics the HParams dashboard would have hundreds of columns.
         columns = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
         shown = {name: value for name, value in final.items() if name in columns}
         for summary in hparams({**run.settings, "status": status}, shown):
@@ -56,9 +57,7 @@ class TensorBoard(Logger):
         opened.close()
 
     def write_figures(self, paths: Sequence[Path]) -> None:
-        """Write them as images."""
-        import numpy as np
-
+        """Write the figures as images."""
         with SummaryWriter(str(self._folder / "report")) as writer:
             for path in paths:
                 pixels = np.asarray(Image.open(path).convert("RGB"))

@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial, sent where its own variables (WANDB_...) say."""
+"""Weights & Biases: a run for each trial, sent as the variables ``WANDB_...`` specify."""
 
 import hashlib
 import os
@@ -15,10 +15,10 @@ PROJECT = "tune-calib"
 
 
 class WeightsAndBiases(Logger):
-    """Runs of one group; figures are images of a run ``report``."""
+    """Writes a run for each trial; figures are images of a run ``report``."""
 
     def connect(self) -> None:
-        """Require a login if the runs are sent."""
+        """Require a login unless the runs stay offline."""
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
@@ -28,12 +28,12 @@ class WeightsAndBiases(Logger):
     def open_run(self, run: Run) -> Any:
         """Begin or continue the run."""
         opened = self._run(run.key, run.name, dict(run.settings))
-        # Its own steps never decrease, but an epoch may arrive late.
+        # The steps of W&B never decrease, but an epoch may arrive late.
         opened.define_metric("*", step_metric="epoch")
         return opened
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
-        # One trial in two folders is two runs; sent twice from one folder, it is one.
+        # A trial in two folders has two runs; sent twice from one folder, it has one.
         identity = hashlib.sha256(f"{self.group} {self.sweep} {key}".encode())
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
@@ -51,16 +51,16 @@ class WeightsAndBiases(Logger):
         opened.log({"epoch": epoch, **values})
 
     def end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
-        """Write the final metrics into its summary, and finish it."""
+        """Write the final metrics to the summary, and finish the run."""
         opened.summary.update({"status": status, "epoch": epoch, **final})
         opened.finish(exit_code=0 if status == "done" else 1)
 
     def close_run(self, opened: Any) -> None:
-        """Finish the run as one that failed."""
+        """Finish the run as failed."""
         opened.finish(exit_code=1)
 
     def write_figures(self, paths: Sequence[Path]) -> None:
-        """Log them as images."""
+        """Log the figures as images."""
         run = self._run("report", "report", {})
         run.log({path.stem: wandb.Image(str(path)) for path in paths})
         run.finish()
