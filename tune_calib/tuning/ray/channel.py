@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
@@ -49,8 +49,7 @@ def _send() -> None:
             continue
         # Nothing depends on it, and the store may end before the worker does.
         with contextlib.suppress(Exception):
-            plain = asdict(replace(event, metrics=dict(event.metrics)))
-            _internal_kv_put(key, json.dumps(plain).encode())
+            _internal_kv_put(key, json.dumps(asdict(event)).encode())
             sent = event
 
 
