@@ -25,7 +25,7 @@ from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.plan import MAX_POPULATION, Plan, lacking, make_plan
+from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
@@ -156,19 +156,17 @@ class SearchRun(Run[SearchState, SearchResult]):
     def find_left(self) -> Left:
         """Compute the baseline and the defaults without a row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over, and need nothing
-        artifacts = lacking(self._whole, Store(self.location.store), is_search=True)
+        whole = make_plan(self.known_trials, set())
+        artifacts = lacking(whole, Store(self.location.store), is_search=True)
         if self.definition.candidates.kind == "network":
             artifacts.append("the networks of the search")
         plan = make_plan(self.known_trials, done(self.out))
-        return Left(plan, [] if is_begun else self.list_needs(), artifacts)
+        return Left(plan, [] if is_begun else self.needs, artifacts)
 
-    @cached_property
-    def _whole(self) -> Plan:
-        return make_plan(self.known_trials, set())
-
-    def list_needs(self) -> list[Resources]:
+    @property
+    def needs(self) -> list[Resources]:
         """List the resources of the kinds of Ray trials."""
-        return resources_of(self._whole.trials, self.location.gpus)
+        return resources_of(make_plan(self.known_trials, set()).trials, self.location.gpus)
 
     def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
         """Report in one line a database that stops answering while the block runs."""
@@ -209,7 +207,7 @@ class SearchRun(Run[SearchState, SearchResult]):
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
-        counts = state.reconcile()
+        counts = state.reconcile("Ray trials" if self.location.uses_ray else "batches")
         return SearchResult(state, write_outcome(state, self.location), counts)
 
 
@@ -280,7 +278,7 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     if not is_read_only:
         refuse_mended(run.out)
     study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only)
-    return SearchState(run.out, run.definition, study, run.length, run.list_needs())
+    return SearchState(run.out, run.definition, study, run.length, run.needs)
 
 
 def find_study(out: AnyPath, study_storage: str | None) -> SearchStudy | None:

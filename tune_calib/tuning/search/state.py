@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 
 from tune_calib.errors import UserError
@@ -22,15 +23,10 @@ from tune_calib.tuning.search.definition import (
     SearchDefinition,
     SuggestionResult,
 )
-from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
+from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion, format_counts
 
 # Only these columns of ``trials``: all of them fill gigabytes.
 COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
-IN_SESSION = "{} Ray trials in this session"
-
-
-class MismatchError(UserError):
-    """Counts that must agree do not."""
 
 
 @dataclass
@@ -48,7 +44,6 @@ class SearchState:
     ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
-    _baseline: dict[int, float] = field(default_factory=dict)
 
     @property
     def candidates(self) -> Candidates:
@@ -133,21 +128,20 @@ class SearchState:
             self.settle(suggestion)
         return len(ended) == len(states)
 
-    @property
+    @cached_property
     def baseline(self) -> Mapping[int, float]:
         """Return the accuracy on ``select`` of the baseline, by network seed."""
-        if not self._baseline:
-            for trial in self.candidates.baseline():
-                row = self.rows.get(trial.spec.hash)
-                if row is None or row["status"] != "done":
-                    how = "crashed" if row is None else row["status"]
-                    raise UserError(
-                        f"the baseline network {how}; the guard needs its accuracy: "
-                        "change the network's settings (network.lr, ...) in a new `out`"
-                    )
-                accuracy = row[column("select", "accuracy")]
-                self._baseline[trial.spec.network.seed] = accuracy
-        return self._baseline
+        accuracies = {}
+        for trial in self.candidates.baseline():
+            row = self.rows.get(trial.spec.hash)
+            if row is None or row["status"] != "done":
+                how = "crashed" if row is None else row["status"]
+                raise UserError(
+                    f"the baseline network {how}; the guard needs its accuracy: "
+                    "change the network's settings (network.lr, ...) in a new `out`"
+                )
+            accuracies[trial.spec.network.seed] = row[column("select", "accuracy")]
+        return accuracies
 
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
         """Return means of metrics on ``select`` over the baseline's networks."""
@@ -184,7 +178,7 @@ class SearchState:
         ended = Counter(result.status for result in self.results.values())
         tracker.set(ended=dict(ended), notes=notes)
 
-    def reconcile(self) -> str:
+    def reconcile(self, unit: str = "Ray trials") -> str:
         """Refuse counts of plan, study and rows that disagree; return them in one line."""
         planned, states = self.planned, self.study.states()
         closed = [n for n, state in enumerate(states) if state not in OPEN]
@@ -194,12 +188,10 @@ class SearchState:
         hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
         crashed = [s for s in suggestions if self.results[s.number].status == "crashed"]
         absent = expected - set(hashes) - {h for s in crashed for h in self.hashes(s)}
-        counts = Counter(states)
         line = (
-            f"{planned} planned = {len(states)} trials of the study ("
-            + ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
-            + f"); {len(expected)} specs, {len(hashes)} result rows, "
-            f"{IN_SESSION.format(len(self.ended))}"
+            f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "
+            f"{len(expected)} specs, {len(hashes)} result rows, {len(self.ended)} {unit} in this "
+            "session"
         )
         wrong = {
             "the study has another number of trials": len(states) != planned,
@@ -210,7 +202,7 @@ class SearchState:
         }
         mismatches = [text for text, is_so in wrong.items() if is_so]
         if mismatches:
-            raise MismatchError(f"{self.out}: {line}; {'; '.join(mismatches)}; run it again")
+            raise UserError(f"{self.out}: {line}; {'; '.join(mismatches)}; run it again")
         if planned < self.length:
             line += f"; {self.length} were asked for, and there are no more points"
         return line

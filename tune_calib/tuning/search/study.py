@@ -316,8 +316,8 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
 def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     """Describe the progress of a search without writing; its driver may be running."""
     rows = read_table(out, "trials", columns=["status"])
-    counts = Counter(rows["status"].to_pylist())
-    trials = f"{format_count(counts.total(), 'trial')} with a result ({_format_counts(counts)})"
+    statuses = rows["status"].to_pylist()
+    trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
     manifest = read_search_manifest(out)
     try:
         with lost_database(study_storage):
@@ -327,11 +327,11 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
             definition = SearchDefinition.read(manifest, out, needs_recipe)
             # By the name in the manifest: its plug-ins need not be loaded here.
             study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
-            states = Counter(state for state in study.states() if state not in OPEN)
-            ended, planned = states.total(), study.planned(manifest.trials)
+            states = [state for state in study.states() if state not in OPEN]
+            ended, planned = len(states), study.planned(manifest.trials)
     except UserError as error:
         return f"{out}: {trials}; how many suggestions ended is not known: {error}"
-    suggestions = f"{ended} of {planned} suggestions ended ({_format_counts(states)})"
+    suggestions = f"{ended} of {planned} suggestions ended ({format_counts(states)})"
     lines = [f"{out}: {suggestions}; {trials}"]
     if planned < manifest.trials:
         lines.append(f"{manifest.trials} were asked for, and there are no more points")
@@ -344,5 +344,6 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     return "\n".join(lines)
 
 
-def _format_counts(counts: Counter[str]) -> str:
-    return ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
+def format_counts(states: Iterable[str]) -> str:
+    """Count the trials in each state, e.g. ``1 diverged, 11 done``."""
+    return ", ".join(f"{n} {state}" for state, n in sorted(Counter(states).items())) or "none yet"
