@@ -25,13 +25,13 @@ from tune_calib.tuning.search.definition import (
 )
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion, format_counts
 
-# Only these columns of ``trials``: all of them fill gigabytes.
+# Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
 
 
 @dataclass
 class SearchState:
-    """The state of a search, which can be rebuilt from its study and its rows."""
+    """The state of a search; it can be rebuilt from the study and the rows."""
 
     out: AnyPath
     definition: SearchDefinition
@@ -47,7 +47,7 @@ class SearchState:
 
     @property
     def candidates(self) -> Candidates:
-        """Return the candidates, which build specs from points."""
+        """Return the candidates."""
         return self.definition.candidates
 
     @property
@@ -57,7 +57,7 @@ class SearchState:
 
     @property
     def planned(self) -> int:
-        """Count all suggestions, with retries, and without those that the space lacks."""
+        """Count the suggestions with retries, as far as the space has points."""
         return self.study.planned(self.length)
 
     @property
@@ -66,7 +66,7 @@ class SearchState:
         return self.study.finished() >= self.planned
 
     def read_rows(self, name: str = "*") -> list[str]:
-        """Read the rows of one Ray trial, or all; return their spec hashes."""
+        """Read the rows of one Ray trial or of all; return their spec hashes."""
         table = read_table(self.out, "trials", name, columns=COLUMNS)
         hashes: list[str] = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
@@ -80,7 +80,7 @@ class SearchState:
         return self._hashes[suggestion.number]
 
     def start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
-        """Return the trials of suggestions that have no row and were not started yet."""
+        """Return the trials of suggestions without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
@@ -91,7 +91,7 @@ class SearchState:
         return list(new.values())
 
     def collect(self, trial: RayTrial, error: str | None) -> None:
-        """Record how a Ray trial ended; its rows on disk overrule Ray's report."""
+        """Record the end of a Ray trial; rows on disk override an error."""
         self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
@@ -104,22 +104,22 @@ class SearchState:
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
     def settle(self, suggestion: Suggestion) -> None:
-        """Compute the result of a suggestion that ended, and write it to the study once."""
+        """Compute the result of a finished suggestion, and write it to the study once."""
         rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
-        # Optuna refuses a second result.
+        # Optuna accepts no second result.
         if not suggestion.is_finished:
             self.study.write_result(suggestion.number, result)
 
     def settle_all(self) -> None:
         """Compute the results of a search that is over."""
         if not self.settle_ended():
-            raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
+            raise UserError(f"the search is not finished; run tune-calib resume {self.out} first")
 
     def settle_ended(self) -> bool:
-        """Compute the results of the suggestions that ended; return whether none is open."""
-        # Before the rows: while a driver is at work, what ended by now has its rows.
+        """Compute the results of the finished suggestions; return whether none is open."""
+        # Before the rows: a driver writes the rows of a suggestion before its state.
         states = self.study.states()
         self.read_rows()
         self.results.clear()
@@ -144,12 +144,12 @@ class SearchState:
         return accuracies
 
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
-        """Return means of metrics on ``select`` over the baseline's networks."""
+        """Return the means of metrics on ``select`` over the baseline's networks."""
         rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         return [fmean(row[column("select", name)] for row in rows) for name in metrics]
 
     def list_warnings(self) -> list[str]:
-        """List warnings about the choice and its baseline."""
+        """List warnings about the choice and the baseline."""
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
@@ -161,7 +161,7 @@ class SearchState:
         return [*lines, *describe_no_gain(metrics, means, values)]
 
     def show(self) -> None:
-        """Show how the suggestions ended, and the best so far."""
+        """Show the counts of suggestions and the best one so far."""
         if (tracker := current_tracker()) is None:
             return
         metrics = ("accuracy", *self.objective.metrics)
@@ -179,7 +179,7 @@ class SearchState:
         tracker.set(ended=dict(ended), notes=notes)
 
     def reconcile(self, unit: str = "Ray trials") -> str:
-        """Refuse counts of plan, study and rows that disagree; return them in one line."""
+        """Return the counts of plan, study and rows in one line; refuse a mismatch."""
         planned, states = self.planned, self.study.states()
         closed = [n for n, state in enumerate(states) if state not in OPEN]
         suggestions = self.study.suggestions(closed)
@@ -194,7 +194,7 @@ class SearchState:
             "session"
         )
         wrong = {
-            "the study has another number of trials": len(states) != planned,
+            "the study has a different number of trials": len(states) != planned,
             "the study has open trials": len(closed) < len(states),
             f"trials without a row ({', '.join(sorted(absent)[:3])})": bool(absent),
             "a trial has two rows": len(set(hashes)) < len(hashes),
@@ -204,5 +204,5 @@ class SearchState:
         if mismatches:
             raise UserError(f"{self.out}: {line}; {'; '.join(mismatches)}; run it again")
         if planned < self.length:
-            line += f"; {self.length} were asked for, and there are no more points"
+            line += f"; {self.length} were requested, but there are no more points"
         return line
