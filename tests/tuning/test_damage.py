@@ -195,7 +195,7 @@ def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path,
     damaged(out / "sweep.json", how)
     code, _, err = said("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
     assert code == 2
-    assert "holds another sweep" in err
+    assert "contains another run" in err
     code, told, err = said(*SWEEP, "--out", out)  # nothing is left to do
     assert code == 0, err
     assert "10.00" in told
@@ -235,7 +235,7 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
     if is_begun:
         code, _, err = said("search", "mac_cal", "--guard", 0.5, "--out", out)
         assert code == 2
-        assert "holds another search" in err
+        assert "contains another search" in err
     assert begun(*SEARCH, "--out", out)
     after = json.loads((out / SEARCH_MANIFEST).read_text())
     assert after["search"] == before["search"]
