@@ -130,7 +130,8 @@ def refuse_foreign(out: AnyPath, *own: str) -> None:
     foreign = [name for name in names if name not in known]
     if foreign:
         raise UserError(
-            f"{out} contains {foreign[0]} but no results; name an empty folder", setting="out"
+            f"{out} contains {foreign[0]}, which is not part of a run; name an empty folder",
+            setting="out",
         )
 
 
