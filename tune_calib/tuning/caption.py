@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tune_calib.console import echo
-from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import RecipeRecord
 from tune_calib.results.plugin_folders import to_records
 from tune_calib.spec.backbones import BACKBONES
@@ -55,7 +53,7 @@ def describe_setting(
     parts = [
         describe_data(planned[0].spec.data),
         describe_networks(planned),
-        *_list_left_out(ladder, resolved),
+        *list_left_out(ladder, resolved),
         f"heads {describe_heads(planned, ladder.head_recipe)}" if heads else "",
     ]
     if is_trained(planned):
@@ -124,17 +122,12 @@ def _describe_import(record: ImportedData) -> str:
     )
 
 
-def _list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
+def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
+    """List the rungs that are left out, in a line for each reason."""
     return [
         f"left out, since {why}: {'; '.join(rung.label for rung in rungs)}"
         for why, rungs in find_left_out(ladder, resolved).items()
     ]
-
-
-def print_left_out(ladder: Ladder, resolved: ResolvedRequest, out: AnyPath) -> None:
-    """Print on stderr which rungs are left out."""
-    for text in _list_left_out(ladder, resolved):
-        echo(f"{out}: {text}", err=True)
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
@@ -158,10 +151,7 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
 
 
 def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, str]:
-    """Return titles of data sets and backbones, without parentheses, by registry name.
-
-    The user's own data have the requested title or the name of their folder.
-    """
+    """Return titles of data sets and backbones, without parentheses, by registry name."""
     data = {trial.spec.data.dataset: trial.spec.data for trial in planned}
     backbones = {trial.spec.network.backbone for trial in planned}
     long = {name: DATASETS[name].title for name in sorted(data)}

@@ -62,10 +62,7 @@ class ExtraTrial(RayTrial):
 def find_extra_trials(
     extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
 ) -> list[ExtraTrial]:
-    """Find the missing extra evaluations of finished trials, with shift sets by name.
-
-    A trial that was evaluated on a shift set with fewer draws is evaluated again.
-    """
+    """Find the missing extra evaluations of finished trials, with shift sets by name."""
     if not sets and not extra.bootstrap:
         return []
     names = {"spec_hash", "status", *_TEST_COLUMNS}

@@ -90,11 +90,7 @@ def spent_s(out: AnyPath) -> float:
 
 
 def refuse_mended(out: AnyPath) -> None:
-    """Refuse to mix heads with those that an earlier version evaluated differently.
-
-    It did not report the head with masks that ``select`` had chosen, and drew the noise of V-TST
-    and the masks of ``mc`` differently.
-    """
+    """Refuse to mix heads with those that an earlier version evaluated differently."""
     names = ("head", "rung_label", "processor")
     for row in read_table(out, "trials", columns=names).to_pylist():
         if is_mended(row):
@@ -106,7 +102,11 @@ def refuse_mended(out: AnyPath) -> None:
 
 
 def is_mended(row: Mapping[str, Any]) -> bool:
-    """Return whether an earlier version evaluated the head of a row differently."""
+    """Return whether an earlier version evaluated the head of a row differently.
+
+    It did not report the head with masks that ``select`` had chosen, and drew the noise of V-TST
+    and the masks of ``mc`` differently.
+    """
     if row.get("processor") is not None or not row["head"]:
         return False
     head = json.loads(row["head"])

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tune_calib.console import echo
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -22,12 +23,7 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.caption import (
-    describe_setting,
-    origin_records,
-    print_left_out,
-    titles,
-)
+from tune_calib.tuning.caption import describe_setting, list_left_out, origin_records, titles
 from tune_calib.tuning.extra import ExtraEvaluations, ExtraTrial, find_extra_trials
 from tune_calib.tuning.folder import (
     RunLocation,
@@ -152,8 +148,8 @@ class LadderRun(Run[Left, list[str]]):
 
     def open(self, left: Left) -> Left:
         """Print which rungs are left out."""
-        if not left.is_over:
-            print_left_out(self.ladder, self.resolved, self.location.out)
+        for text in [] if left.is_over else list_left_out(self.ladder, self.resolved):
+            echo(f"{self.location.out}: {text}", err=True)
         return left
 
     def copy_rows(self, state: Left, copies: Copies) -> Left:

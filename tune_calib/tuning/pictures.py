@@ -43,7 +43,7 @@ def _picture(
 ) -> str:
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
-        return f"{row['rung_label']}: is there"
+        return f"{row['rung_label']}: logits exist"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
     set_switches(spec.network, torch.device(device))

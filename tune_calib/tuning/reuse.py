@@ -132,11 +132,7 @@ def find_rows(
     among: AnyPath | None,
     copies: Copies | None = None,
 ) -> dict[str, AnyPath]:
-    """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash.
-
-    Rows with other plug-ins, of a version with different numbers, or on unidentified data are not
-    used.
-    """
+    """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash."""
     if among is None:
         return {}
     finished = done(out)

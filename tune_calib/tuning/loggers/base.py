@@ -33,7 +33,7 @@ LOGGERS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": 
 """The class of each logger; its name is also that of its module and of its extra."""
 
 FOLDER = "logs"
-"""The folder, in that of the results, of a file for each logger with what was sent."""
+"""The subfolder of a file per logger, which records what was sent."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,7 @@ class Logger(ABC):
 
     @abstractmethod
     def end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
-        """End a run with the epoch whose weights were evaluated.
-
-        The final metrics, such as ``final/test/ece``, are empty unless the trial is done.
-        """
+        """End a run; ``final``, e.g. ``final/test/ece``, is empty unless the trial is done."""
 
     @abstractmethod
     def close_run(self, opened: Any) -> None:

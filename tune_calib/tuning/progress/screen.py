@@ -1,8 +1,4 @@
-"""Show the progress of this process, and write it to a file for watchers elsewhere.
-
-A process has one screen, which nested requests share. Watchers read the file of a driver in another
-terminal or on another node.
-"""
+"""Show the progress of this process, and write it to a file for watchers elsewhere."""
 
 import contextlib
 import os
@@ -138,14 +134,10 @@ class Screen:
         title: str,
         total: int,
         unit: str,
-        kinds: Mapping[str, int],
+        kinds: Mapping[str, int],  # the total of each kind of Ray trials
         read_events: Callable[[Sequence[str]], Mapping[str, ProgressEvent]] = lambda names: {},
     ) -> Iterator[None]:
-        """Show a bar and the running Ray trials while the block executes them.
-
-        The bar counts ``total`` units, e.g. ``trials``; ``kinds`` is the total of each kind of Ray
-        trial; ``read_events`` returns the latest events of Ray trials by name.
-        """
+        """Show a bar of ``total`` units and the running Ray trials while the block runs them."""
         self.tracker.begin(title, total, unit, kinds)
         started = time.monotonic()
 
@@ -205,9 +197,9 @@ def show_driver(folder: AnyPath) -> Iterator[Screen]:
                 (folder / PROGRESS).unlink()
 
 
-def current_tracker() -> Tracker | None:
-    """Return the tracker of the open screen, if there is one."""
-    return _screens[-1].tracker if _screens else None
+def current_tracker() -> Tracker:
+    """Return the tracker of the open screen, or one that nobody reads."""
+    return _screens[-1].tracker if _screens else Tracker("")
 
 
 @contextlib.contextmanager

@@ -107,10 +107,9 @@ class Executor(ABC):
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
     ) -> list[str]:
-        """Execute the trials of a source; return a line for each that crashed.
+        """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
 
-        It runs ``at_once`` trials in parallel, or as many as fit. It raises RefusedError if a trial
-        refuses the whole run or if the folder was moved.
+        Return a line for each crashed trial; raise RefusedError if a trial refuses the whole run.
         """
 
     @abstractmethod
@@ -186,18 +185,15 @@ def report_crashes(errors: Sequence[BaseException | str], out: str) -> list[str]
 
 def show_begin(work: Mapping[str, Any]) -> None:
     """Show the start of a Ray trial with the configuration ``plan.RayTrial.config``."""
-    if (tracker := current_tracker()) is not None:
-        tracker.start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
+    current_tracker().start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
 
 
 def show_end(work: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
     """Show the end of a Ray trial, with its last report or None for a crash; log its rows."""
     report_rows(work["name"])
-    if (tracker := current_tracker()) is None:
-        return
     count = len(work["trials"])
     if result is None:  # its dependents cannot run
         statuses = {"crashed": max(count, len(work.get("dependents", ())))}
     else:  # a scheduler stopped a trial without a status
         statuses = result.get("statuses", {result.get("status", "stopped"): count})
-    tracker.end(work["name"], statuses)
+    current_tracker().end(work["name"], statuses)

@@ -93,10 +93,7 @@ class Plan:
 def make_plan(
     planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
 ) -> Plan:
-    """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together.
-
-    A network that only heads need leaves no row.
-    """
+    """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
     heads: dict[tuple[str, str], list[PlannedTrial]] = {}
     for trial in planned:

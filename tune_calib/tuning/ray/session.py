@@ -66,16 +66,11 @@ def _refuse_small(needs: Sequence[Resources]) -> None:
 @contextlib.contextmanager
 def ray_session(
     address: str | None,
-    environment: Mapping[str, str] = MappingProxyType({}),
-    needs: Sequence[Resources] = (),
-    everywhere: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),  # variables of trials on a cluster
+    needs: Sequence[Resources] = (),  # for which a cluster must have room
+    everywhere: Mapping[str, str] = MappingProxyType({}),  # variables of all trials
 ) -> Iterator[None]:
-    """Connect to a cluster in the block, or start Ray on this machine.
-
-    If this process is already connected to Ray, that is used and left running. A cluster without
-    room for one of the ``needs`` is refused. ``environment`` contains variables of trials on a
-    cluster, ``everywhere`` those of all trials.
-    """
+    """Connect to a cluster or start Ray here; leave a Ray running that is already connected."""
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
     # The error of a trial is one line at the end; its traceback is in a file.

@@ -1,8 +1,4 @@
-"""The kinds of Ray trials, and the worker that executes them one by one.
-
-A Ray trial is a network with its post-hoc trials, a population of heads, or extra evaluations of
-finished trials.
-"""
+"""The kinds of Ray trials: networks, populations of heads, extra evaluations; and their worker."""
 
 import itertools
 import json
@@ -55,7 +51,7 @@ HISTORY = "history.json"
 
 
 class NetworkTrainable(SpecTrainable):
-    """Trains a network from its last checkpoint, one epoch per step, and evaluates it."""
+    """Trains a network from its last checkpoint, one epoch per step; evaluates all its trials."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Wait for the lock of the network, then read its artifact or last checkpoint."""

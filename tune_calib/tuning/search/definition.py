@@ -45,13 +45,10 @@ class SuggestionResult:
 
 @dataclass(frozen=True)
 class Objective:
-    """Metrics on ``select``, of which the first decides, and the accuracy that they may cost.
-
-    The guard is the largest loss of accuracy as a fraction.
-    """
+    """Metrics on ``select``, of which the first decides, and the accuracy that they may cost."""
 
     metrics: tuple[str, ...]
-    guard: float
+    guard: float  # largest loss of accuracy, as a fraction
 
     def __post_init__(self) -> None:
         """Refuse metrics that no search may optimise."""
@@ -123,12 +120,7 @@ NO_RUNG = -1
 
 @dataclass(frozen=True)
 class SearchDefinition:
-    """The objective, the sampler and the fixed settings of a search; its hash is its identity.
-
-    ``lag`` is the number of batches of heads that are suggested before the first of them ends. With
-    1, nothing is trained while suggestions are drawn; more than 2 keep no actor busier and inform
-    the sampler less. Searches of earlier versions with one Ray trial at a time keep 1.
-    """
+    """The objective, the sampler and the fixed settings of a search; its hash is its identity."""
 
     method: str
     resolved: ResolvedRequest  # settings that are not searched, and the seeds of each suggestion
@@ -137,6 +129,8 @@ class SearchDefinition:
     sampler_seed: int = 0
     scheduler: SchedulerName = "none"
     population: int = 8  # suggestions of a batch of heads
+    # Batches of heads that are suggested before the first of them ends. With 1, nothing is trained
+    # while suggestions are drawn; more than 2 keep no actor busier and inform the sampler less.
     lag: int = 2
 
     @cached_property

@@ -52,10 +52,7 @@ class Evaluation:
 def evaluate_choice(
     request: EvaluateRequest, command: str, begin: Callable[[LadderRun], None] = lambda run: None
 ) -> Evaluation:
-    """Evaluate the chosen trial of a search, its baseline and its defaults on test.
-
-    The fresh seeds of networks and heads vary together.
-    """
+    """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage)
     with only_driver(out), show_driver(out):

@@ -51,10 +51,7 @@ def _finish(batch: Sequence[Suggestion], state: SearchState, pool: Pool) -> None
 
 
 def execute_networks(state: SearchState, executor: Executor, at_once: int) -> None:
-    """Execute a Ray trial for each spec, ``at_once`` in parallel, until all have ended.
-
-    Only with one at a time does a search repeat to the last digit.
-    """
+    """Execute a Ray trial per spec; the search repeats to the last digit only one at a time."""
     first = state.candidates.trials({}, 0)
     metric = state.objective.metrics[0]
     halving = None
@@ -65,10 +62,7 @@ def execute_networks(state: SearchState, executor: Executor, at_once: int) -> No
 
 
 class StudySource:
-    """Passes the suggestions of a study to an executor, and writes their results to the study.
-
-    A new instance continues a search that was killed.
-    """
+    """Passes the suggestions of a study to an executor, and writes their results to the study."""
 
     def __init__(self, state: SearchState, provenance: Provenance) -> None:
         self.state = state

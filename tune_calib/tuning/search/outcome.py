@@ -108,10 +108,7 @@ def _normalise(divergences: Mapping[str, float]) -> dict[str, float]:
 
 
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:
-    """Format the command that trains the method of a search with the settings of a point.
-
-    It includes all fixed settings. It is empty if the recipe has changed since the search began.
-    """
+    """Format the command that trains a point of a search; return "" if the recipe has changed."""
     resolved = definition.resolved
     settings = {**resolved.fixed, **point}
     name = _find_recipe_name(resolved, settings.get("network.backbone"))

@@ -162,8 +162,6 @@ class SearchState:
 
     def show(self) -> None:
         """Show the counts of suggestions and the best one so far."""
-        if (tracker := current_tracker()) is None:
-            return
         metrics = ("accuracy", *self.objective.metrics)
         means = zip(metrics, self.baseline_means(metrics), strict=True)
         baseline = ", ".join(
@@ -176,7 +174,7 @@ class SearchState:
         guard = f"{100 * self.objective.guard:g} points of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
         ended = Counter(result.status for result in self.results.values())
-        tracker.set(ended=dict(ended), notes=notes)
+        current_tracker().set(ended=dict(ended), notes=notes)
 
     def reconcile(self, unit: str = "Ray trials") -> str:
         """Return the counts of plan, study and rows in one line; refuse a mismatch."""

@@ -24,10 +24,7 @@ NETWORK_FILE_SYSTEMS = re.compile(
 
 
 def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
-    """Open the storage of a study: a database, or without a URL a journal file in its folder.
-
-    A journal has one writer; readers do not even repair it.
-    """
+    """Open the storage of a study: a database, or without a URL a journal file in its folder."""
     if url is None:
         path = journal_file(out)
         if not is_read_only:

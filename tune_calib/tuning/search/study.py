@@ -58,11 +58,7 @@ class Suggestion:
 
 
 class SearchStudy:
-    """The suggestions of a search by number, and their results.
-
-    They are stored in the database ``url`` or, without one, in a journal file in ``out``;
-    ``identity`` replaces that of the definition.
-    """
+    """The suggestions of a search by number and their results, in a database or a journal file."""
 
     def __init__(
         self,
@@ -70,7 +66,7 @@ class SearchStudy:
         out: AnyPath,
         url: str | None = None,
         is_read_only: bool = False,
-        identity: str | None = None,
+        identity: str | None = None,  # instead of that of the definition
     ) -> None:
         storage = open_storage(url, out, is_read_only)
         self._definition, self._objective = definition, definition.objective
@@ -94,10 +90,9 @@ class SearchStudy:
         return self.suggestions([number], known)[0]
 
     def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
-        """Return suggestions by number; new ones are drawn one by one.
+        """Return suggestions by number, until the space has no more points; draw new ones.
 
-        The list ends when the space has no more points. The sampler does not read the results of
-        suggestions from number ``known`` on.
+        The sampler does not read the results of suggestions from number ``known`` on.
         """
         trials = self._trials()
         retries = _count_retries(trials)
@@ -234,10 +229,7 @@ class SearchStudy:
         return [_state(trial) for trial in self._trials()]
 
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
-        """Compute how differently each setting is distributed in the best trials (PED-ANOVA).
-
-        ``index`` is that of the metric; ``quantile`` in (0, 1) is the share of the best trials.
-        """
+        """Compute how each setting differs in the best share of trials by a metric (PED-ANOVA)."""
         # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
