@@ -58,6 +58,8 @@ class LineDisplay:
 
     def close(self) -> None:
         """Remove the live view."""
+        with self.hidden():
+            pass
 
 
 def open_display() -> LineDisplay:
@@ -105,10 +107,6 @@ class _LiveDisplay(LineDisplay):
                     self._live.stop()
                 self._live = None  # rich cannot restart it at another position
             yield
-
-    def close(self) -> None:
-        with self.hidden():
-            pass
 
 
 class Screen:

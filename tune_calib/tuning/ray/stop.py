@@ -18,11 +18,6 @@ class Stop:
 
     number: int = signal.SIGINT
 
-    @property
-    def name(self) -> str:
-        """Return the name of the signal, e.g. ``SIGTERM``."""
-        return signal.Signals(self.number).name
-
 
 @contextlib.contextmanager
 def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
@@ -38,7 +33,7 @@ def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         with contextlib.suppress(RuntimeError, OSError):  # it interrupted another print
-            print_stopped(stop.name)
+            print_stopped(signal.Signals(number).name)
         raise KeyboardInterrupt
 
     def raise_again(number: int, frame: FrameType | None) -> None:

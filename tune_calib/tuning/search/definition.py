@@ -36,7 +36,7 @@ Row = Mapping[str, Any]
 class SuggestionResult:
     """The result of a suggestion over all of its seeds."""
 
-    status: Literal["done", "diverged", "crashed", "stopped"]  # ``done`` if all trials are
+    status: Literal["done", "diverged", "crashed", "stopped"]  # ``done``, or the first other status
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     epoch: int = 0  # at which it was stopped
@@ -105,7 +105,7 @@ class Objective:
         return sorted(first.values(), key=lambda n: (losses[n], n))
 
     def choose(self, results: Mapping[int, SuggestionResult]) -> int | None:
-        """Choose the number with the best metrics within the guard, the first metric first."""
+        """Choose the best first metric within the guard; later metrics, then numbers, break ties."""
         within = self.within_guard(results)
         return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
