@@ -105,7 +105,7 @@ class Objective:
         return sorted(first.values(), key=lambda n: (losses[n], n))
 
     def choose(self, results: Mapping[int, SuggestionResult]) -> int | None:
-        """Choose the best first metric within the guard; later metrics, then numbers, break ties."""
+        """Choose the best first metric within the guard; later metrics, then numbers break ties."""
         within = self.within_guard(results)
         return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
