@@ -58,35 +58,35 @@ class Logger(ABC):
             content = json.loads(self._file.read_text())
             self._sent = content if isinstance(content, dict) else {}
         self._open: dict[str, tuple[Any, set[int]]] = {}  # runs by key, and their epochs
-        self.connect()
+        self._connect()
 
     @abstractmethod
-    def connect(self) -> None:
+    def _connect(self) -> None:
         """Raise UserError if the program cannot be reached."""
 
     @abstractmethod
-    def open_run(self, run: Run) -> Any:
+    def _open_run(self, run: Run) -> Any:
         """Begin a run, or continue one that was begun earlier."""
 
     @abstractmethod
-    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
+    def _write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
         """Add a point to each curve of a run; epochs are 1-based."""
 
     @abstractmethod
-    def end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
+    def _end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
         """End a run; ``final``, e.g. ``final/test/ece``, is empty unless the trial is done."""
 
     @abstractmethod
-    def close_run(self, opened: Any) -> None:
+    def _close_run(self, opened: Any) -> None:
         """Close an unfinished run, which may continue later."""
 
     @abstractmethod
-    def write_figures(self, paths: Sequence[Path]) -> None:
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         """Send the figures of a report, which are PNG files."""
 
     def _begin(self, run: Run) -> tuple[Any, set[int]]:
         if run.key not in self._open:
-            self._open[run.key] = self.open_run(run), set()
+            self._open[run.key] = self._open_run(run), set()
         return self._open[run.key]
 
     def _note(self, key: str, value: str) -> None:
@@ -98,13 +98,13 @@ class Logger(ABC):
         if run.key not in self._sent:
             opened, epochs = self._begin(run)
             epochs.add(epoch)
-            self.write_epoch(opened, epoch, values)
+            self._write_epoch(opened, epoch, values)
 
     def end_network(self, run: Run, epoch: int, status: str) -> None:
         """End the run of a network that is no trial and thus has no row."""
         if run.key in self._open:
             opened, _ = self._open.pop(run.key)
-            self.end_run(opened, run, epoch, status, {})
+            self._end_run(opened, run, epoch, status, {})
 
     def send_row(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
         """Send a finished trial, with the epochs that were not sent during training."""
@@ -112,9 +112,9 @@ class Logger(ABC):
             return
         opened, epochs = self._begin(run)
         for epoch in sorted(curves.keys() - epochs):
-            self.write_epoch(opened, epoch, curves[epoch])
+            self._write_epoch(opened, epoch, curves[epoch])
         final = _finite({f"final/{name}": row[name] for name in row if is_metric_column(name)})
-        self.end_run(opened, run, row["epoch"] or 0, row["status"], final)
+        self._end_run(opened, run, row["epoch"] or 0, row["status"], final)
         del self._open[run.key]
         self._note(run.key, row["status"])
 
@@ -125,13 +125,13 @@ class Logger(ABC):
             digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
         content = digest.hexdigest()[:16]
         if self._sent.get("report") != content:
-            self.write_figures(paths)
+            self._write_figures(paths)
             self._note("report", content)
 
     def close(self) -> None:
         """Close all unfinished runs."""
         for opened, _ in self._open.values():
-            self.close_run(opened)
+            self._close_run(opened)
 
 
 def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:

@@ -20,8 +20,7 @@ _LONGEST = 6000  # characters of a parameter
 class MLflow(Logger):
     """Writes a run for each trial, found by a tag; figures are artifacts of a run ``report``."""
 
-    def connect(self) -> None:
-        """Find or create the experiment."""
+    def _connect(self) -> None:
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table that it creates
         self._client = MlflowClient()
         try:
@@ -32,8 +31,7 @@ class MLflow(Logger):
             reason = str(error).splitlines()[0]
             raise UserError(f"mlflow: {reason}; check MLFLOW_TRACKING_URI", setting="log") from None
 
-    def open_run(self, run: Run) -> str:
-        """Find or create the run; return its id."""
+    def _open_run(self, run: Run) -> str:
         run_id = self._find_run(run.key, run.name)
         parameters = [Param(name, str(value)[:_LONGEST]) for name, value in run.settings.items()]
         for first in range(0, len(parameters), _MOST):
@@ -47,24 +45,20 @@ class MLflow(Logger):
         ]
         return str(runs[0].info.run_id)
 
-    def write_epoch(self, opened: str, epoch: int, values: Values) -> None:
-        """Log a point of each curve."""
+    def _write_epoch(self, opened: str, epoch: int, values: Values) -> None:
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, epoch) for name, value in values.items()]
         self._client.log_batch(opened, metrics=points)
 
-    def end_run(self, opened: str, run: Run, epoch: int, status: str, final: Values) -> None:
-        """Log the final metrics, and terminate the run."""
-        self.write_epoch(opened, epoch, final)
+    def _end_run(self, opened: str, run: Run, epoch: int, status: str, final: Values) -> None:
+        self._write_epoch(opened, epoch, final)
         self._client.set_tag(opened, "status", status)
         self._client.set_terminated(opened, "FINISHED" if status == "done" else "FAILED")
 
-    def close_run(self, opened: str) -> None:
-        """Mark the run as stopped."""
+    def _close_run(self, opened: str) -> None:
         self._client.set_terminated(opened, "KILLED")
 
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Store the figures as artifacts."""
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         run_id = self._find_run("report", "report")
         for path in paths:
             self._client.log_artifact(run_id, str(path), "figures")

@@ -19,8 +19,7 @@ FOLDER = "tensorboard"
 class TensorBoard(Logger):
     """Writes a folder of event files for each run, with final metrics as ``final/...``."""
 
-    def connect(self) -> None:
-        """Set the folder of the event files, which must be on this machine."""
+    def _connect(self) -> None:
         if not isinstance(self.out, Path):
             raise UserError(
                 "tensorboard writes local files: name a folder instead of a URL as `out`",
@@ -28,21 +27,18 @@ class TensorBoard(Logger):
             )
         self._folder = self.out / FOLDER
 
-    def open_run(self, run: Run) -> SummaryWriter:
-        """Open the event file of a run."""
+    def _open_run(self, run: Run) -> SummaryWriter:
         name = re.sub(r"[^\w.+-]+", "-", run.name)
         return SummaryWriter(str(self._folder / f"{name}-{run.key[:8]}"))
 
-    def write_epoch(self, opened: SummaryWriter, epoch: int, values: Values) -> None:
-        """Write a point of each curve."""
+    def _write_epoch(self, opened: SummaryWriter, epoch: int, values: Values) -> None:
         for name, value in values.items():
             opened.add_scalar(name, value, epoch)
         opened.flush()
 
-    def end_run(
+    def _end_run(
         self, opened: SummaryWriter, run: Run, epoch: int, status: str, final: Values
     ) -> None:
-        """Write the settings and the final metrics, also for the HParams dashboard."""
         # With all metrics the HParams dashboard would have hundreds of columns.
         columns = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
         shown = {name: value for name, value in final.items() if name in columns}
@@ -52,12 +48,10 @@ class TensorBoard(Logger):
             opened.add_scalar(name, value, epoch)
         opened.close()
 
-    def close_run(self, opened: SummaryWriter) -> None:
-        """Close the event file."""
+    def _close_run(self, opened: SummaryWriter) -> None:
         opened.close()
 
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Write the figures as images."""
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         with SummaryWriter(str(self._folder / "report")) as writer:
             for path in paths:
                 pixels = np.asarray(Image.open(path).convert("RGB"))

@@ -17,16 +17,14 @@ PROJECT = "tune-calib"
 class WeightsAndBiases(Logger):
     """Writes a run for each trial; figures are images of a run ``report``."""
 
-    def connect(self) -> None:
-        """Require a login unless the runs stay offline."""
+    def _connect(self) -> None:
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
                 "wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline", setting="log"
             )
 
-    def open_run(self, run: Run) -> Any:
-        """Begin or continue the run."""
+    def _open_run(self, run: Run) -> Any:
         opened = self._run(run.key, run.name, dict(run.settings))
         # The steps of W&B never decrease, but an epoch may arrive late.
         opened.define_metric("*", step_metric="epoch")
@@ -46,21 +44,17 @@ class WeightsAndBiases(Logger):
             settings=wandb.Settings(silent=True, console="off"),
         )
 
-    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
-        """Log a point of each curve."""
+    def _write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
         opened.log({"epoch": epoch, **values})
 
-    def end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
-        """Write the final metrics to the summary, and finish the run."""
+    def _end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
         opened.summary.update({"status": status, "epoch": epoch, **final})
         opened.finish(exit_code=0 if status == "done" else 1)
 
-    def close_run(self, opened: Any) -> None:
-        """Finish the run as failed."""
+    def _close_run(self, opened: Any) -> None:
         opened.finish(exit_code=1)
 
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Log the figures as images."""
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         run = self._run("report", "report", {})
         run.log({path.stem: wandb.Image(str(path)) for path in paths})
         run.finish()
