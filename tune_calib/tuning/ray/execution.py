@@ -58,7 +58,7 @@ def open_executor(
     """Provide the executor of a run; ``everywhere`` are environment variables of all trials."""
     if not location.uses_ray:
         with _restored_process(everywhere):
-            executor = InProcess(provenance, location.gpus)
+            executor = _InProcess(provenance, location.gpus)
             warn_of_other_machine(location.out)
             try:
                 yield executor
@@ -127,7 +127,7 @@ def execute(title: str, plan: Plan, executor: Executor) -> list[str]:
         return executor.run(PlanSource(plan, executor.provenance))
 
 
-class InProcess(Executor):
+class _InProcess(Executor):
     """Executes trials one by one in this process."""
 
     def __init__(self, provenance: Provenance, gpus: float) -> None:
@@ -138,7 +138,6 @@ class InProcess(Executor):
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
     ) -> list[str]:
-        """Execute trials one by one, regardless of ``at_once``."""
         assert halving is None, "only Ray stops networks"
         errors: list[str] = []
         for number in map(str, range(source.total)):
@@ -151,12 +150,10 @@ class InProcess(Executor):
             errors += [error] if error is not None else []
         return report_crashes(errors, self.provenance.out)
 
-    def pool(self, size: int, cpus: int) -> "InProcessPool":
-        """Return a pool of one worker, regardless of ``size``."""
-        return InProcessPool(self)
+    def pool(self, size: int, cpus: int) -> "_InProcessPool":
+        return _InProcessPool(self)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
-        """Return the latest event of the running trial."""
         return dict(self._events)
 
     def execute(self, config: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
@@ -192,20 +189,18 @@ class InProcess(Executor):
         return result, None
 
 
-class InProcessPool:
+class _InProcessPool:
     """Executes a population of heads when the driver waits for it."""
 
-    def __init__(self, executor: InProcess) -> None:
+    def __init__(self, executor: _InProcess) -> None:
         self._executor = executor
         self._waiting: deque[RayTrial] = deque()
         self._errors: list[str] = []
 
     def submit(self, trial: RayTrial) -> None:
-        """Queue a trial."""
         self._waiting.append(trial)
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Execute the next trial; also return its error if it crashed."""
         trial, provenance = self._waiting.popleft(), self._executor.provenance
         _, error = self._executor.execute(configuration(provenance, trial.config()))
         if error is None:
