@@ -334,7 +334,7 @@ def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
 def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
     code, _, err = said("evaluate", copy("search", tmp_path))
     assert code == 2
-    assert "first: tune-calib resume" in err
+    assert "run tune-calib resume" in err
 
 
 @pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])
