@@ -211,7 +211,7 @@ class _InProcessPool:
 
 @contextlib.contextmanager
 def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in the block, and restore afterwards what trials change in a process."""
+    """Set variables in the block; restore the state of the process that trials change."""
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     is_strict = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
