@@ -29,9 +29,9 @@ def report_progress(
     metrics: Mapping[str, float] = MappingProxyType({}),
     at_once: bool = False,
 ) -> None:
-    """Send a ``ProgressEvent`` to the last listener, which reads the metrics later."""
+    """Send a ``ProgressEvent`` to the last listener."""
     if _listeners:
-        _listeners[-1](ProgressEvent(doing, at, of, metrics, at_once))
+        _listeners[-1](ProgressEvent(doing, at, of, dict(metrics), at_once))
 
 
 def add_listener(listener: Listener) -> None:

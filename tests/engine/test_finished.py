@@ -84,7 +84,7 @@ def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
     write_results(tmp_path, "a", {"trials": [row_of(spec, metrics)]})
     (line,) = take_pictures(tmp_path, trained.root, None)
     assert line == f"vanilla: logits of {SAMPLES} samples"
-    assert take_pictures(tmp_path, trained.root, None) == ["vanilla: is there"]
+    assert take_pictures(tmp_path, trained.root, None) == ["vanilla: logits exist"]
     assert read_table(tmp_path, "logits").num_rows == SAMPLES
 
 

@@ -259,7 +259,7 @@ def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
     if method == "fedlas_ls":  # its gate is of the training alone
         given_from(file, tmp_path / "b")
         return
-    with pytest.raises(UserError, match="the training method makes the logits"):
+    with pytest.raises(UserError, match="the training method computes the logits"):
         given_from(file, tmp_path / "b")
 
 

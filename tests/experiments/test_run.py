@@ -69,7 +69,7 @@ def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path)
     first = cli("run", file)
     assert first.returncode == 1
     assert "Traceback" not in first.stderr
-    assert re.search(r"^bad-digits: .*foreign.txt and no sweep", first.stderr, re.M)
+    assert re.search(r"^bad-digits: .*foreign.txt, which is not part of a run", first.stderr, re.M)
     assert "== rivals-digits ==" in first.stdout
     assert "chosen: trial" in first.stdout
     report = (out / "report.txt").read_text()

@@ -156,8 +156,8 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     with pytest.raises(UserError) as error:
         execute_run(new)
     told = str(error.value)
-    assert "holds another search (it), which differs in seeds" in told
-    assert "a suggestion has 1 trials, and would have 4 now" in told
+    assert "contains another search (it), which differs in seeds" in told
+    assert "a suggestion has 1 trial, but would now have 4" in told
     assert "\n" not in told
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")

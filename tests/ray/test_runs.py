@@ -109,7 +109,7 @@ def test_a_running_ray_is_used_again_and_left():
     with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
         pass
     with (
-        pytest.raises(UserError, match=r"A=1 in every trial comes too late for it: call `ray"),
+        pytest.raises(UserError, match=r"A=1 in every trial cannot be set; call `ray"),
         ray_session(None, everywhere={"A": "1"}),
     ):
         pass

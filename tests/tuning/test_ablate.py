@@ -108,7 +108,7 @@ def test_another_question_in_the_same_folder_is_refused(whole):
     out, _ = whole
     refused = here("ablate", "mac_cal", "--seeds", 2, "--out", out)
     assert refused.returncode == 2
-    assert "holds another sweep" in refused.stderr
+    assert "contains another run" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
 
 

@@ -102,7 +102,7 @@ def test_a_folder_goes_on_with_the_images_that_it_began_with(copies, tmp_path):
 def test_a_folder_of_a_version_with_other_numbers_is_refused(copies, tmp_path):
     digest = copies["first"].known[KEY].digest
     written(tmp_path / "out", data_digest=digest, numbers=NUMBERS + 1)
-    with pytest.raises(UserError, match="whose numbers are others"):
+    with pytest.raises(UserError, match="with different numbers"):
         copies["first"].refuse_other(tmp_path / "out", [])
 
 
@@ -121,7 +121,7 @@ def test_rows_without_a_digest_are_those_of_their_network(name, copies, tmp_path
     else:
         reads.refuse_other(out, PLANNED[1:])
     told = capsys.readouterr().err
-    assert ("did not record its copy of cifar10" in told) == (name is None)
+    assert ("did not record the copy of cifar10" in told) == (name is None)
 
 
 def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(

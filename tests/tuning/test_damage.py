@@ -195,7 +195,7 @@ def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path,
     damaged(out / "sweep.json", how)
     code, _, err = said("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
     assert code == 2
-    assert "holds another sweep" in err
+    assert "contains another run" in err
     code, told, err = said(*SWEEP, "--out", out)  # nothing is left to do
     assert code == 0, err
     assert "10.00" in told
@@ -235,7 +235,7 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
     if is_begun:
         code, _, err = said("search", "mac_cal", "--guard", 0.5, "--out", out)
         assert code == 2
-        assert "holds another search" in err
+        assert "contains another search" in err
     assert begun(*SEARCH, "--out", out)
     after = json.loads((out / SEARCH_MANIFEST).read_text())
     assert after["search"] == before["search"]
@@ -334,7 +334,7 @@ def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
 def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
     code, _, err = said("evaluate", copy("search", tmp_path))
     assert code == 2
-    assert "first: tune-calib resume" in err
+    assert "run tune-calib resume" in err
 
 
 @pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])

@@ -4,8 +4,6 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tune_calib.console import echo
-from tune_calib.paths import AnyPath
 from tune_calib.results.manifests import RecipeRecord
 from tune_calib.results.plugin_folders import to_records
 from tune_calib.spec.backbones import BACKBONES
@@ -22,8 +20,8 @@ from tune_calib.tuning.folder import RunLocation
 
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
-# The text of each field of a recipe, empty for the usual value; a field in which some differ is
-# left to the table.
+# The text of each field of a recipe, empty for the usual value. Fields that differ between trials
+# are left to the table.
 _FIELD_TEXTS: dict[str, Callable[[Any], str]] = {
     "optimizer": lambda name: _OPTIMISERS[name],
     "nesterov": lambda has_it: "Nesterov's momentum" if has_it else "",
@@ -49,13 +47,13 @@ _NO_RECIPE |= {"views", "bn_mode", "batch_order"}
 def describe_setting(
     planned: Sequence[PlannedTrial], ladder: Ladder, resolved: ResolvedRequest
 ) -> str:
-    """Describe data, networks and heads of a ladder, and whose recipes train them."""
+    """Describe the data, networks and heads of a ladder, and the recipes that train them."""
     networks = [trial.spec.network for trial in planned]
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     parts = [
         describe_data(planned[0].spec.data),
         describe_networks(planned),
-        *_list_left_out(ladder, resolved),
+        *list_left_out(ladder, resolved),
         f"heads {describe_heads(planned, ladder.head_recipe)}" if heads else "",
     ]
     if is_trained(planned):
@@ -90,7 +88,7 @@ def describe_data(data: DataSlot) -> str:
 
 
 def describe_networks(planned: Sequence[PlannedTrial]) -> str:
-    """Describe the backbone, a shared method, epochs and optimiser; empty for imported data."""
+    """Describe backbone, shared method, epochs and optimiser; return "" for imported data."""
     networks = [trial.spec.network for trial in planned]
     network = networks[0]
     if planned[0].spec.data.import_record is not None:
@@ -103,7 +101,7 @@ def describe_networks(planned: Sequence[PlannedTrial]) -> str:
 
 
 def describe_heads(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
-    """Describe epochs and optimiser of the heads; empty where there are none."""
+    """Describe epochs and optimiser of the heads; return "" without heads."""
     heads = [trial.spec.head for trial in planned if trial.spec.head]
     if not heads:
         return ""
@@ -124,17 +122,12 @@ def _describe_import(record: ImportedData) -> str:
     )
 
 
-def _list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
+def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
+    """List the rungs that are left out, in a line for each reason."""
     return [
         f"left out, since {why}: {'; '.join(rung.label for rung in rungs)}"
         for why, rungs in find_left_out(ladder, resolved).items()
     ]
-
-
-def print_left_out(ladder: Ladder, resolved: ResolvedRequest, out: AnyPath) -> None:
-    """Print on stderr which rungs are left out."""
-    for text in _list_left_out(ladder, resolved):
-        echo(f"{out}: {text}", err=True)
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
@@ -143,14 +136,14 @@ def is_trained(planned: Sequence[PlannedTrial]) -> bool:
 
 
 def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:
-    """Build the records of a recipe and of plug-ins for a manifest, as far as there are any."""
+    """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
     records: dict[str, Any] = {"plugins": to_records(used)} if used else {}
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,
             title=recipe.title,
             source=recipe.source,
-            # Through JSON: the file has lists where Python has tuples, and must equal what is read.
+            # JSON turns tuples into lists, so that the record equals the one that is read.
             settings=json.loads(json.dumps(recipe.settings)),
             told=resolved.recipe_label or "",
         )
@@ -158,10 +151,7 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
 
 
 def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, str]:
-    """Return titles of data sets and backbones, without parentheses, by registry name.
-
-    One's own data have the requested title, or the name of their folder.
-    """
+    """Return titles of data sets and backbones, without parentheses, by registry name."""
     data = {trial.spec.data.dataset: trial.spec.data for trial in planned}
     backbones = {trial.spec.network.backbone for trial in planned}
     long = {name: DATASETS[name].title for name in sorted(data)}
@@ -174,7 +164,7 @@ def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, 
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
-    """Describe what all slots share of a recipe, e.g. ``: SGD, lr 0.1, batch 128``."""
+    """Describe the settings that all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
     texts = (
         text(getattr(slots[0], name))
         for name, text in _FIELD_TEXTS.items()
@@ -188,7 +178,7 @@ def _describe_recipes(
     networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool
 ) -> str:
     def recipe(slot: OptimisedSlot) -> str:
-        """Format a recipe, with milestones as epochs, to compare it."""
+        """Format a recipe for a comparison, with milestones as epochs."""
         plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
         epochs = plain.pop("epochs")
         plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]

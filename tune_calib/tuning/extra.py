@@ -1,6 +1,6 @@
-"""Extra evaluations of finished trials: on shift sets, and with bootstrap intervals.
+"""Extra evaluations of finished trials: on shift sets, and for bootstrap intervals.
 
-No hash and no request contains them, so that they may be added later to what is finished.
+They are part of no hash and no identity, so that they can be added later.
 """
 
 import hashlib
@@ -21,19 +21,19 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.ray.plan import RayTrial, format_rungs
 
 TOGETHER = 64
-"""Trials of one Ray trial, at most: the evaluations of one network run side by side too."""
+"""Maximum trials per Ray trial, so that evaluations of one network can run in parallel."""
 
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
 
-Measured = Mapping[str, float]  # of a trial, what its row says of ``test``
+Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 
 @dataclass(frozen=True)
 class ExtraEvaluations:
     """The requested extra evaluations."""
 
-    shift: tuple[str, ...] = ()  # words of ``data.shift``
-    bootstrap: int = 0  # draws of the test samples, and of those of shift sets
+    shift: tuple[str, ...] = ()  # as in ``data.shift``
+    bootstrap: int = 0  # draws of the samples of test and of shift sets
 
     def list_sets(self, slot: DataSlot, root: Path | None) -> list[str]:
         """Return the names of the shift sets."""
@@ -46,15 +46,15 @@ class ExtraTrial(RayTrial):
 
     measured: tuple[Measured, ...] = ()  # of each trial
     shift: str | None = None  # a shift set; None for bootstrap intervals on ``test``
-    resamples: int = 0  # draws of the samples; 0 on a shift set for none
+    resamples: int = 0  # draws of the samples; may be 0 on a shift set
 
     @property
     def kind(self) -> str:
-        """Return the kind of worker that executes it."""
+        """Return the kind of worker that executes it: ``extra``."""
         return "extra"
 
     def config(self) -> dict[str, Any]:
-        """Return what its worker gets, as plain JSON values."""
+        """Return the configuration of its worker as plain JSON values."""
         extra = {"shift": self.shift, "resamples": self.resamples}
         return {**super().config(), **extra, "measured": [dict(each) for each in self.measured]}
 
@@ -62,10 +62,7 @@ class ExtraTrial(RayTrial):
 def find_extra_trials(
     extra: ExtraEvaluations, sets: Sequence[str], planned: Sequence[PlannedTrial], out: AnyPath
 ) -> list[ExtraTrial]:
-    """Find the extra evaluations, on shift sets by name, that finished trials of a folder lack.
-
-    A trial that was evaluated on a shift set with fewer draws, or with none, is evaluated again.
-    """
+    """Find the missing extra evaluations of finished trials, with shift sets by name."""
     if not sets and not extra.bootstrap:
         return []
     names = {"spec_hash", "status", *_TEST_COLUMNS}
@@ -80,7 +77,7 @@ def find_extra_trials(
         table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
         is_drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), extra.bootstrap)
         pairs = table.filter(is_drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
-        # A set may have parts, such as the severities of a corruption.
+        # A set may consist of parts, such as the severities of a corruption.
         evaluated = {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
         for name in sets:
             left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
@@ -91,14 +88,14 @@ def find_extra_trials(
         hashes = set(drawn.to_pylist())
         left = [each for each in trials if each[0].spec.hash not in hashes]
         found += group_extra_trials(left, None, extra.bootstrap)
-    # One network after the other: a Ray actor keeps open what they share.
+    # By network, since consecutive trials of a Ray actor share an open network.
     return sorted(found, key=lambda each: each.network_id)
 
 
 def group_extra_trials(
     trials: Iterable[tuple[PlannedTrial, Measured]], shift: str | None, resamples: int = 0
 ) -> list[ExtraTrial]:
-    """Group trials by the features that they are evaluated on."""
+    """Group trials that are evaluated on the same features into Ray trials."""
     groups: dict[str, list[tuple[PlannedTrial, Measured]]] = {}
     for trial in trials:
         groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
@@ -110,7 +107,7 @@ def group_extra_trials(
             hashes = "".join(trial.spec.hash for trial in own)
             found.append(
                 ExtraTrial(
-                    # Of its file: equal work has an equal name.
+                    # The name of its file, which depends only on the specs.
                     f"{what.replace('/', '-')}-{hashlib.sha256(hashes.encode()).hexdigest()[:16]}",
                     own,
                     title=f"{what}: {format_rungs(own)}",

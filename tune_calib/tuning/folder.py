@@ -1,4 +1,4 @@
-"""Where a run takes place: its folders and cluster; its driver, its request and what is done."""
+"""Folders and cluster of a run, the lock of its driver, and checks of existing results."""
 
 import contextlib
 import hashlib
@@ -22,7 +22,7 @@ from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest
 from tune_calib.spec.resolve import default_folder
 
 LOCK = ".driver.lock"
-PROFILES = "profiles"  # a file for each network, of where the time of an epoch went
+PROFILES = "profiles"  # folder with the profile of an epoch of each network
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class RunLocation:
     store: AnyPath  # of the artifacts
     data_root: Path | None = None
     address: str | None = None  # of a Ray cluster, or ``IN_PROCESS``; None: this machine
-    gpus: float = 0.0  # of a Ray trial, 0, 1 or 1/k
-    command: str = ""  # repeats the run
-    profile: bool = False  # networks write where the time of an epoch went
-    dataset_title: str | None = None  # of one's own data
-    among: AnyPath | None = None  # its folders ``AMONG/*/*`` may have rows of the same trials
+    gpus: float = 0.0  # of a trial, 0, 1 or 1/k
+    command: str = ""  # that repeats the run
+    profile: bool = False  # networks write a profile of an epoch
+    dataset_title: str | None = None  # of the user's own data
+    among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
 
     @classmethod
     def of_request(
@@ -58,17 +58,17 @@ class RunLocation:
 
     @property
     def uses_ray(self) -> bool:
-        """Return whether Ray executes the trials, and not this process."""
+        """Return whether Ray executes the trials instead of this process."""
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
-        """Return how many trials run side by side on this machine; one without Ray."""
+        """Return how many trials run in parallel on this machine; one without Ray."""
         return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
 
 
 @contextlib.contextmanager
 def only_driver(out: AnyPath) -> Iterator[None]:
-    """Be the only driver of a folder."""
+    """Lock a folder, so that it has a single driver."""
     try:
         with FileLock(lock_file(out, LOCK), timeout=0):
             yield
@@ -83,30 +83,30 @@ def done(out: AnyPath) -> set[str]:
 
 
 def spent_s(out: AnyPath) -> float:
-    """Return the seconds that the Ray trials of a folder took in total."""
+    """Return the total seconds of the Ray trials of a folder."""
     rows = read_table(out, "trials", columns=["wall_s", "population"]).to_pylist()
-    # Each row of a population has the seconds of all of it.
+    # Each row contains the seconds of its whole population.
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
 def refuse_mended(out: AnyPath) -> None:
-    """Refuse to mix heads with those that an earlier version evaluated differently.
-
-    It reported another head than the one that ``select`` had chosen where masks are part of it,
-    and drew the noise of V-TST and the masks of ``mc`` in another way.
-    """
+    """Refuse to mix heads with those that an earlier version evaluated differently."""
     names = ("head", "rung_label", "processor")
     for row in read_table(out, "trials", columns=names).to_pylist():
         if is_mended(row):
             raise UserError(
-                f"{out} holds heads of {row['rung_label']!r} that an earlier version "
-                "evaluated differently; report still reads them, but to go on name another `out`",
+                f"{out} contains heads of {row['rung_label']!r} that an earlier version evaluated "
+                "differently; report still reads them, but to continue, name another `out`",
                 setting="out",
             )
 
 
 def is_mended(row: Mapping[str, Any]) -> bool:
-    """Return whether a row (``processor`` and ``head``) is of a head that was mended since."""
+    """Return whether an earlier version evaluated the head of a row differently.
+
+    It did not report the head with masks that ``select`` had chosen, and drew the noise of V-TST
+    and the masks of ``mc`` differently.
+    """
     if row.get("processor") is not None or not row["head"]:
         return False
     head = json.loads(row["head"])
@@ -124,33 +124,34 @@ def hash_request(request: Mapping[str, Any]) -> str:
 
 
 def refuse_foreign(out: AnyPath, *own: str) -> None:
-    """Refuse a folder that holds anything but artifacts and the files ``own`` of a damaged run."""
+    """Refuse a folder with anything but artifacts and the files ``own`` of a damaged run."""
     names = [path.name for path in out.iterdir()] if out.exists() else []
     known = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *own)
     foreign = [name for name in names if name not in known]
     if foreign:
         raise UserError(
-            f"{out} holds {foreign[0]} and no sweep; name an empty folder", setting="out"
+            f"{out} contains {foreign[0]}, which is not part of a run; name an empty folder",
+            setting="out",
         )
 
 
 def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
-    """Explain why a folder holds another run, where the recipe is the reason; else nothing."""
+    """Explain that a folder contains another run because of its recipe; else return ""."""
     before, now = old.recipe, new.recipe
     if before is not None and now is not None and before.name != now.name:
-        return f": by recipe {before.name}, not {now.name}"
+        return f": it uses recipe {before.name}, not {now.name}"
     is_same = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
     changed = before is not None and now is not None and before.settings != now.settings
     if is_same or changed:
         return (
-            f": the recipe ({now.name if now else 'none'}) of {new.dataset} was another one when "
-            "it began, and its trials cannot be mixed with new ones; report still reads it"
+            f": the recipe ({now.name if now else 'none'}) of {new.dataset} has changed since it "
+            "began, and its trials cannot be mixed with new ones; report still reads it"
         )
     return ""
 
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
-    """Build the error of a folder that holds another request, by some command."""
+    """Build the error of a folder that contains another request, with its command."""
     return UserError(
-        f"{out} holds another {what} ({command}){why}; name another folder", setting="out"
+        f"{out} contains another {what} ({command}){why}; name another folder", setting="out"
     )

@@ -1,8 +1,9 @@
-"""A ladder or comparison in a run folder: its trials, its manifest, and how they are executed."""
+"""A ladder or comparison in a run folder: its trials, its manifest and its execution."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tune_calib.console import echo
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -22,12 +23,7 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.caption import (
-    describe_setting,
-    origin_records,
-    print_left_out,
-    titles,
-)
+from tune_calib.tuning.caption import describe_setting, list_left_out, origin_records, titles
 from tune_calib.tuning.extra import ExtraEvaluations, ExtraTrial, find_extra_trials
 from tune_calib.tuning.folder import (
     RunLocation,
@@ -64,7 +60,7 @@ class LadderRun(Run[Left, list[str]]):
 
     @cached_property
     def identity(self) -> str:
-        """Return the hash of ladder and settings; seeds and controls may be added later."""
+        """Return the hash of ladder and settings, without seeds and controls."""
         return self.new_manifest.sweep
 
     @cached_property
@@ -74,7 +70,7 @@ class LadderRun(Run[Left, list[str]]):
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins behind the ladder, its recipe and its trials."""
+        """List the plug-ins of the ladder, its recipe and its trials."""
         recipe = self.resolved.recipe
         own = [LADDERS.origin(self.name)] if self.name in LADDERS else []
         own += [RECIPES.origin(recipe.name)] if recipe and recipe.name in RECIPES else []
@@ -82,16 +78,16 @@ class LadderRun(Run[Left, list[str]]):
 
     @cached_property
     def shift_sets(self) -> list[str]:
-        """List the names of the shift sets of its extra evaluations."""
+        """List the names of the shift sets of the extra evaluations."""
         data = self.known_trials[0].spec.data
         return self.extra.list_sets(data, self.location.data_root)
 
     def check(self) -> None:
-        """Refuse shift sets that are not there."""
+        """Refuse missing shift sets."""
         _ = self.shift_sets
 
     def build_manifest(self) -> SweepManifest:
-        """Build the manifest of its folder, with what the folder holds already."""
+        """Build the manifest of its folder, which extends an existing one."""
         return extend_manifest(self.new_manifest, self.location.out)
 
     @cached_property
@@ -101,12 +97,12 @@ class LadderRun(Run[Left, list[str]]):
         identity = self.resolved.identity()
         request = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
         rungs = select_rungs(ladder, self.resolved)
-        # Controls that were not requested are rungs of the ladder, and none of this run.
+        # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
         own = ("label", "ingredient", "published", "kind")
         further = origin_records(self.resolved, self.plugins)
         data, network = planned[0].spec.data, planned[0].spec.network
-        # Where files beside the command decide what is planned, the program does not tell it.
+        # If the plan depends on files, the command and the program do not determine it.
         is_of_files = data.imported is not None or data.found is not None or network.weights
         if not is_of_files and (program := digests.digest_program()):
             further["program"] = program
@@ -140,7 +136,7 @@ class LadderRun(Run[Left, list[str]]):
         )
 
     def find_left(self) -> Left:
-        """Compute planned - done, and the extra evaluations that finished trials lack."""
+        """Compute planned - done, and the missing extra evaluations of finished trials."""
         plan, extra = make_plan(self.known_trials, done(self.location.out)), self._find_extra()
         gpus, store = self.location.gpus, Store(self.location.store)
         needs = [*resources_of(plan.trials, gpus), *resources_of(extra, gpus)]
@@ -151,21 +147,21 @@ class LadderRun(Run[Left, list[str]]):
         return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)
 
     def open(self, left: Left) -> Left:
-        """Report the rungs that are left out."""
-        if not left.is_over:
-            print_left_out(self.ladder, self.resolved, self.location.out)
+        """Print which rungs are left out."""
+        for text in [] if left.is_over else list_left_out(self.ladder, self.resolved):
+            echo(f"{self.location.out}: {text}", err=True)
         return left
 
     def copy_rows(self, state: Left, copies: Copies) -> Left:
-        """Copy rows that other folders hold; return what is left then."""
+        """Copy rows from other folders; return the remaining work."""
         where = (self.location.out, self.location.among, self.identity, self.name)
         is_copied = copy_rows(self.known_trials, *where, self.shift_sets, copies)
         return self.find_left() if is_copied else state
 
     def execute(self, state: Left, executor: Executor) -> None:
-        """Execute the plan, and then the extra evaluations, for which no trial waits."""
+        """Execute the plan, and then the extra evaluations."""
         state.crashed.extend(execute("networks and heads", state.plan, executor))
-        # Those of the trials that have just finished too.
+        # With those of the trials that have just finished.
         extra = Plan(tuple(self._find_extra() if state.plan.networks else state.extra))
         state.crashed.extend(execute("extra evaluations", extra, executor))
 
@@ -188,19 +184,16 @@ def build_ladder_run(
 
 
 def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
-    """Extend a manifest by what the folder holds already, which must be the same request.
-
-    Seeds and controls may be added to a sweep; everything else makes another sweep.
-    """
+    """Extend a manifest by that of its folder, which may differ only in seeds and controls."""
     old = find_sweep_manifest(out)
     if old is None:
         refuse_foreign(out, SWEEP_MANIFEST)
         return new
     if old.sweep != new.sweep:
-        raise build_foreign_error(out, "sweep", old.command, explain_other_recipe(old, new))
+        raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
     _refuse_other_defaults(old, new, out)
     refuse_mended(out)
-    # By their identity: what is in both is one, and what is new stands behind.
+    # Of equal entries one remains; new ones follow the old ones.
     rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
     planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
     both = {
@@ -215,7 +208,7 @@ def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
 
 
 def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath) -> None:
-    """Refuse to mix trials of one rung and seed that are not the same trial any more."""
+    """Refuse to mix different trials of the same rung and seed."""
 
     def cell(trial: PlannedRecord) -> tuple[int, int, int | None]:
         return trial.rung, trial.network_seed, trial.head_seed
@@ -226,7 +219,7 @@ def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath)
             label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
             raise UserError(
                 f"{out} was begun by a version of the program with other defaults "
-                f"({label!r} would be another trial now); report still reads it, but to go on "
+                f"({label!r} would now be another trial); report still reads it, but to continue, "
                 "name another `out`",
                 setting="out",
             )

@@ -1,4 +1,4 @@
-"""Write the logits of some samples of finished trials, which some figures need."""
+"""Write the logits of some samples of finished trials for figures."""
 
 import json
 import math
@@ -20,17 +20,17 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import only_driver
 
 SAMPLES = 500
-_CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
+_CLOSE = 1e-6  # on the same kind of machine, a classifier gives the same digits
 
 
 def take_pictures(
     out: AnyPath, store: AnyPath, data_root: Path | None, device: str = "cpu"
 ) -> list[str]:
-    """Write missing ``logits`` of a finished trial of each rung; return a line for each."""
+    """Write the missing ``logits`` of a finished trial of each rung; return a line for each."""
     trials = read_table(out, "trials").to_pylist()
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
     if not rows:
-        raise UserError(f"{out} holds no trial with numbers on test; name the folder of a sweep")
+        raise UserError(f"{out} contains no trial with numbers on test; name a run folder")
     first: dict[int, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
         first.setdefault(row["rung"], row)
@@ -43,13 +43,13 @@ def _picture(
 ) -> str:
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
-        return f"{row['rung_label']}: is there"
+        return f"{row['rung_label']}: logits exist"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
     set_switches(spec.network, torch.device(device))
     development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
-    torch.set_num_threads(row["threads"] or 1)  # with others it gives other last digits
+    torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
     trial = FinishedTrial(spec, store, development, torch.device(device))
     logits = trial.logits(test)
     evaluation = trial.judge(logits)
@@ -58,8 +58,8 @@ def _picture(
         now = evaluation.metrics[f"test/{metric}"] if evaluation else math.nan
         if not math.isclose(now, before, abs_tol=_CLOSE):
             raise UserError(
-                f"{row['rung_label']}: test {metric} is {now:.6f} now and was {before:.6f} in its "
-                "trial; name the `store` and `data_root` of the sweep, on the machine that ran it"
+                f"{row['rung_label']}: test {metric} is now {now:.6f}, but was {before:.6f} in its "
+                "trial; name the `store` and `data_root` of the run, on the machine that ran it"
             )
     positions = spread_out(len(test), SAMPLES)
     columns = {

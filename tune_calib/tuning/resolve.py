@@ -1,4 +1,4 @@
-"""Resolve the files that a request names: from then on no path decides a number."""
+"""Resolve the files that a request names, so that no number depends on a path."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from tune_calib.spec.trial import TrialSpec
 def resolve_files(
     resolved: ResolvedRequest, data_root: Path | None, at: AnyPath, is_dry: bool = False
 ) -> ResolvedRequest:
-    """Replace paths and names by contents: data set, imported data, weights (copied to store)."""
+    """Replace the paths of data, imported data and weights by contents; store the weights."""
     store = Store(at)
     data: Mapping[str, Any] = resolved.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
@@ -46,17 +46,17 @@ def resolve_files(
     if resolved.is_frozen:
         resolved = _normalised(resolved, made)
         own: Any = METHODS[made.network.method].implementation if made else None
-        # A network of this program may have a method that makes the logits, and not its head.
+        # In a network of this program, the method may compute the logits instead of the head.
         has_own_logits = own is None or own.forward is not NetworkMethod.forward
         if has_own_logits and any(name.startswith("method.") for name in tensors):
             raise UserError(
-                f"network.weights: in {file} the training method makes the logits, and not the "
-                "last layer of the network; name a network whose logits are those of its last layer"
+                f"network.weights: in {file} the training method computes the logits, not the last "
+                "layer of the network; name a network whose last layer computes them"
             )
     spec = resolved.spec()
     if made is not None:
         refuse_seen(made, spec.data)
-    # Before the file is copied: one that does not fit leaves no trace.
+    # Before the file is copied, so that a wrong file leaves no trace.
     untrained, _ = build(spec, samples=2)
     if remark := weights.match_weights(untrained, tensors, str(file), resolved.is_frozen)[1]:
         echo(f"{file}: {remark}", err=True)
@@ -68,7 +68,7 @@ def resolve_files(
 
 
 def _normalised(resolved: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
-    """Add the normalisation of a frozen network in one spelling, however it was written."""
+    """Add the normalisation of a frozen network, with one notation for equal constants."""
     plain = _with_norm(resolved, None)
     norm = resolved.overrides.get("data", {}).get("norm")
     if norm is None:
@@ -93,7 +93,7 @@ def _constants(data: DataSlot) -> Constants:
 
 
 def _norm_of_backbone(resolved: ResolvedRequest) -> str | Constants:
-    """Return the normalisation that published weights of a backbone expect."""
+    """Return the normalisation of the published weights of a backbone."""
     spec = resolved.spec()
     info, backbone = spec.data.info, spec.network.backbone
     record: BackboneInfo = BACKBONES[backbone]
@@ -101,7 +101,7 @@ def _norm_of_backbone(resolved: ResolvedRequest) -> str | Constants:
     constants = NORMS[norm] if isinstance(norm, str) else norm
     if constants is None or len(constants[0]) != info.channels:
         raise UserError(
-            f"the normalisation that this {backbone} expects is not known: set `norm` to "
+            f"the normalisation that this {backbone} expects is unknown: set `norm` to "
             f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
             "[[means], [standard deviations]]"
         )

@@ -1,9 +1,8 @@
-"""Reuse rows of the same trials from other run folders, and never mix two copies of the data.
+"""Reuse rows of equal trials from other run folders, and never mix two copies of the data.
 
-A trial is what its spec says, whatever ladder or comparison requests it: a row with the same spec
-hash is the same result. A spec names a data set and not its files, though: two copies of one data
-set, such as the archive and a re-encoded folder of images, give trials of one hash and other
-numbers.
+A row with the same spec hash is the same result, whichever ladder or comparison requested it. But a
+spec names a data set and not its files: two copies of a data set, such as the archive and a
+re-encoded folder of images, give trials with equal hashes and different numbers.
 """
 
 import hashlib
@@ -32,31 +31,31 @@ from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import done, is_mended
 from tune_calib.tuning.ray.rows import plugins_of
 
-# Columns of ``trials`` that identify the copy and the version behind a row, and those of reuse.
+# Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 _READ = {"spec_hash", "status", "plugins", "head", "processor", *COLUMNS}
 
 
 class Copy(NamedTuple):
-    """A data set as the driver of a run reads it."""
+    """A copy of a data set, as the driver of a run reads it."""
 
-    digest: str  # of all pixels and labels; equal for two layouts of the same images
-    fingerprint: str  # of its splits, as manifests of networks hold it
-    is_bundled: bool  # it has no files, so that there is one copy alone
+    digest: str  # of all pixels and labels, regardless of the layout of files
+    fingerprint: str  # of its splits, as in manifests of networks
+    is_bundled: bool  # without files, so that only one copy exists
 
 
 @dataclass(frozen=True)
 class Copies:
     """The copies of the data that a run reads."""
 
-    # By the canonical JSON of data slots, without imports, whose digest is part of the spec.
+    # By the canonical JSON of data slots; imports are omitted, as the spec contains their digest.
     known: Mapping[str, Copy]
     data_root: Path | None
     store: Store
 
     @classmethod
     def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
-        """Read the data of a run, so that damaged files are refused before it starts."""
+        """Read the data of a run; damaged files are refused."""
         known: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:
@@ -69,19 +68,19 @@ class Copies:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Return the digest of each data slot, for the rows of its trials."""
+        """Return the digest of each data slot for the rows of trials."""
         return {key: copy.digest for key, copy in self.known.items()}
 
     def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
-        """Refuse to add rows to a folder whose rows are of another copy or of another version."""
+        """Refuse to add rows to a folder with rows of another copy or another version."""
         rows = read_table(out, "trials", columns=COLUMNS).group_by(list(COLUMNS))
         undated: set[str] = set()
         for row in rows.aggregate([]).to_pylist():
             if (row["numbers"] or 1) != NUMBERS:
                 raise UserError(
-                    f"`out` {out} holds trials of a version of the program whose numbers are "
-                    f"others ({row['numbers'] or 1}, and this one has {NUMBERS}); report still "
-                    "reads it, but to go on name another `out`"
+                    f"`out` {out} contains trials of a version of the program with different "
+                    f"numbers (generation {row['numbers'] or 1}, now {NUMBERS}); report still "
+                    "reads it, but to continue, name another `out`"
                 )
             if self.is_same(row, out) is None:
                 undated.add(row["dataset"])
@@ -90,37 +89,37 @@ class Copies:
             copy = self.known.get(canonical_json(spec.data))
             if copy is not None and self._fingerprint(network_id) not in (None, copy.fingerprint):
                 raise UserError(
-                    f"`store` {self.store.root} holds networks that were trained on another copy "
-                    f"of {spec.data.dataset} than `data_root` {self.data_root} holds; name "
-                    "another `store`, or the `data_root` as it was"
+                    f"`store` {self.store.root} contains networks that were trained on another "
+                    f"copy of {spec.data.dataset} than that in `data_root` {self.data_root}; name "
+                    "another `store`, or the `data_root` of that copy"
                 )
         if undated and specs:
             echo(
-                f"{out} holds trials of an earlier version, which did not record its copy of "
+                f"{out} contains trials of an earlier version, which did not record the copy of "
                 f"{' and '.join(sorted(undated))}: make sure that it was {self.data_root}",
                 err=True,
             )
 
     def is_same(self, row: Mapping[str, Any], out: AnyPath) -> bool | None:
-        """Return whether a row is of the copy that is read now; None if that is unknown."""
+        """Return whether a row is of the current copy; None if that is unknown."""
         copy = self.known.get(row["data"])
         if copy is None:
             return True
         before, now = row["data_digest"], copy.digest
-        if before is None:  # of an earlier version: its network may tell, if it is still there
+        if before is None:  # an earlier version: the network may contain a fingerprint
             before, now = self._fingerprint(row["network_id"]), copy.fingerprint
         if before is None:
             return True if copy.is_bundled else None
         if before != now:
             raise UserError(
-                f"{out} holds trials on another copy of {row['dataset']} ({before}) than "
-                f"`data_root` {self.data_root} holds ({now}), and they cannot be mixed: name "
-                "another `out`, or the `data_root` as it was"
+                f"{out} contains trials on another copy of {row['dataset']} ({before}) than that "
+                f"in `data_root` {self.data_root} ({now}), and they cannot be mixed: name another "
+                "`out`, or the `data_root` of that copy"
             )
         return True
 
     def _fingerprint(self, network_id: str) -> str | None:
-        """Return the fingerprint of the splits that a network in the store was trained on."""
+        """Return the fingerprint of the splits on which a network in the store was trained."""
         path = self.store.folder("networks", network_id) / ARTIFACT_MANIFEST
         with suppress(OSError, ValueError, KeyError, TypeError):
             return str(json.loads(path.read_text())["data"])
@@ -133,11 +132,7 @@ def find_rows(
     among: AnyPath | None,
     copies: Copies | None = None,
 ) -> dict[str, AnyPath]:
-    """Find the run folders ``AMONG/*/*`` with finished rows of trials that a folder lacks.
-
-    Rows of another plug-in, of a version of the program with other numbers, or of data that cannot
-    be identified are not used. Return the folders by spec hash.
-    """
+    """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash."""
     if among is None:
         return {}
     finished = done(out)
@@ -150,7 +145,7 @@ def find_rows(
         try:
             rows = read_table(folder, "trials", columns=_READ).to_pylist()
         except DamagedFileError:
-            continue  # commands on that folder report it; here its trials are run again
+            continue  # commands on that folder report it
         for row in rows:
             spec_hash = row["spec_hash"]
             if spec_hash in found or spec_hash not in wanted or row["status"] != "done":
@@ -172,22 +167,22 @@ def copy_rows(
     sets: Collection[str],
     copies: Copies,
 ) -> bool:
-    """Copy rows of other folders, with the requested extra evaluations; return whether any were."""
+    """Copy rows from other folders, with requested extra evaluations; return whether any exist."""
     trials = {trial.spec.hash: trial for trial in planned}
     folders: dict[AnyPath, list[str]] = {}
     for spec_hash, folder in find_rows(planned, out, among, copies).items():
         folders.setdefault(folder, []).append(spec_hash)
     for folder, hashes in folders.items():
-        # By its content: further trials of that folder come into a file of their own.
+        # Named after its content: further trials of that folder get another file.
         name = f"shared-{hashlib.sha256(' '.join(sorted(hashes)).encode()).hexdigest()[:16]}"
         intervals = _read_rows(folder, "intervals", hashes)
-        # Earlier versions wrote no draws, which verdicts need: these are computed again.
+        # Verdicts need draws, which earlier versions did not write; they are computed again.
         drawn = pc.unique(intervals.filter(pc.is_valid(intervals["draws"]))["spec_hash"])
         intervals = intervals.filter(pc.is_in(intervals["spec_hash"], drawn))
         if intervals.num_rows:
             write_table(out, "intervals", name, intervals)
         shifts = _read_rows(folder, "shifts", hashes)
-        # A set may have parts, such as the severities of a corruption.
+        # A set may consist of parts, such as the severities of a corruption.
         is_requested = [
             any(each == own or each.startswith(f"{own}/") for own in sets)
             for each in shifts["set"].to_pylist()
@@ -209,7 +204,7 @@ def copy_rows(
 
 
 def _read_rows(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:
-    """Read the rows of some trials file by file, since all samples may not fit into memory."""
+    """Read the rows of trials file by file, since all samples may not fit into memory."""
     wanted = pa.array(hashes, pa.string())
     parts = [
         part.filter(pc.is_in(part["spec_hash"].cast(pa.string()), wanted))

@@ -1,4 +1,4 @@
-"""One driver for ladders, comparisons and searches: do what is left of a run in its folder."""
+"""The driver of ladders, comparisons and searches, which completes a run in its folder."""
 
 import contextlib
 import uuid
@@ -30,13 +30,13 @@ from tune_calib.tuning.reuse import Copies
 
 @dataclass(frozen=True)
 class Left:
-    """The remaining work of a run, as far as its folder tells before it is opened."""
+    """The remaining work of a run, as far as its folder shows before it is opened."""
 
-    plan: Plan  # planned - done; of a search, its baseline and the defaults of its method
-    needs: Sequence[Resources]  # of the kinds of Ray trials
+    plan: Plan  # planned - done; for a search, only of its baseline and its defaults
+    needs: Sequence[Resources]  # of each kind of Ray trials
     artifacts: Sequence[str]  # that Ray trials will write to the store
     extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
-    is_over: bool = False  # all is done; of a search its study alone tells
+    is_over: bool = False  # all is done; always false for a search, which asks its study
     crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
 
 
@@ -49,7 +49,7 @@ class RunState(Protocol):
 
     @property
     def needs(self) -> Sequence[Resources]:
-        """Return the resources of the kinds of Ray trials."""
+        """Return the resources of each kind of Ray trials."""
 
 
 State = TypeVar("State", bound=RunState)
@@ -57,7 +57,7 @@ Result = TypeVar("Result")
 
 
 class Run(ABC, Generic[State, Result]):
-    """A ladder, comparison or search in a run folder, without what changes while it runs."""
+    """A ladder, comparison or search in a run folder, without its changing state."""
 
     is_search: ClassVar[bool]
     location: RunLocation
@@ -70,24 +70,24 @@ class Run(ABC, Generic[State, Result]):
     @property
     @abstractmethod
     def identity(self) -> str:
-        """Return the hash of what is requested, which is in each of its rows."""
+        """Return the hash of the request, which is in each row."""
 
     @property
     @abstractmethod
     def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins that its trials need."""
+        """List the plug-ins that the trials need."""
 
     @property
     @abstractmethod
     def known_trials(self) -> Sequence[PlannedTrial]:
-        """List the trials that are known before it starts."""
+        """List the trials that are known before the start."""
 
     def check(self) -> None:
-        """Refuse what can be refused without its folder."""
+        """Refuse wrong settings, without reading the folder."""
 
     @abstractmethod
     def build_manifest(self) -> SweepManifest | SearchManifest:
-        """Build the manifest of its folder, with what the folder holds already."""
+        """Build the manifest of its folder, which extends an existing one."""
 
     @abstractmethod
     def find_left(self) -> Left:
@@ -98,16 +98,16 @@ class Run(ABC, Generic[State, Result]):
         """Open the folder to write to it."""
 
     def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Report errors of what holds its state in one line while the block runs."""
+        """Report errors of the storage of its state in one line."""
         return contextlib.nullcontext()
 
     def copy_rows(self, state: State, copies: Copies) -> State:
-        """Copy rows that other folders hold; return what is left then."""
+        """Copy rows from other folders; return the remaining work."""
         return state
 
     @abstractmethod
     def execute(self, state: State, executor: Executor) -> None:
-        """Execute what is left, extra evaluations at the end."""
+        """Execute the remaining work, extra evaluations at the end."""
 
     @abstractmethod
     def finish(self, state: State) -> Result:
@@ -115,7 +115,7 @@ class Run(ABC, Generic[State, Result]):
 
 
 def check_run(run: Run[Any, Any]) -> None:
-    """Refuse missing data, wrong settings and the folder of another run, by reading alone."""
+    """Refuse missing data, wrong settings and the folder of another run, without writing."""
     data = run.known_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
     run.check()
@@ -123,17 +123,17 @@ def check_run(run: Run[Any, Any]) -> None:
 
 
 def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None) -> Result:
-    """Do what is left of a run; ``begin`` is called before that, unless nothing is left."""
+    """Complete a run; ``begin`` is called first unless nothing is left to do."""
     location = run.location
     out = location.out
     require_loaded(out)
     report_progress("planning trials")
-    # What can be refused by reading alone is refused before the folder is made.
+    # Refuse as much as possible before the folder is created.
     check_run(run)
     everywhere = environment_of(trial.spec for trial in run.known_trials)
     refuse_here(location.address, run.find_left().needs, everywhere)
     with only_driver(out), show_driver(out), run.catch_storage_errors():
-        # Once more: another driver may have extended the run meanwhile.
+        # Again, since another driver may have extended the run meanwhile.
         manifest, left = run.build_manifest(), run.find_left()
         store = Store(location.store)
         copies = Copies({}, location.data_root, store)
@@ -144,8 +144,8 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
             if left.artifacts:
                 require_writable(location.store, left.artifacts[0])
         state = run.open(left)
-        # Before the first trial, so that a killed run knows what it planned; and behind what
-        # refuses, so that a run that cannot go on keeps the manifest that it has.
+        # Before the first trial, so that a killed run knows its plan; and after all checks, so that
+        # a refused run leaves the manifest unchanged.
         manifest.write(out)
         store_sources(out, run.plugins)
         with followed(out, run.identity):
@@ -156,7 +156,7 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
                 begin(run)
                 state = run.copy_rows(state, copies)
             if not state.is_over:
-                # Workers stand in folders of their own: paths are absolute there.
+                # The paths are absolute, since workers have other working directories.
                 provenance = Provenance(
                     out=str(out.resolve()),
                     store=str(location.store.resolve()),

@@ -47,9 +47,9 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda own: fake_results.write(own / "ladder-digits"), "holds another sweep"),
-        (lambda own: (own / "notes.txt").write_text("mine"), "holds notes.txt"),
-        (lambda own: fake_results.write(own / "ladder-cifar10"), "holds ladder-cifar10"),
+        (lambda own: fake_results.write(own / "ladder-digits"), "contains another run"),
+        (lambda own: (own / "notes.txt").write_text("mine"), "contains notes.txt"),
+        (lambda own: fake_results.write(own / "ladder-cifar10"), "contains ladder-cifar10"),
         (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} is no record"),
     ],
 )

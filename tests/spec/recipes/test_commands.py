@@ -167,7 +167,7 @@ def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     with monkeypatch.context() as patched:
         patched.setitem(DATASETS._records, "digits", other)
         said = refusal(*words)
-        assert "was another one when it began" in said
+        assert "has changed since it began" in said
     lab = Recipe(
         "lab", "a lab's", "nobody", {"network": {"backbone": "small_cnn"}}, datasets=("digits",)
     )

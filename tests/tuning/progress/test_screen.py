@@ -124,7 +124,7 @@ def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tm
         assert read_progress(tmp_path).title == "evaluate"
         own.tracker.set(entry="a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
-    assert current_tracker() is None
+    assert current_tracker() is not own.tracker
 
 
 def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_path):

@@ -193,7 +193,7 @@ def test_a_suggestion_that_crashes_is_one_of_the_search(fails, tmp_path):
 
 
 def test_an_address_that_is_none_at_all_names_the_choices(tmp_path):
-    with pytest.raises(UserError, match="name auto or HOST:PORT, or none to run without Ray"):
+    with pytest.raises(UserError, match="use auto, HOST:PORT, or none to run without Ray"):
         tune_calib.compare(["ce"], address="None", out=tmp_path / "out")
 
 

@@ -75,8 +75,8 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
 @pytest.mark.parametrize(
     ("count", "value", "says"),
     [
-        (5, by_q0, "5 suggestions are done, and importance needs 20"),
-        (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting tells"),
+        (5, by_q0, "5 suggestions are done, but importance needs at least 20"),
+        (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting distinguishes"),
         (20, lambda point: SuggestionResult("stopped", epoch=1), "0 suggestions are done"),
     ],
     ids=["few", "ties", "stopped"],
@@ -91,7 +91,7 @@ def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
     question = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), ECE)
     job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
     job.build_manifest().write(tmp_path)
-    with pytest.raises(UserError, match="no result yet; go on: tune-calib resume"):
+    with pytest.raises(UserError, match="no result yet; continue with: tune-calib resume"):
         write_search_page(tmp_path)
 
 

@@ -30,7 +30,7 @@ from tune_calib.tuning.search.definition import (
     SuggestionResult,
 )
 from tune_calib.tuning.search.execute import execute_heads
-from tune_calib.tuning.search.state import MismatchError, SearchState
+from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import is_network_path, open_storage
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -313,7 +313,7 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
     assert "20 planned = 20 trials of the study (20 done); 21 specs, 21 result rows" in (
         whole.reconcile()
     )
-    with pytest.raises(MismatchError, match="another number of trials"):
+    with pytest.raises(UserError, match="a different number of trials"):
         replace(whole, length=21).reconcile()
 
 

@@ -148,7 +148,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     assert ("no more points" in told) == (left.done < asked)
     replace(job, length=99).build_manifest().write(job.out)
     is_at_end = state.study.planned(99) == left.done
-    assert ("go on: tune-calib resume" in search_status(job.out)) != is_at_end
+    assert ("continue with: tune-calib resume" in search_status(job.out)) != is_at_end
 
 
 def test_a_planned_evaluation_writes_nothing(tmp_path):
@@ -260,6 +260,6 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     capsys.readouterr()
     for command in ("resume", "evaluate", "report"):
         told = refusal(command, out)
-        assert "other settings than this one" in told
+        assert "other settings, and trials of both" in told
         assert ("the baseline" in told) == (change == "the baseline")
     assert (out / JOURNAL).read_bytes() == stored_bytes

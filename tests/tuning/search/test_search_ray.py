@@ -164,7 +164,7 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     (out / "evaluated.json").write_text(json.dumps({**choice, "trial": 99}))
     refused = here("evaluate", out, "--seeds", 1)
     assert refused.returncode == 2
-    assert "test is read once" in refused.stderr
+    assert "may be read only once" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
@@ -246,7 +246,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
     done = here(*command, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
-    assert "no trial kept the accuracy" in done.stdout
+    assert "no trial keeps the accuracy" in done.stdout
     statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
     assert statuses.pop("baseline") == "done"
     assert set(statuses.values()) == {"diverged"}
@@ -264,7 +264,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
         (["search", "mac_cal", "--population", "0"], "--population"),
         (["search", "mac_cal", "--at-once", "0"], "--at-once"),
         (["search", "mac_cal", "--scheduler", "asha"], "trains none"),
-        (["search", "ls", "--scheduler", "asha", "--metric", "aece"], "one --metric of"),
+        (["search", "ls", "--scheduler", "asha", "--metric", "aece"], "needs a single --metric"),
         (["search", "mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
         (["search", "mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
         (["search", "mac_cal", "--gpus", "0.4"], "1/k"),

@@ -188,7 +188,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     written = (out / SEARCH_MANIFEST).read_text()
     assert "SECRET" not in written
     assert "password=***" in written
-    with pytest.raises(UserError, match="name it with `study_storage` URL") as refused:
+    with pytest.raises(UserError, match="name its URL as `study_storage`") as refused:
         load_search(out, None)
     assert "SECRET" not in str(refused.value)
     again = replace(load_search(out, url), definition=job.definition)

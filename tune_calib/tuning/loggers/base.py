@@ -1,9 +1,8 @@
-"""Loggers, programs that record experiments, and what sends them the rows of a folder.
+"""Send the rows of a folder to loggers, which are programs that record experiments.
 
-Rows are sent as trials end, from a thread of their own. The rows on disk decide: each is sent once,
-whoever wrote it. Epochs of networks in training come from their executor, so that curves grow
-meanwhile. Ray's own loggers would make a run of each Ray trial, which may train 32 heads, and they
-never see a metric of test.
+A separate thread sends rows as trials end: each row on disk once, whoever wrote it. Epochs of
+networks in training come from their executor, so that curves grow meanwhile. Ray's own loggers
+would make a run of each Ray trial, which may train 32 heads, and they never see a metric of test.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,59 +32,106 @@ Values = Mapping[str, float]
 LOGGERS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
 """The class of each logger; its name is also that of its module and of its extra."""
 
+FOLDER = "logs"
+"""The subfolder of a file per logger, which records what was sent."""
+
 
 @dataclass(frozen=True)
 class Run:
-    """A trial as loggers know it."""
+    """A trial as a logger sees it."""
 
-    key: str  # spec hash, or the network id of a network that has no trial of its own
-    name: str  # for people, e.g. ``vanilla, seed 3``
-    settings: Mapping[str, Any]  # by ``slot.key``; numbers, texts, truth values
-
-
-@dataclass(frozen=True)
-class Group:
-    """The trials of one folder; the identity of its request is part of that of each run."""
-
-    out: AnyPath
-    sweep: str
-
-    @property
-    def name(self) -> str:
-        """Return the last two parts of the folder, e.g. ``runs/mac_cal-digits``."""
-        whole = self.out.resolve()
-        return f"{whole.parent.name}/{whole.name}"
+    key: str  # spec hash, or the network id of a network that is not a trial itself
+    name: str  # readable, e.g. ``vanilla, seed 3``
+    settings: Mapping[str, Any]  # by ``slot.key``: numbers, strings and booleans
 
 
 class Logger(ABC):
-    """A logger of one group, used by one thread at a time; open runs are of its own type."""
+    """Sends the trials of a folder to a program; its open runs are objects of that program."""
+
+    def __init__(self, name: str, out: AnyPath, sweep: str) -> None:
+        self.name, self.out, self.sweep = name, out, sweep
+        whole = out.resolve()
+        self.group = f"{whole.parent.name}/{whole.name}"  # e.g. ``runs/mac_cal-digits``
+        self._file = out / FOLDER / f"{name}.json"
+        self._sent: dict[str, str] = {}  # status by key of a trial, and the digest of the figures
+        with contextlib.suppress(FileNotFoundError, ValueError):  # everything is sent again
+            content = json.loads(self._file.read_text())
+            self._sent = content if isinstance(content, dict) else {}
+        self._open: dict[str, tuple[Any, set[int]]] = {}  # runs by key, and their epochs
+        self._connect()
 
     @abstractmethod
-    def __init__(self, group: Group) -> None:
+    def _connect(self) -> None:
         """Raise UserError if the program cannot be reached."""
 
     @abstractmethod
-    def open_run(self, run: Run) -> Any:
+    def _open_run(self, run: Run) -> Any:
         """Begin a run, or continue one that was begun earlier."""
 
     @abstractmethod
-    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
-        """Add a point to the curves of a run; epochs are 1-based."""
+    def _write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
+        """Add a point to each curve of a run; epochs are 1-based."""
 
     @abstractmethod
-    def end_run(self, opened: Any, run: Run, epoch: int, status: str, metrics: Values) -> None:
-        """End a run with the epoch whose weights were evaluated.
-
-        The final metrics, by column as in ``test/ece``, are empty unless the trial is done.
-        """
+    def _end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
+        """End a run; ``final``, e.g. ``final/test/ece``, is empty unless the trial is done."""
 
     @abstractmethod
-    def close_run(self, opened: Any) -> None:
-        """Close a run that has not ended; it may continue later."""
+    def _close_run(self, opened: Any) -> None:
+        """Close an unfinished run, which may continue later."""
 
     @abstractmethod
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Send the figures of a report, PNG files."""
+    def _write_figures(self, paths: Sequence[Path]) -> None:
+        """Send the figures of a report, which are PNG files."""
+
+    def _begin(self, run: Run) -> tuple[Any, set[int]]:
+        if run.key not in self._open:
+            self._open[run.key] = self._open_run(run), set()
+        return self._open[run.key]
+
+    def _note(self, key: str, value: str) -> None:
+        self._sent[key] = value
+        atomic_write(self._file, json.dumps(self._sent, indent=1).encode())
+
+    def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
+        """Send an epoch of a network in training; Ray may report it after its row."""
+        if run.key not in self._sent:
+            opened, epochs = self._begin(run)
+            epochs.add(epoch)
+            self._write_epoch(opened, epoch, values)
+
+    def end_network(self, run: Run, epoch: int, status: str) -> None:
+        """End the run of a network that is no trial and thus has no row."""
+        if run.key in self._open:
+            opened, _ = self._open.pop(run.key)
+            self._end_run(opened, run, epoch, status, {})
+
+    def send_row(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
+        """Send a finished trial, with the epochs that were not sent during training."""
+        if self._sent.get(run.key) == row["status"]:
+            return
+        opened, epochs = self._begin(run)
+        for epoch in sorted(curves.keys() - epochs):
+            self._write_epoch(opened, epoch, curves[epoch])
+        final = _finite({f"final/{name}": row[name] for name in row if is_metric_column(name)})
+        self._end_run(opened, run, row["epoch"] or 0, row["status"], final)
+        del self._open[run.key]
+        self._note(run.key, row["status"])
+
+    def send_figures(self, paths: Sequence[Path]) -> None:
+        """Send figures unless they were sent already."""
+        digest = hashlib.sha256()
+        for path in paths:
+            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
+        content = digest.hexdigest()[:16]
+        if self._sent.get("report") != content:
+            self._write_figures(paths)
+            self._note("report", content)
+
+    def close(self) -> None:
+        """Close all unfinished runs."""
+        for opened, _ in self._open.values():
+            self._close_run(opened)
 
 
 def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
@@ -132,7 +177,7 @@ def use_loggers(out: AnyPath) -> tuple[str, ...]:
 
 
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings in the slots of a spec by ``slot.key``; lists and the like as JSON."""
+    """Return the settings in the slots of a spec by ``slot.key``; other types as JSON."""
     return {
         f"{slot}.{key}": value if isinstance(value, int | float | str) else json.dumps(value)
         for slot in SLOTS
@@ -147,100 +192,36 @@ def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str
     return f"{label}, seed {network_seed}/{head_seed}" if both else f"{label}, seed {network_seed}"
 
 
-FOLDER = "logs"
-
 _followers: list["Follower"] = []
 
 
-class Sent(dict[str, str]):
-    """The status of each trial, and the digest of the figures, that one logger was sent."""
-
-    def __init__(self, out: AnyPath, name: str) -> None:
-        self._path = out / FOLDER / f"{name}.json"
-        try:
-            content = json.loads(self._path.read_text())
-        except (FileNotFoundError, ValueError):  # all is sent again
-            content = None
-        super().__init__(content if isinstance(content, dict) else {})
-
-    def add(self, key: str, value: str) -> None:
-        """Note that it was sent."""
-        self[key] = value
-        atomic_write(self._path, json.dumps(self, indent=1).encode())
-
-
-class _Target:
-    """A logger, what it was sent, and its open runs with the epochs that they have."""
-
-    def __init__(self, name: str, kind: type[Logger], group: Group) -> None:
-        self.name = name
-        self.logger = kind(group)
-        self.sent = Sent(group.out, name)
-        self.open: dict[str, tuple[Any, set[int]]] = {}
-
-    def begin(self, run: Run) -> tuple[Any, set[int]]:
-        if run.key not in self.open:
-            self.open[run.key] = self.logger.open_run(run), set()
-        return self.open[run.key]
-
-    def epoch(self, run: Run, epoch: int, values: Values) -> None:
-        """Send an epoch of a network in training; Ray may report it after its row."""
-        if run.key not in self.sent:
-            opened, epochs = self.begin(run)
-            epochs.add(epoch)
-            self.logger.write_epoch(opened, epoch, values)
-
-    def end_network(self, run: Run, epoch: int, status: str) -> None:
-        """End a network that has no trial of its own, and thus no row."""
-        if run.key in self.open:
-            opened, _ = self.open.pop(run.key)
-            self.logger.end_run(opened, run, epoch, status, {})
-
-    def end(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
-        """Send a trial that ended, with the epochs that were not sent during training."""
-        if self.sent.get(run.key) == row["status"]:
-            return
-        opened, epochs = self.begin(run)
-        for epoch in sorted(curves.keys() - epochs):
-            self.logger.write_epoch(opened, epoch, curves[epoch])
-        metrics = _finite({name: row[name] for name in row if is_metric_column(name)})
-        self.logger.end_run(opened, run, row["epoch"] or 0, row["status"], metrics)
-        del self.open[run.key]
-        self.sent.add(run.key, row["status"])
-
-    def close(self) -> None:
-        """Close the runs that have not ended."""
-        for opened, _ in self.open.values():
-            self.logger.close_run(opened)
-
-
 class Follower:
-    """Sends the rows of a folder to loggers, from a thread for which no trial waits."""
+    """Sends the rows of a folder to loggers in a thread that no trial waits for."""
 
-    def __init__(self, names: Sequence[str], group: Group) -> None:
-        self._out = group.out
-        self._targets = [_Target(name, kind, group) for name, kind in load_loggers(names).items()]
+    def __init__(self, names: Sequence[str], out: AnyPath, sweep: str) -> None:
+        self._out = out
+        self._loggers = [kind(name, out, sweep) for name, kind in load_loggers(names).items()]
         self._read: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "loggers")
 
-    def send(self, action: Callable[[_Target], None]) -> None:
-        """Do something with every logger."""
-        self._thread.submit(self._each, action)
+    def send(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Call a method of every logger in the thread."""
+        self._thread.submit(self._each, action, *arguments)
 
     def send_rows(self, name: str | None = None) -> None:
         """Send the rows of a file, or of all files that were not sent yet."""
         self._thread.submit(self._send_files, name)
 
     def close(self) -> None:
-        """Send what is left, and close the loggers."""
+        """Send the rest, and close the loggers."""
         self.send_rows()
-        self.send(_Target.close)
-        if self._targets:
-            report_progress(f"sending to {', '.join(target.name for target in self._targets)}")
+        self.send(Logger.close)
+        if self._loggers:
+            report_progress(f"sending to {', '.join(logger.name for logger in self._loggers)}")
         self._thread.shutdown()
 
     def _send_files(self, name: str | None) -> None:
-        paths = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._targets else []
+        paths = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._loggers else []
         for each in [path.name.removesuffix(".parquet") for path, _ in paths]:
             # A file that is named was just written, perhaps again by a retried trial.
             if name is None and each in self._read:
@@ -260,31 +241,30 @@ class Follower:
                 slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
                 label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
                 run = Run(row["spec_hash"], label, flatten_settings(slots))
-                end = partial(_Target.end, run=run, row=row, curves=curves.get(run.key, {}))
-                self._each(end)
+                self._each(Logger.send_row, run, row, curves.get(run.key, {}))
 
-    def _each(self, action: Callable[[_Target], None]) -> None:
-        """Drop a logger that fails: no result may depend on it."""
-        for target in list(self._targets):
+    def _each(self, action: Callable[..., None], *arguments: Any) -> None:
+        """Call a method of every logger; drop one that fails, since no result may depend on it."""
+        for logger in list(self._loggers):
             try:
-                action(target)
+                action(logger, *arguments)
             except Exception as error:
-                self._targets.remove(target)
+                self._loggers.remove(logger)
                 echo(
-                    f"logging to {target.name} failed ({_first_line(error)}); the results are "
-                    "complete, and the same command again sends what is missing",
+                    f"logging to {logger.name} failed ({_first_line(error)}); the results are "
+                    "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
 
 
 def report_rows(name: str) -> None:
-    """Let the loggers send a result file that was written."""
+    """Send a new result file to the loggers."""
     for follower in _followers:
         follower.send_rows(name)
 
 
 def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Let the loggers send what a worker reports of a network: an epoch, or its end."""
+    """Send a worker's report on a network to the loggers: an epoch, or its end."""
     if not _followers or work.get("kind") != "network" or "epoch" not in result:
         return
     values = _finite({name: value for name, value in result.items() if "/" in name})
@@ -292,19 +272,19 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     epoch, status = result["epoch"], result.get("status")
     for follower in _followers:
         if not status:
-            follower.send(partial(_Target.epoch, run=run, epoch=epoch, values=values))
+            follower.send(Logger.send_epoch, run, epoch, values)
         elif not has_row:
-            follower.send(partial(_Target.end_network, run=run, epoch=epoch, status=status))
+            follower.send(Logger.end_network, run, epoch, status)
 
 
 @contextlib.contextmanager
 def followed(out: AnyPath, sweep: str) -> Iterator[None]:
-    """Let the requested loggers follow a folder while the block runs; they get all of its rows."""
+    """Send all rows of a folder to the requested loggers while the block runs."""
     names = use_loggers(out)
     if not names:
         yield
         return
-    follower = Follower(names, Group(out, sweep))
+    follower = Follower(names, out, sweep)
     _followers.append(follower)
     follower.send_rows()
     try:
@@ -319,18 +299,9 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
     paths = [copy for _, copy in fetch_files(out / "figures", "*.png")]
     if not names or not paths:
         return
-    digest = hashlib.sha256()
-    for path in paths:
-        digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-    content = digest.hexdigest()[:16]
-    group = Group(out, read_identity(out) or "")
     for name, kind in load_loggers(names).items():
-        sent = Sent(out, name)
-        if sent.get("report") == content:
-            continue
         try:
-            kind(group).write_figures(paths)
-            sent.add("report", content)
+            kind(name, out, read_identity(out) or "").send_figures(paths)
         except Exception as error:
             reason = f"{_first_line(error)}); they are in {out}/figures"
             echo(f"sending figures to {name} failed ({reason}", err=True)
@@ -349,7 +320,7 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:
-    """Return the run of a network in training, and whether it is a trial, which has a row."""
+    """Return the run of a network in training, and whether it is a trial with a row."""
     own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
     first = own or (work["trials"] or work["dependents"])[0]
     spec = TrialSpec.build(**first["spec"])

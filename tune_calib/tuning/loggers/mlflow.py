@@ -1,4 +1,4 @@
-"""MLflow: an experiment for each folder, on the server or database of its own settings."""
+"""MLflow: an experiment for each folder, where ``MLFLOW_TRACKING_URI`` points."""
 
 import logging
 import time
@@ -10,31 +10,28 @@ from mlflow.entities import Metric, Param
 from mlflow.exceptions import MlflowException
 
 from tune_calib.errors import UserError
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 _KEY, _NAME = "tune_calib.trial", "mlflow.runName"
-_MOST = 100  # parameters of one request
+_MOST = 100  # parameters per request
 _LONGEST = 6000  # characters of a parameter
 
 
 class MLflow(Logger):
-    """A run for each trial, identified by a tag; figures are artifacts of a run ``report``."""
+    """Writes a run for each trial, found by a tag; figures are artifacts of a run ``report``."""
 
-    def __init__(self, group: Group) -> None:
-        """Find or create the experiment."""
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs each of its tables
+    def _connect(self) -> None:
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table that it creates
         self._client = MlflowClient()
-        self._sweep = group.sweep
         try:
-            old = self._client.get_experiment_by_name(group.name)
-            new = old.experiment_id if old else self._client.create_experiment(group.name)
+            old = self._client.get_experiment_by_name(self.group)
+            new = old.experiment_id if old else self._client.create_experiment(self.group)
             self._experiment = new
         except MlflowException as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"mlflow: {reason}; check MLFLOW_TRACKING_URI", setting="log") from None
 
-    def open_run(self, run: Run) -> str:
-        """Find or create the run; return its id."""
+    def _open_run(self, run: Run) -> str:
         run_id = self._find_run(run.key, run.name)
         parameters = [Param(name, str(value)[:_LONGEST]) for name, value in run.settings.items()]
         for first in range(0, len(parameters), _MOST):
@@ -42,31 +39,26 @@ class MLflow(Logger):
         return run_id
 
     def _find_run(self, key: str, name: str) -> str:
-        tag = f"{self._sweep} {key}"
+        tag = f"{self.sweep} {key}"
         runs = self._client.search_runs([self._experiment], f"tags.`{_KEY}` = '{tag}'") or [
             self._client.create_run(self._experiment, tags={_KEY: tag, _NAME: name})
         ]
         return str(runs[0].info.run_id)
 
-    def write_epoch(self, opened: str, epoch: int, values: Values) -> None:
-        """Log a point of each curve."""
+    def _write_epoch(self, opened: str, epoch: int, values: Values) -> None:
         now = int(time.time() * 1000)
         points = [Metric(name, value, now, epoch) for name, value in values.items()]
         self._client.log_batch(opened, metrics=points)
 
-    def end_run(self, opened: str, run: Run, epoch: int, status: str, metrics: Values) -> None:
-        """Log the final metrics, and terminate the run."""
-        final = {f"final/{name}": value for name, value in metrics.items()}
-        self.write_epoch(opened, epoch, final)
+    def _end_run(self, opened: str, run: Run, epoch: int, status: str, final: Values) -> None:
+        self._write_epoch(opened, epoch, final)
         self._client.set_tag(opened, "status", status)
         self._client.set_terminated(opened, "FINISHED" if status == "done" else "FAILED")
 
-    def close_run(self, opened: str) -> None:
-        """Mark the run as stopped."""
+    def _close_run(self, opened: str) -> None:
         self._client.set_terminated(opened, "KILLED")
 
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Store them as artifacts."""
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         run_id = self._find_run("report", "report")
         for path in paths:
             self._client.log_artifact(run_id, str(path), "figures")

@@ -1,49 +1,45 @@
-"""TensorBoard: event files in ``OUT/tensorboard``, by the writer that Ray Tune comes with."""
+"""TensorBoard: event files in ``OUT/tensorboard``, written by tensorboardX as in Ray Tune."""
 
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from tensorboardX import SummaryWriter
 from tensorboardX.summary import hparams
 
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 FOLDER = "tensorboard"
 
 
 class TensorBoard(Logger):
-    """A folder of event files a run: curves, final metrics as ``final/...``, settings."""
+    """Writes a folder of event files for each run, with final metrics as ``final/...``."""
 
-    def __init__(self, group: Group) -> None:
-        """Set the folder of the event files, which must be on this machine."""
-        if not isinstance(group.out, Path):
+    def _connect(self) -> None:
+        if not isinstance(self.out, Path):
             raise UserError(
                 "tensorboard writes local files: name a folder instead of a URL as `out`",
                 setting="log",
             )
-        self._folder = group.out / FOLDER
+        self._folder = self.out / FOLDER
 
-    def open_run(self, run: Run) -> SummaryWriter:
-        """Open the event file of a run."""
+    def _open_run(self, run: Run) -> SummaryWriter:
         name = re.sub(r"[^\w.+-]+", "-", run.name)
         return SummaryWriter(str(self._folder / f"{name}-{run.key[:8]}"))
 
-    def write_epoch(self, opened: SummaryWriter, epoch: int, values: Values) -> None:
-        """Write a point of each curve."""
+    def _write_epoch(self, opened: SummaryWriter, epoch: int, values: Values) -> None:
         for name, value in values.items():
             opened.add_scalar(name, value, epoch)
         opened.flush()
 
-    def end_run(
-        self, opened: SummaryWriter, run: Run, epoch: int, status: str, metrics: Values
+    def _end_run(
+        self, opened: SummaryWriter, run: Run, epoch: int, status: str, final: Values
     ) -> None:
-        """Write settings and final metrics, also for the page of hyper-parameters."""
-        final = {f"final/{name}": value for name, value in metrics.items()}
-        # A page of hyper-parameters with all metrics would have hundreds of columns.
+        # With all metrics the HParams dashboard would have hundreds of columns.
         columns = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
         shown = {name: value for name, value in final.items() if name in columns}
         for summary in hparams({**run.settings, "status": status}, shown):
@@ -52,14 +48,10 @@ class TensorBoard(Logger):
             opened.add_scalar(name, value, epoch)
         opened.close()
 
-    def close_run(self, opened: SummaryWriter) -> None:
-        """Close the event file."""
+    def _close_run(self, opened: SummaryWriter) -> None:
         opened.close()
 
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Write them as images."""
-        import numpy as np
-
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         with SummaryWriter(str(self._folder / "report")) as writer:
             for path in paths:
                 pixels = np.asarray(Image.open(path).convert("RGB"))

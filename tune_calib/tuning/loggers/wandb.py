@@ -1,4 +1,4 @@
-"""Weights & Biases: a run for each trial, sent where its own variables (WANDB_...) say."""
+"""Weights & Biases: a run for each trial, sent as the variables ``WANDB_...`` specify."""
 
 import hashlib
 import os
@@ -9,36 +9,33 @@ from typing import Any
 import wandb
 
 from tune_calib.errors import UserError
-from tune_calib.tuning.loggers.base import Group, Logger, Run, Values
+from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 PROJECT = "tune-calib"
 
 
 class WeightsAndBiases(Logger):
-    """Runs of one group; figures are images of a run ``report``."""
+    """Writes a run for each trial; figures are images of a run ``report``."""
 
-    def __init__(self, group: Group) -> None:
-        """Require a login if the runs are sent."""
+    def _connect(self) -> None:
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
         if is_sent and not wandb.login(prompt=False, verify=False):
             raise UserError(
                 "wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline", setting="log"
             )
-        self._group = group
 
-    def open_run(self, run: Run) -> Any:
-        """Begin or continue the run."""
+    def _open_run(self, run: Run) -> Any:
         opened = self._run(run.key, run.name, dict(run.settings))
-        # Its own steps never decrease, but an epoch may arrive late.
+        # The steps of W&B never decrease, but an epoch may arrive late.
         opened.define_metric("*", step_metric="epoch")
         return opened
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
-        # One trial in two folders is two runs; sent twice from one folder, it is one.
-        identity = hashlib.sha256(f"{self._group.name} {self._group.sweep} {key}".encode())
+        # A trial in two folders has two runs; sent twice from one folder, it has one.
+        identity = hashlib.sha256(f"{self.group} {self.sweep} {key}".encode())
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            group=self._group.name,
+            group=self.group,
             name=name,
             id=identity.hexdigest()[:16],
             resume="allow",
@@ -47,22 +44,17 @@ class WeightsAndBiases(Logger):
             settings=wandb.Settings(silent=True, console="off"),
         )
 
-    def write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
-        """Log a point of each curve."""
+    def _write_epoch(self, opened: Any, epoch: int, values: Values) -> None:
         opened.log({"epoch": epoch, **values})
 
-    def end_run(self, opened: Any, run: Run, epoch: int, status: str, metrics: Values) -> None:
-        """Write the final metrics into its summary, and finish it."""
-        opened.summary.update({"status": status, "epoch": epoch})
-        opened.summary.update({f"final/{name}": value for name, value in metrics.items()})
+    def _end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
+        opened.summary.update({"status": status, "epoch": epoch, **final})
         opened.finish(exit_code=0 if status == "done" else 1)
 
-    def close_run(self, opened: Any) -> None:
-        """Finish the run as one that failed."""
+    def _close_run(self, opened: Any) -> None:
         opened.finish(exit_code=1)
 
-    def write_figures(self, paths: Sequence[Path]) -> None:
-        """Log them as images."""
+    def _write_figures(self, paths: Sequence[Path]) -> None:
         run = self._run("report", "report", {})
         run.log({path.stem: wandb.Image(str(path)) for path in paths})
         run.finish()

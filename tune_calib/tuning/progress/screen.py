@@ -1,8 +1,4 @@
-"""The screen of a process, which shows its progress here and writes it for watchers elsewhere.
-
-A process has one screen; nested requests get the one that is open. Watchers read the file of a
-driver from another terminal or another node.
-"""
+"""Show the progress of this process, and write it to a file for watchers elsewhere."""
 
 import contextlib
 import os
@@ -11,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -30,7 +25,7 @@ LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
 FILE_EVERY_S = 2.0
 REMOTE_EVERY_S = 20.0
-"""Seconds between two versions of the file for watchers: object stores charge for each."""
+"""Seconds between two versions of a remote file: object stores charge for each write."""
 
 POLL_EVERY_S = 1.0
 """Seconds between two reads of the workers' events."""
@@ -45,7 +40,7 @@ class LineDisplay:
         self._last = time.monotonic()
 
     def draw(self, record: Progress, at_once: bool) -> None:
-        """Show a record; most of them are skipped."""
+        """Show a record, at most once a minute unless it is urgent."""
         if not at_once and time.monotonic() - self._last < LINE_EVERY_S:
             return
         self._last = time.monotonic()
@@ -53,7 +48,7 @@ class LineDisplay:
 
     def print(self, line: str) -> None:
         """Print a line that stays."""
-        with contextlib.suppress(OSError, ValueError):  # the reader has gone
+        with contextlib.suppress(OSError, ValueError):  # the pipe is closed
             sys.stderr.write(f"{printable(line)}\n")
             sys.stderr.flush()
 
@@ -62,14 +57,16 @@ class LineDisplay:
         return contextlib.nullcontext()
 
     def close(self) -> None:
-        """Remove whatever does not stay."""
+        """Remove the live view."""
+        with self.hidden():
+            pass
 
 
 def open_display() -> LineDisplay:
     """Open a live view if stderr is a terminal, and a display of lines otherwise."""
     if not sys.stderr.isatty():
         return LineDisplay()
-    # Rich would break long lines, and read markup in the beginning of one.
+    # By default, rich breaks long lines and interprets brackets as markup.
     console = Console(file=sys.stderr, soft_wrap=True, markup=False, highlight=False, emoji=False)
     return LineDisplay() if console.is_dumb_terminal else _LiveDisplay(console)
 
@@ -94,7 +91,7 @@ class _LiveDisplay(LineDisplay):
                     redirect_stdout=sys.stdout.isatty(),
                 )
                 self._live.start()
-                # A signal that kills at once must not leave a terminal without a cursor.
+                # Otherwise a kill would leave the terminal without a cursor.
                 self._console.show_cursor(True)
             self._live.update(View(record), refresh=True)
 
@@ -103,17 +100,13 @@ class _LiveDisplay(LineDisplay):
         with self._lock:
             if self._live is not None:
                 with contextlib.suppress(OSError, ValueError):  # as above
-                    # Else rich would lose a line that has not ended.
+                    # Otherwise rich would lose an unfinished line.
                     sys.stdout.flush()
                     sys.stderr.flush()
-                    self._live.update("")  # drawn a last time
+                    self._live.update("")  # ``stop`` draws once more
                     self._live.stop()
-                self._live = None  # rich cannot start it again elsewhere
+                self._live = None  # rich cannot restart it at another position
             yield
-
-    def close(self) -> None:
-        with self.hidden():
-            pass
 
 
 class Screen:
@@ -124,14 +117,13 @@ class Screen:
         self.display = open_display()
 
     def receive(self, event: ProgressEvent) -> None:
-        """Show an event of the driver itself."""
-        # Its metrics may be any mapping; a copy can be copied again and written.
-        self.tracker.set(activity=replace(event, metrics=dict(event.metrics)))
+        """Show an event of the driver."""
+        self.tracker.set(activity=event)
         if event.at_once:
             self.draw(at_once=True)
 
     def draw(self, at_once: bool = False) -> None:
-        """Show the progress of this moment."""
+        """Show the current progress."""
         self.display.draw(self.tracker.record(), at_once)
 
     @contextlib.contextmanager
@@ -140,14 +132,10 @@ class Screen:
         title: str,
         total: int,
         unit: str,
-        kinds: Mapping[str, int],
+        kinds: Mapping[str, int],  # the total of each kind of Ray trials
         read_events: Callable[[Sequence[str]], Mapping[str, ProgressEvent]] = lambda names: {},
     ) -> Iterator[None]:
-        """Show a bar and the running Ray trials while the block executes them.
-
-        The bar has ``total`` units, e.g. ``trials``; ``kinds`` has the total of each kind of Ray
-        trial; ``read_events`` returns the latest events of Ray trials by name.
-        """
+        """Show a bar of ``total`` units and the running Ray trials while the block runs them."""
         self.tracker.begin(title, total, unit, kinds)
         started = time.monotonic()
 
@@ -158,7 +146,7 @@ class Screen:
         try:
             with _repeated(poll, POLL_EVERY_S):
                 yield
-            # Not after an interrupt, whose last line says how to go on.
+            # Not after an interrupt, whose last line tells how to continue.
             self.display.print(format_summary(self.tracker.record(), time.monotonic() - started))
         finally:
             self.tracker.begin("", 0, "", {})
@@ -169,7 +157,7 @@ _screens: list[Screen] = []
 
 @contextlib.contextmanager
 def screen(title: str = "") -> Iterator[Screen]:
-    """Use the screen of this process; open one for the block if there is none."""
+    """Provide the screen of this process; open one for the block if there is none."""
     if _screens:
         yield _screens[-1]
         return
@@ -186,14 +174,14 @@ def screen(title: str = "") -> Iterator[Screen]:
 
 @contextlib.contextmanager
 def show_driver(folder: AnyPath) -> Iterator[Screen]:
-    """Show the driver of a folder, which this process has locked, here and to watchers."""
+    """Show the progress of a folder that this process has locked, here and to watchers."""
     every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
 
     def write() -> None:
-        # A folder that was moved is not created again; the driver notices.
+        # A folder that was moved must not be created again; the driver reports it.
         if isinstance(folder, Path) and not folder.is_dir():
             return
-        # No result is lost with it; on a full disk the trials themselves fail.
+        # A missing file loses no result; on a full disk the trials themselves fail.
         with contextlib.suppress(UserError):
             own.tracker.record(every_s).write(folder)
 
@@ -207,9 +195,9 @@ def show_driver(folder: AnyPath) -> Iterator[Screen]:
                 (folder / PROGRESS).unlink()
 
 
-def current_tracker() -> Tracker | None:
-    """Return the tracker of the open screen, if there is one."""
-    return _screens[-1].tracker if _screens else None
+def current_tracker() -> Tracker:
+    """Return the tracker of the open screen, or one that nobody reads."""
+    return _screens[-1].tracker if _screens else Tracker("")
 
 
 @contextlib.contextmanager
@@ -232,8 +220,8 @@ def _repeated(action: Callable[[], None], every_s: float) -> Iterator[None]:
 
 # Seconds beyond ``every_s`` after which a silent driver counts as dead.
 SILENT_S = 120.0  # on another machine, whose clock may differ
-_BUSY_S = 900.0  # its process runs on this machine: starved, or another process has its number
-_GONE_S = 10.0  # there is no such process on this machine
+_BUSY_S = 900.0  # its process runs here: it is starved, or another process has its number
+_GONE_S = 10.0  # this machine has no such process
 READ_EVERY_S = 1.0
 
 
@@ -245,14 +233,14 @@ def read_progress(folder: AnyPath) -> Progress | None:
     refuse_special(path)
     try:
         return TypeAdapter(Progress).validate_json(path.read_bytes(), strict=True)
-    except FileNotFoundError:  # it ended meanwhile
+    except FileNotFoundError:  # the driver has just ended
         return None
     except ValidationError:
-        raise DamagedFileError(f"{path} is damaged; remove it if no driver is at work") from None
+        raise DamagedFileError(f"{path} is damaged; remove it if no driver is running") from None
 
 
 def is_dead(record: Progress, now: float) -> bool:
-    """Return whether a driver ended without removing its file, at a time in seconds since 1970."""
+    """Return whether a driver died without removing its file; ``now`` is in seconds since 1970."""
     silent_s = now - record.written - record.every_s
     if record.host != socket.gethostname():
         return silent_s > SILENT_S
@@ -267,14 +255,14 @@ def is_dead(record: Progress, now: float) -> bool:
 
 
 def describe_driver(folder: AnyPath) -> str:
-    """Return a line on what the driver of a folder does, or that it died; empty without one."""
+    """Describe the activity or death of the driver of a folder; return "" if there is none."""
     record = read_progress(folder)
     if record is None:
         return ""
     where = f"process {record.process} on {record.host}"
     if is_dead(record, time.time()):
         ago = round(time.time() - record.written)
-        return f"its driver ({where}) died: it last wrote {ago} s ago"
+        return f"its driver ({where}) died; its last update was {ago} s ago"
     return f"at work ({where}): {format_line(record)}"
 
 

@@ -1,4 +1,4 @@
-"""The progress of a driver: its record, as views and ``progress.json`` show it, and its tracker."""
+"""The progress of a driver: a record for views and ``progress.json``, and its tracker."""
 
 import copy
 import json
@@ -24,19 +24,19 @@ class Running:
 
     told: str  # its title
     kind: str
-    weight: int  # among its kind
+    weight: int  # within its kind
     began: float
     activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting a worker"))
 
     @property
     def fraction(self) -> float:
-        """Return the share of its steps that is done."""
+        """Return the fraction of finished steps."""
         return self.activity.at / self.activity.of if self.activity.of else 0.0
 
 
 @dataclass
 class Kind:
-    """Ray trials of similar cost: the sum of their weights, and what has ended in how long."""
+    """Ray trials of similar cost: their total weight, the weight that ended, and its duration."""
 
     total: int
     ended: int = 0
@@ -54,25 +54,25 @@ class Progress:
     written: float = 0.0  # likewise
     every_s: float = 0.0  # seconds until it is written again
     entry: str = ""  # of an experiment file, e.g. ``digits-mac_cal, 2 of 7``
-    # The latest event of the driver itself.
+    # The latest event of the driver, not of its Ray trials.
     activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting"))
     phase: str = ""  # its title; empty between phases
-    unit: str = ""  # what the bar counts to ``total``
+    unit: str = ""  # of ``total`` and ``ended``
     total: int = 0
     ended: dict[str, int] = field(default_factory=dict)  # units that ended, by status
     kinds: dict[str, Kind] = field(default_factory=dict)  # of Ray trials, by name
-    left_s: float | None = None  # seconds that are left; None if unknown
-    is_least: bool = False  # ``left_s`` lacks kinds of Ray trials of which none was timed yet
+    left_s: float | None = None  # remaining seconds; None if unknown
+    is_least: bool = False  # ``left_s`` excludes kinds of Ray trials that were not timed yet
     notes: list[str] = field(default_factory=list)  # of a search: best so far, guard, baseline
     running: dict[str, Running] = field(default_factory=dict)  # Ray trials by name
 
     def write(self, folder: AnyPath) -> None:
-        """Replace the file of a folder; raise UserError where it cannot be written."""
+        """Replace the file of a folder; raise UserError if it cannot be written."""
         atomic_write(folder / PROGRESS, f"{json.dumps(asdict(self))}\n".encode())
 
 
 class Tracker:
-    """The record of this process, updated and read by several threads."""
+    """Updates the record of this process; several threads use it."""
 
     def __init__(self, title: str) -> None:
         self._lock = threading.RLock()
@@ -84,7 +84,7 @@ class Tracker:
             self._record = replace(self._record, **fields)
 
     def begin(self, phase: str, total: int, unit: str, kinds: Mapping[str, int]) -> None:
-        """Begin a phase with the total of each kind, or the time between two."""
+        """Begin a phase with the total of each kind, or the time between two phases."""
         timed = {name: Kind(count) for name, count in kinds.items()}
         none: dict[str, Any] = {"ended": {}, "notes": [], "running": {}}
         self.set(phase=phase, total=total, unit=unit, kinds=timed, **none)
@@ -106,11 +106,10 @@ class Tracker:
                     self._record.ended[status] = self._record.ended.get(status, 0) + count
 
     def update(self, events: Mapping[str, ProgressEvent]) -> None:
-        """Set the latest events of Ray trials by name; those that have ended are skipped."""
+        """Set the latest events of Ray trials by name, except of those that have ended."""
         with self._lock:
             for name in events.keys() & self._record.running.keys():
-                plain = replace(events[name], metrics=dict(events[name].metrics))
-                self._record.running[name].activity = plain
+                self._record.running[name].activity = events[name]
 
     @property
     def running(self) -> Sequence[str]:
@@ -127,12 +126,12 @@ class Tracker:
 
 
 def _estimate_left(record: Progress, now: float) -> tuple[float | None, bool]:
-    """Return the seconds that are left, and whether a kind without timings is not in them."""
+    """Return the remaining seconds, and whether they exclude a kind without timings."""
     left, is_least = 0.0, False
     for name, kind in record.kinds.items():
         rows = [row for row in record.running.values() if row.kind == name]
         done = kind.ended + sum(row.weight * row.fraction for row in rows)
-        # Before its first step, only the start of a worker has been timed.
+        # Before its first step, a Ray trial has only started a worker.
         seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
         if kind.total <= done:
             continue

@@ -13,15 +13,14 @@ from tune_calib.tuning.progress.tracker import Progress
 
 _BAR_WIDTH = 30
 _STEP_WIDTH = 24
-# Columns of a terminal that shows metrics; narrower ones leave the names their numbers.
-_METRICS_FROM = 80
+_METRICS_FROM = 80  # minimum columns of a terminal to show metrics beside full names
 _IN_LINE = 4  # running Ray trials that a line names
-_METRICS = ("accuracy", "ece")  # on ``select``, of a Ray trial
+_METRICS = ("accuracy", "ece")  # of a Ray trial on ``select``
 _SPINNER = Spinner("dots")
 
 
 class View:
-    """A renderable of rich: title, bar, current step, notes, and a row a running Ray trial."""
+    """A renderable: title, bar, current step, notes, and a row for each running Ray trial."""
 
     def __init__(self, record: Progress) -> None:
         self.record = record
@@ -54,7 +53,7 @@ def _text(words: str, style: str = "") -> Text:
 
 def _rows(record: Progress, room: int, has_metrics: bool) -> Table:
     table = Table.grid(padding=(0, 2), expand=True)
-    # A long name loses its end first, never its number.
+    # A long name loses its end, never the number at its beginning.
     table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     table.add_column(no_wrap=True, overflow="ellipsis", max_width=_STEP_WIDTH)
     table.add_column(no_wrap=True, overflow="ellipsis")
@@ -85,7 +84,7 @@ def format_line(record: Progress) -> str:
 
 
 def format_summary(record: Progress, seconds: float) -> str:
-    """Format the end of a phase that took some seconds."""
+    """Summarise a phase that took some seconds in one line."""
     return f"{record.phase}: {_counts(record)} in {clock(seconds)}"
 
 
@@ -107,11 +106,11 @@ def _left(record: Progress) -> str:
 
 
 def _now(record: Progress, gap: str = "  ") -> str:
-    """Return the time since the driver began, and what it does."""
+    """Return the time since the start of the driver, and its activity."""
     doing = _step(record.activity)
     if record.running:
         kinds = [f"{name} {k.ended} of {k.total}" for name, k in record.kinds.items() if k.total]
-        # The bar has the counts of a single kind.
+        # For a single kind, the bar shows the counts.
         counts = kinds if len(kinds) > 1 else []
         doing = f"{record.phase}: {', '.join([*counts, f'{len(record.running)} running'])}"
     return f"{clock(record.written - record.began)}{gap}{doing}"
@@ -127,7 +126,7 @@ def _metrics(event: ProgressEvent) -> list[str]:
 
 
 def clock(seconds: float) -> str:
-    """Format minutes and seconds, and hours if there are any: ``3:07``."""
+    """Format hours, if there are any, minutes and seconds, e.g. ``3:07``."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,8 +1,8 @@
-"""Progress events of Ray trials, sent by their workers to the driver, whatever node they are on.
+"""Send the progress events of Ray trials from their workers, on any node, to the driver.
 
-They go through the key-value store that every Ray cluster has, so that they need no file and no
-actor. Nothing public reaches that store (Ray 2.59 and 2.60); where it fails, only the view is less
-lively. A thread sends one event each half second at most: training waits for none of them.
+They pass through the key-value store of the Ray cluster, so that they need no file and no actor. It
+has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less. A thread sends
+one event per half second at most, so that training waits for none.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
@@ -20,11 +20,11 @@ _PREFIX = "tune_calib/board"
 _SEND_EVERY_S = 0.5
 
 _key_of_trial = b""  # the key of the Ray trial of this process; empty until one is sent
-_latest: ProgressEvent | None = None  # its latest event
+_latest: ProgressEvent | None = None  # of this Ray trial
 
 
 def send_events(channel: str, name: str) -> None:
-    """Send the events of this process as those of a Ray trial; an empty channel has no reader."""
+    """Send the events of this process as those of a Ray trial, unless the channel is empty."""
     global _key_of_trial, _latest
     if not channel:
         return
@@ -47,10 +47,9 @@ def _send() -> None:
         key, event = _key_of_trial, _latest
         if event is None or event is sent:
             continue
-        # Nothing depends on it, and the store may end before the worker does.
+        # No result depends on events, and the store may end before the worker.
         with contextlib.suppress(Exception):
-            plain = asdict(replace(event, metrics=dict(event.metrics)))
-            _internal_kv_put(key, json.dumps(plain).encode())
+            _internal_kv_put(key, json.dumps(asdict(event)).encode())
             sent = event
 
 
@@ -65,7 +64,7 @@ def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEven
 
 
 def clear_events(channel: str) -> None:
-    """Remove all events of a channel: others use the cluster too."""
+    """Remove all events of a channel from the cluster, which others use too."""
     with contextlib.suppress(Exception):  # as above
         _internal_kv_del(_key(channel, ""), del_by_prefix=True)
 

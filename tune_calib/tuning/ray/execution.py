@@ -1,7 +1,7 @@
-"""Open the executor of a run, Ray's or the one of this process, and execute plans on it.
+"""Open the executor of a run, on Ray or in this process, and execute plans.
 
-In this process trials run one after the other. Their rows, files and messages are those of a run on
-Ray: both executors drive the same worker.
+In this process, trials run one by one. Rows, files and messages are the same as on Ray, since both
+executors use the same worker.
 """
 
 import contextlib
@@ -55,10 +55,10 @@ def open_executor(
     everywhere: Mapping[str, str],
     provenance: Provenance,
 ) -> Iterator[Executor]:
-    """Start the executor of a run, with variables for all of its trials, while the block runs."""
+    """Provide the executor of a run; ``everywhere`` are environment variables of all trials."""
     if not location.uses_ray:
         with _restored_process(everywhere):
-            executor = InProcess(provenance, location.gpus)
+            executor = _InProcess(provenance, location.gpus)
             warn_of_other_machine(location.out)
             try:
                 yield executor
@@ -80,7 +80,7 @@ def open_executor(
 
 
 class PlanSource:
-    """Hands out Ray trials that are ready, and those that wait for one of their networks."""
+    """Passes on networks, and populations of heads when their network is trained."""
 
     def __init__(self, plan: Plan, provenance: Provenance) -> None:
         self.total = len(plan.trials)
@@ -93,7 +93,7 @@ class PlanSource:
         self.running: dict[str, RayTrial] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the next Ray trial; None while only networks are left that others wait for."""
+        """Return the next Ray trial, None while others wait for a network, or ``OVER``."""
         if not self.ready:
             is_last = not any(trial.kind == "network" for trial in self.running.values())
             return OVER if is_last else None
@@ -103,14 +103,14 @@ class PlanSource:
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Start the heads of a finished network, and never those of one that failed."""
+        """Make the heads of a finished network ready, but not those of one that failed."""
         trial = self.running.pop(trial_id)
         if trial.kind == "network" and has_network(trial.first.spec, self.store):
             self.ready.extend(self.waiting.pop(trial.network_id, []))
 
 
 def resources_of(trials: Sequence[RayTrial], gpus: float) -> list[Resources]:
-    """List what the kinds of some Ray trials need."""
+    """List the resources of each kind of Ray trials."""
     kinds = {(each.threads, each.precision) for each in trials}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
@@ -127,23 +127,22 @@ def execute(title: str, plan: Plan, executor: Executor) -> list[str]:
         return executor.run(PlanSource(plan, executor.provenance))
 
 
-class InProcess(Executor):
-    """Executes one trial after the other in this process."""
+class _InProcess(Executor):
+    """Executes trials one by one in this process."""
 
     def __init__(self, provenance: Provenance, gpus: float) -> None:
         super().__init__(provenance, gpus)
         self.worker = Worker()
-        self._events: dict[str, ProgressEvent] = {}  # the latest one, of the trial that runs
+        self._events: dict[str, ProgressEvent] = {}  # the latest, of the running trial
 
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
     ) -> list[str]:
-        """Execute trials one by one, whatever ``at_once`` says."""
         assert halving is None, "only Ray stops networks"
         errors: list[str] = []
         for number in map(str, range(source.total)):
             config = source.suggest(number)
-            # Nothing runs that another could wait for: whoever hands nothing out is at the end.
+            # No trial is running that others could wait for, so there are no more.
             if not isinstance(config, dict):
                 break
             result, error = self.execute(config)
@@ -151,18 +150,16 @@ class InProcess(Executor):
             errors += [error] if error is not None else []
         return report_crashes(errors, self.provenance.out)
 
-    def pool(self, size: int, cpus: int) -> "InProcessPool":
-        """Return a pool of one worker, whatever its size."""
-        return InProcessPool(self)
+    def pool(self, size: int, cpus: int) -> "_InProcessPool":
+        return _InProcessPool(self)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
-        """Return the latest event of the trial that runs."""
         return dict(self._events)
 
     def execute(self, config: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
         """Execute a trial to its end; return its last report, or the traceback of its crash."""
         work, run = config["work"], config["run"]
-        # The plug-ins of the driver, which needs all of them.
+        # All plug-ins of this process, which goes on using them.
         run = {**run, "plugins": [plugin.plain() for plugin in plugins.in_use()]}
         checked, result = -math.inf, dict[str, Any]()
 
@@ -182,9 +179,9 @@ class InProcess(Executor):
         except RefusedError:
             raise
         except Exception:
-            # Not the error itself, whose frames hold what the trial held, locks among it.
+            # Not the error itself, whose frames keep objects of the trial alive, such as locks.
             error = traceback.format_exc()
-            # It may have left anything behind.
+            # A failed trial may have left anything behind.
             self.worker.close()
             show_end(work, None)
             return None, error
@@ -192,20 +189,18 @@ class InProcess(Executor):
         return result, None
 
 
-class InProcessPool:
+class _InProcessPool:
     """Executes a population of heads when the driver waits for it."""
 
-    def __init__(self, executor: InProcess) -> None:
+    def __init__(self, executor: _InProcess) -> None:
         self._executor = executor
         self._waiting: deque[RayTrial] = deque()
         self._errors: list[str] = []
 
     def submit(self, trial: RayTrial) -> None:
-        """Queue a trial."""
         self._waiting.append(trial)
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Execute the next trial; also return what it crashed of."""
         trial, provenance = self._waiting.popleft(), self._executor.provenance
         _, error = self._executor.execute(configuration(provenance, trial.config()))
         if error is None:
@@ -216,15 +211,15 @@ class InProcessPool:
 
 @contextlib.contextmanager
 def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
-    """Set variables while the block runs, and restore afterwards what trials set for a process."""
+    """Set variables in the block; restore the state of the process that trials change."""
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     is_strict = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
     before = {name: os.environ.get(name) for name in everywhere}
     os.environ.update(everywhere)
     try:
-        # Ray gives its workers as many threads of BLAS as cores; here they would take all cores,
-        # and spin while they wait.
+        # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
+        # spin while they wait.
         with threadpool_limits(1, user_api="blas"):
             yield
     finally:
@@ -256,15 +251,15 @@ def warn_of_other_machine(
     differing: list[str] = []
     if counts:
         threads = ", ".join(map(str, sorted(counts)))
-        differing.append(f"networks that an earlier version trained on {threads} threads")
+        differing.append(f"networks that an earlier version trained with {threads} threads")
     here = {_describe_machine(each) for each in list_machines()} if before else set()
     if others := sorted(before - here):
         names = " and ".join(sorted(here))
-        differing.append(f"trials of {' and '.join(others)}, and this is {names}")
+        differing.append(f"trials of {' and '.join(others)}, but this machine is {names}")
     for what in differing:
         echo(
-            f"{out} holds {what}; new ones differ from them by about a point beside what the seeds "
-            "do; network.portable makes them equal",
+            f"{out} contains {what}; new trials differ from them by about a point in addition to "
+            "the effect of seeds; network.portable makes them equal",
             err=True,
         )
 

@@ -1,7 +1,7 @@
-"""The interface of an executor, which runs the trials of a plan on Ray or in this process.
+"""The interface of executors, which run the trials of a plan on Ray or in this process.
 
-A driver passes trials to an executor and reads the rows that they leave on disk; it neither knows
-which executor it has nor imports Ray.
+A driver passes trials to an executor and reads their rows from disk. It neither knows its executor
+nor imports Ray.
 """
 
 import contextlib
@@ -28,23 +28,23 @@ from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 
-OVER = "FINISHED"  # the end of a source of trials, as Ray's searchers name it
-# Ray trials of one ``Tuner``: it keeps all that it ran, about 0.1 MiB each, until it ends.
+OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
+# Ray trials per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
 PART = 500
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
-REACH_S = 5.0  # in which a cluster must answer
+REACH_S = 5.0  # time for a cluster to respond
 
 
 @dataclass(frozen=True)
 class Resources:
-    """The CPU cores of one trial, also its torch threads, and its GPUs: 0, 1 or 1/k."""
+    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1 or 1/k."""
 
     cpus: int
     gpus: float = 0.0
     precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
-        """Refuse fractions that leave a part of a GPU unused."""
+        """Refuse fractions that leave part of a GPU unused."""
         try:
             check_share(self.gpus)
         except ValueError as error:
@@ -56,7 +56,7 @@ class Resources:
         return round(1 / self.gpus)
 
     def fit_into(self, node: Mapping[str, float]) -> bool:
-        """Return whether a node with some resources (``CPU``, ``GPU``) has room for a trial."""
+        """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""
         return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Halving:
-    """The rule by which Ray stops networks: a column of their reports at the same epoch."""
+    """The rule by which Ray stops networks, from a column of their reports at equal epochs."""
 
     column: str
     mode: str | None
@@ -74,31 +74,31 @@ class Halving:
 
 
 class TrialSource(Protocol):
-    """Hands out trials; what it needs to continue is on disk or in a study."""
+    """Yields trials; its state is on disk or in a study, so that it can continue."""
 
-    total: int  # it has no more trials
+    total: int  # maximum number of trials
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the configuration of the next trial, None while it waits for others, or OVER."""
+        """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Note how a trial ended."""
+        """Record the end of a trial."""
 
 
 class Pool(Protocol):
-    """Executes populations of heads; they end in any order."""
+    """Executes populations of heads, which end in any order."""
 
     def submit(self, trial: RayTrial) -> None:
         """Queue a trial."""
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end; also return what it crashed of."""
+        """Wait for the next trial to end; also return its error if it crashed."""
 
 
 class Executor(ABC):
-    """Executes the trials of a run, each on so many GPUs."""
+    """Executes the trials of a run, each with a number or share of GPUs."""
 
     def __init__(self, provenance: Provenance, gpus: float = 0.0) -> None:
         self.provenance, self.gpus = provenance, gpus
@@ -107,15 +107,14 @@ class Executor(ABC):
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
     ) -> list[str]:
-        """Execute the trials of a source; return a line for each that crashed.
+        """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
 
-        Side by side run ``at_once`` of them, or as many as there is room for. What one trial
-        refuses for all is raised as RefusedError, as is a folder that was moved.
+        Return a line for each crashed trial; raise RefusedError if a trial refuses the whole run.
         """
 
     @abstractmethod
     def pool(self, size: int, cpus: int) -> Pool:
-        """Return a pool of at most so many workers with some CPU cores each."""
+        """Return a pool of at most ``size`` workers with ``cpus`` CPU cores each."""
 
     @abstractmethod
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
@@ -127,19 +126,19 @@ def refuse_here(
     needs: Sequence[Resources],
     everywhere: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Refuse what this machine cannot give or reach, before anything starts."""
+    """Refuse resources or a cluster that this machine lacks, before anything starts."""
     if address == IN_PROCESS:
         for need in needs:
             if need.gpus not in (0, 1):
                 raise UserError(
-                    f"`address` {IN_PROCESS} runs one trial at a time, which has the GPU alone: "
-                    f"take `gpus` 1 instead of {need.gpus:g}"
+                    f"`address` {IN_PROCESS} runs one trial at a time, which uses the whole GPU: "
+                    f"set `gpus` to 1 instead of {need.gpus:g}"
                 )
         if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
             wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
             raise UserError(
                 f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
-                "before the program starts; with Ray it needs nothing"
+                "before the program starts; set it, or leave out `address` to use Ray"
             )
     elif address is not None:
         if needs:
@@ -156,14 +155,14 @@ def refuse_here(
 
 
 def refuse_unreachable(address: str) -> None:
-    """Refuse an address at which nobody listens; Ray itself would try for ever."""
-    if address in ("auto", "local"):  # Ray looks them up
+    """Refuse an address where no cluster responds; Ray would retry forever."""
+    if address in ("auto", "local"):  # Ray resolves them
         return
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         raise UserError(
-            f"no Ray cluster at `address` {address}: name auto or HOST:PORT, or "
-            f"{IN_PROCESS} to run without Ray"
+            f"no Ray cluster at `address` {address}: use auto, HOST:PORT, or {IN_PROCESS} to run "
+            "without Ray"
         )
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
@@ -177,7 +176,7 @@ def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, 
 
 
 def report_crashes(errors: Sequence[BaseException | str], out: str) -> list[str]:
-    """Write what trials died of to ``CRASHES``; return the last line of each, the error itself."""
+    """Write the tracebacks of crashed trials to a file; return the last line of each."""
     if errors:
         with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
             atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
@@ -185,19 +184,16 @@ def report_crashes(errors: Sequence[BaseException | str], out: str) -> list[str]
 
 
 def show_begin(work: Mapping[str, Any]) -> None:
-    """Show that a Ray trial begins, by its configuration (``plan.RayTrial.config``)."""
-    if (tracker := current_tracker()) is not None:
-        tracker.start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
+    """Show the start of a Ray trial with the configuration ``plan.RayTrial.config``."""
+    current_tracker().start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
 
 
 def show_end(work: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
-    """Show how a Ray trial ended, by its last report or None for a crash; log its rows."""
+    """Show the end of a Ray trial, with its last report or None for a crash; log its rows."""
     report_rows(work["name"])
-    if (tracker := current_tracker()) is None:
-        return
     count = len(work["trials"])
-    if result is None:  # its dependents will never run
+    if result is None:  # its dependents cannot run
         statuses = {"crashed": max(count, len(work.get("dependents", ())))}
-    else:  # without a status a scheduler stopped it
+    else:  # a scheduler stopped a trial without a status
         statuses = result.get("statuses", {result.get("status", "stopped"): count})
-    tracker.end(work["name"], statuses)
+    current_tracker().end(work["name"], statuses)

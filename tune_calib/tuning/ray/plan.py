@@ -1,4 +1,4 @@
-"""Turn trial specs into Ray trials: unique networks first, then populations of heads."""
+"""Group trial specs into Ray trials: unique networks and populations of heads."""
 
 import itertools
 import json
@@ -19,46 +19,46 @@ _MAX_NAMED = 2  # rungs that a title names; further ones are counted
 
 @dataclass(frozen=True)
 class RayTrial:
-    """The specs that one Ray trial executes: those of a network, or a population of heads."""
+    """The trials that one Ray trial executes: those of a network, or a population of heads."""
 
-    name: str  # of its result files; made of the spec hashes, so equal work has an equal name
+    name: str  # of its result files; it depends only on the specs
     trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
     dependents: tuple[PlannedTrial, ...] = ()  # trials that get a row if their network diverges
-    title: str = ""  # what people read, e.g. ``heads 9-16 of 40: MaC-Cal, seed 3``
+    title: str = ""  # for the user, e.g. ``heads 9-16 of 40: MaC-Cal, seed 3``
 
     @property
     def kind(self) -> str:
-        """Return the kind of worker that executes it."""
+        """Return the kind of worker that executes it: ``head`` or ``network``."""
         is_population = bool(self.trials) and self.trials[0].spec.head is not None
         return "head" if is_population else "network"
 
     @property
     def first(self) -> PlannedTrial:
-        """Return one of its trials; all of them share its network."""
+        """Return one of its trials, all of which share its network."""
         return (self.trials or self.dependents)[0]
 
     @property
     def network_id(self) -> str:
-        """Return the network that it trains or needs."""
+        """Return the id of the network that it trains or needs."""
         return self.first.spec.network_id
 
     @property
     def threads(self) -> int:
-        """Return the CPU cores that Ray reserves for it, also its torch threads."""
+        """Return its CPU cores, which are also its torch threads."""
         return HEAD_THREADS if self.kind == "head" else self.first.spec.network.threads
 
     @property
     def precision(self) -> Precision:
-        """Return the precision of its network and of the bank of that network."""
+        """Return the precision of its network and of the feature bank."""
         return self.first.spec.network.precision
 
     @property
     def weight(self) -> int:
-        """Return its weight in the estimate of the time left: 1, or the number of its heads."""
+        """Return its weight in the estimated time left: 1, or the number of its heads."""
         return 1 if self.kind == "network" else len(self.trials)
 
     def config(self) -> dict[str, Any]:
-        """Return what its worker gets, as plain JSON values."""
+        """Return the configuration of its worker as plain JSON values."""
 
         def plain(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
             return [
@@ -79,24 +79,21 @@ class RayTrial:
 
 @dataclass(frozen=True)
 class Plan:
-    """Ray trials; the heads of a population need one of the networks."""
+    """Ray trials: networks, and populations of heads that need them."""
 
     networks: tuple[RayTrial, ...]
     populations: tuple[RayTrial, ...] = ()
 
     @property
     def trials(self) -> tuple[RayTrial, ...]:
-        """Return all of its Ray trials."""
+        """Return all Ray trials."""
         return self.networks + self.populations
 
 
 def make_plan(
     planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
 ) -> Plan:
-    """Group the trials whose hash is not among the done ones, at most ``largest`` heads together.
-
-    A network that only heads need is trained for the first of its dependents and leaves no row.
-    """
+    """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
     heads: dict[tuple[str, str], list[PlannedTrial]] = {}
     for trial in planned:
@@ -142,7 +139,7 @@ def _name_network(trials: Sequence[PlannedTrial]) -> str:
 
 
 def format_suggestions(trials: Sequence[PlannedTrial]) -> str:
-    """Title trials of a search, e.g. ``suggestions 41-48, seed 0``."""
+    """Format suggestions and seeds, e.g. ``suggestions 41-48, seed 0``."""
     numbers = sorted({trial.rung for trial in trials})
     return f"suggestion{'s' * (len(numbers) > 1)} {_numbers(numbers)}, {_format_seeds(trials)}"
 
@@ -155,7 +152,7 @@ def format_rungs(trials: Sequence[PlannedTrial]) -> str:
 
 
 def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
-    """Format the seeds of networks, and those of heads where they differ."""
+    """Format the seeds of networks, and those of heads if they differ."""
     networks = sorted({trial.spec.network.seed for trial in trials})
     text = f"seed{'s' * (len(networks) > 1)} {_numbers(networks)}"
     own = [(t.spec.network.seed, t.spec.head.seed) for t in trials if t.spec.head is not None]
@@ -175,14 +172,14 @@ def _range(first: int, last: int) -> str:
 
 
 def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
-    """List the artifacts that a plan will write into a store, e.g. ``networks/<id>``."""
+    """List the artifacts that a plan will write to a store, e.g. ``networks/<id>``."""
     networks = {each.network_id: each.first.spec for each in plan.networks}
     absent = [
         f"networks/{i}" for i, spec in sorted(networks.items()) if not has_network(spec, store)
     ]
-    # What is imported is a bank already.
+    # Imported data are a bank already.
     first = [each.first.spec for each in plan.populations if each.first.spec.data.imported is None]
-    # Not those of post-hoc trials, which do without where they cannot be kept.
+    # Not those of post-hoc trials, which need no bank in a store that is read-only.
     for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
         if not store.holds("banks", bank):
             absent.append(f"banks/{bank}")
@@ -194,5 +191,5 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
             if not (is_search or about.get("has_test", True)):  # a search needs no test split
                 absent.append(f"test of banks/{bank}")
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            absent.append(f"banks/{bank}")  # damaged: it is made again
+            absent.append(f"banks/{bank}")  # damaged: it is written again
     return absent

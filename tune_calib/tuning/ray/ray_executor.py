@@ -1,4 +1,4 @@
-"""Execute trials on Ray: by Ray Tune with reused actors, and by a pool of warm actors."""
+"""Execute trials on Ray: with Ray Tune, which reuses actors, or with a pool of warm actors."""
 
 import math
 import tempfile
@@ -38,21 +38,21 @@ from tune_calib.tuning.ray.trainables import PlanTrainable
 from tune_calib.tuning.ray.training import Worker
 
 MAX_FAILURES = 3
-"""How often a Ray trial is begun again after its worker or node died; it goes on from its own
-checkpoint. Ray does not count preemptions."""
+"""Restarts of a Ray trial after the death of its worker or node; it continues from its checkpoint.
+Ray does not count preemptions."""
 
-WAIT_S = 0.2  # ray.wait is left this often, so that a signal is handled at once
+WAIT_S = 0.2  # timeout of ray.wait, so that signals are handled promptly
 
 
 class RayExecutor(Executor):
-    """Executes trials on the Ray that this process is connected to."""
+    """Executes trials on the Ray cluster that this process is connected to."""
 
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
     ) -> list[str]:
-        """Execute trials side by side by Ray Tune."""
+        """Execute trials in parallel with Ray Tune."""
         report_progress("starting workers")
-        gpus = self.gpus  # Ray would pickle the executor itself
+        gpus = self.gpus  # otherwise Ray would pickle the executor
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
         )
@@ -60,7 +60,7 @@ class RayExecutor(Executor):
             time_attr="epoch",
             metric=halving.column,
             mode=halving.mode,
-            # One more than there are: the step behind the last epoch evaluates and writes the row.
+            # One more, since the step after the last epoch evaluates and writes the row.
             max_t=halving.epochs + 1,
             grace_period=1,
             reduction_factor=3,
@@ -79,12 +79,12 @@ class RayExecutor(Executor):
 
 
 def placement(resources: Resources) -> tune.PlacementGroupFactory:
-    """Return the resources as Ray Tune takes them."""
+    """Convert resources for Ray Tune."""
     return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
 
 
 def fit(total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: Any) -> list[str]:
-    """Run at most ``total`` trials of a Trainable; ``tuning`` are settings of ``TuneConfig``."""
+    """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
     errors: list[Exception] = []
     search_alg = _SourceSearcher(source)
     for start in range(0, total, PART):
@@ -120,7 +120,7 @@ def fit(total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: A
 
 
 class _SourceSearcher(Searcher):
-    """A source of trials as a searcher of Ray Tune, which saves nothing: to do = planned - done."""
+    """A source of trials as a searcher of Ray Tune; it saves nothing, as to do = planned - done."""
 
     def __init__(self, source: TrialSource) -> None:
         super().__init__()
@@ -145,13 +145,13 @@ class _SourceSearcher(Searcher):
 
 
 class _Watcher(tune.Callback):
-    """Reports to screen and loggers what happens, and ends a run whose folder was moved."""
+    """Reports events to screen and loggers, and ends a run whose folder was moved."""
 
     def __init__(self, run: Provenance) -> None:
         self.run, self._last = run, -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
-        return {}  # Ray pickles its callbacks for a restore, which is not used
+        return {}  # Ray pickles callbacks for a restore, which is not used
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         # Once a second: Ray steps more often.
@@ -168,17 +168,17 @@ class _Watcher(tune.Callback):
         report_network(trial.config["work"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        show_end(trial.config["work"], trial.last_result)  # by itself or by a scheduler
+        show_end(trial.config["work"], trial.last_result)  # also if a scheduler stopped it
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         show_end(trial.config["work"], None)
 
 
 class _Worker(Worker):
-    """An actor that executes trials, each to its end."""
+    """An actor that executes whole trials."""
 
     def execute(self, config: dict[str, Any]) -> None:
-        """Train, and leave the result rows on disk."""
+        """Execute a trial, which writes its rows to disk."""
         send_events(config["run"]["channel"], config["work"]["name"])
         self.begin(config)
         while not self.step().get(DONE):
@@ -187,13 +187,13 @@ class _Worker(Worker):
 
 @dataclass
 class Job:
-    """A Ray trial, and how often its actor died."""
+    """A Ray trial, and the number of its actors that died."""
 
     trial: RayTrial
     failures: int = 0
 
     def begins_again(self, error: Exception) -> bool:
-        """Return whether to try once more; the loss of a preempted node does not count."""
+        """Return whether to try again; preempted nodes do not count as failures."""
         if not isinstance(error, RayActorError):
             return False
         self.failures += not error.preempted
@@ -201,7 +201,7 @@ class Job:
 
 
 class Pool:
-    """A bounded number of Ray actors; those that die are replaced, and their trials rerun."""
+    """A limited number of Ray actors; if one dies, it is replaced and its trial is run again."""
 
     def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
         self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
@@ -225,7 +225,7 @@ class Pool:
             self._running[actor.execute.remote(config)] = (actor, job)
 
     def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end; also return what it crashed of."""
+        """Wait for the next trial to end; also return its error if it crashed."""
         while True:
             over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
             if not over:
@@ -256,7 +256,7 @@ class Pool:
 
 
 def slots(resources: Resources) -> int:
-    """Return how many Ray trials of some resources run side by side on the cluster; at least 1."""
+    """Return how many Ray trials fit on the cluster in parallel, at least 1."""
     there = ray.cluster_resources()
     counts = [int(there.get("CPU", 0) // resources.cpus)]
     if resources.gpus:
@@ -265,6 +265,6 @@ def slots(resources: Resources) -> int:
 
 
 def raise_refused(error: Exception) -> None:
-    """Raise what a Ray trial refused for all of them; ignore other errors."""
+    """Raise the error of a Ray trial that refused the whole run; ignore other errors."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
         raise error.cause from None

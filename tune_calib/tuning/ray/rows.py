@@ -32,7 +32,7 @@ def versions() -> str:
 
 
 def git_revision() -> str | None:
-    """Return the commit of the program's checkout, with ``+`` behind it if files are changed."""
+    """Return the commit of the program, followed by ``+`` if files were changed."""
     options = ["--always", "--abbrev=40", "--exclude=*", "--dirty=+"]  # of `git`
     command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
     try:
@@ -43,7 +43,7 @@ def git_revision() -> str | None:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The provenance of the trials of a run; of all this only ``device`` changes numbers."""
+    """The provenance of the trials of a run; only ``device`` affects numbers."""
 
     out: str
     store: str
@@ -51,18 +51,18 @@ class Provenance:
     sweep: str = ""  # identity of the run
     ladder: str = ""
     device: str = "cpu"
-    is_search: bool = False  # the test split stays shut
-    profile: bool = False  # networks write where the time of an epoch went
-    plugins: Sequence[dict[str, Any]] = ()  # for workers to register, by ``Plugin.plain``
+    is_search: bool = False  # the test split is not read
+    profile: bool = False  # networks write a profile of an epoch
+    plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
     versions: str = field(default_factory=versions)
     git_revision: str | None = field(default_factory=git_revision)
     recipe: str | None = None  # its name, and the overrides of its settings
-    channel: str = ""  # of the progress events of workers; empty where nobody reads them
-    # Of the images that the driver reads, by the canonical JSON of their data slot.
+    channel: str = ""  # of the workers' progress events; empty if they have no reader
+    # Of the images that the driver reads, by the canonical JSON of the data slot.
     digests: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """Return its fields as plain JSON values."""
+        """Return the fields as plain JSON values."""
         return asdict(self)
 
 
@@ -71,22 +71,22 @@ class TrialResult:
     """The result of one trial."""
 
     status: str  # one of ``names.STATUSES``
-    epoch: int  # whose weights were evaluated, or at which it diverged; 1-based
+    epoch: int  # whose weights were evaluated, or in which it diverged; 1-based
     curves: list[dict[str, float]]  # of each epoch
-    message: str | None = None  # why a trial is not done
+    message: str | None = None  # the reason if it is not done
     evaluation: Evaluation | None = None  # of a trial that is done
-    # Seconds of training and evaluation, without setting up and waiting: of a head its share of
-    # the population, behind a network that is another trial's the post-hoc fit alone.
+    # Seconds of training and evaluation, without setup and waiting: for a head its share of the
+    # population, for a post-hoc method on the network of another trial only its fit.
     own_s: float | None = None
 
     @property
     def flags(self) -> str | None:
-        """Join its ``names.FLAGS`` by commas; None for a trial that was not evaluated."""
+        """Join the ``names.FLAGS`` with commas; None for a trial that was not evaluated."""
         return None if self.evaluation is None else ",".join(self.evaluation.flags)
 
 
 def peak_memory(device: str) -> int:
-    """Return the most memory that the process has taken on a device so far, in bytes."""
+    """Return the peak memory of the process on a device in bytes."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others KiB
@@ -170,6 +170,6 @@ def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
 
 
 def plugins_of(spec: TrialSpec) -> str | None:
-    """Return the contents of the plug-ins behind a trial by name, as JSON; None without any."""
+    """Return the content hashes of a trial's plug-ins by name as JSON; None without plug-ins."""
     used = {plugin.name: plugin.content for plugin in plugins.used(spec.plugins)}
     return json.dumps(used, sort_keys=True) if used else None

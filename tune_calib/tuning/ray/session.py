@@ -1,4 +1,4 @@
-"""Connect to a Ray cluster, or start a Ray of this machine that ends with the run."""
+"""Connect to a Ray cluster, or start Ray on this machine for the duration of a run."""
 
 import contextlib
 import logging
@@ -30,11 +30,11 @@ _QUIET = {
     # Experiment snapshots serve Tuner.restore, which is not used: to do = planned - done.
     "TUNE_GLOBAL_CHECKPOINT_S": "1000000",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    # Where one trial refuses for all, nobody asks what the others died of meanwhile.
+    # If one trial refuses the whole run, nobody reads the errors of the others.
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
-    # Epochs report a few metrics, and what is searched for may be another.
+    # Epochs report a few metrics, and the objective of the search may be another.
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
-    # Behind a searcher Ray Tune starts one actor at a time unless it is told.
+    # With a searcher, Ray Tune starts one actor at a time by default.
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
 
@@ -43,15 +43,15 @@ NODE_CHECK_S = 5.0
 
 
 def _refuse_small(needs: Sequence[Resources]) -> None:
-    """Refuse what no node of the cluster can give; those that an autoscaler adds count."""
+    """Refuse needs that fit no node of the cluster, nor one that an autoscaler may add."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    # Nothing public says what an autoscaler may add (Ray 2.59 and 2.60).
+    # No public interface lists the nodes of an autoscaler (Ray 2.59 and 2.60).
     config = state.get_cluster_config()
     groups = [dict(group.resources) for group in config.node_group_configs] if config else []
     for need in needs:
         if any(need.fit_into(there) for there in [*nodes, *groups]):
             continue
-        # A head without cores keeps a cluster together whose workers are still to come.
+        # The cluster may have only a head node without cores until its workers arrive.
         if not any(there.get("CPU") for there in nodes):
             echo("the Ray cluster has no worker node yet: waiting for one", err=True)
             return
@@ -66,21 +66,16 @@ def _refuse_small(needs: Sequence[Resources]) -> None:
 @contextlib.contextmanager
 def ray_session(
     address: str | None,
-    environment: Mapping[str, str] = MappingProxyType({}),
-    needs: Sequence[Resources] = (),
-    everywhere: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),  # variables of trials on a cluster
+    needs: Sequence[Resources] = (),  # for which a cluster must have room
+    everywhere: Mapping[str, str] = MappingProxyType({}),  # variables of all trials
 ) -> Iterator[None]:
-    """Connect to a cluster, or start a Ray of this machine's cores that ends with the block.
-
-    A Ray that this process is already connected to is used as it is, and left running. A cluster
-    without room for one of the ``needs`` is refused. ``environment`` has variables of trials on a
-    cluster, ``everywhere`` those of all trials.
-    """
+    """Connect to a cluster or start Ray here; leave a Ray running that is already connected."""
     os.environ.update(_QUIET)
     logging.getLogger("ray").setLevel(logging.ERROR)
-    # What a trial died of is one line at the end; its traceback goes to a file.
+    # The error of a trial is one line at the end; its traceback is in a file.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    # Whether a cluster is protected is for the user to know. No public logger has it alone (Ray
+    # The user knows whether a cluster is protected. No public logger has only this message (Ray
     # 2.59 and 2.60).
     logging.getLogger("ray._private.authentication").setLevel(logging.WARNING)
     if ray.is_initialized():
@@ -88,7 +83,7 @@ def ray_session(
         changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
         if changes:
             raise UserError(
-                f"Ray runs in this process already, and {changes[0]} comes too late for it: call "
+                f"Ray is already running in this process, so {changes[0]} cannot be set; call "
                 "`ray.shutdown()` first"
             )
         _refuse_small(needs)
@@ -98,7 +93,7 @@ def ray_session(
     if address is not None:
         refuse_unreachable(address)
     variables = {**(environment if address else {}), **everywhere}
-    # A submitted job has a runtime environment of its own, with which another would clash.
+    # A submitted job has its own runtime environment, with which another would conflict.
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
     handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
@@ -106,7 +101,7 @@ def ray_session(
     try:
         with contextlib.nullcontext() if address else _protected():
             ray.init(
-                # Without an address Ray would join whatever cluster it finds on this machine.
+                # Without an address Ray would join any cluster on this machine.
                 address=address or "local",
                 log_to_driver=False,
                 include_dashboard=None if address else False,
@@ -117,9 +112,9 @@ def ray_session(
         reason = str(error).splitlines()[0]
         what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
         raise UserError(f"{what}: {reason}") from None
-    if threading.current_thread() is threading.main_thread():  # others have no signals
+    if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
-            signal.signal(number, handler)  # Ray put its own in their place
+            signal.signal(number, handler)  # Ray replaced them
     try:
         _refuse_small(needs)
         with _watched_node():
@@ -142,15 +137,15 @@ def list_machines() -> list[dict[str, str | None]]:
 
 @contextlib.contextmanager
 def _protected() -> Iterator[None]:
-    """Keep others away from a Ray that starts in the block: from its ports and from its token."""
+    """Protect the ports and the token of a Ray that starts in the block from others."""
     folder = Path.home() / ".ray"
     with contextlib.suppress(OSError):
-        # Ray creates the token readable for everybody.
+        # Ray creates a token that everybody can read.
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / "auth_token").chmod(0o600)
     before = ray_constants.ENABLE_RAY_CLUSTER
-    # By this switch Ray stays on the loopback interface, as it does on macOS and Windows. No option
-    # does it (Ray 2.59 and 2.60): a loopback address is turned into that of the network.
+    # This switch keeps Ray on the loopback interface, as on macOS and Windows. No option does (Ray
+    # 2.59 and 2.60): Ray replaces a loopback address by that of the network.
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
@@ -160,21 +155,21 @@ def _protected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _watched_node() -> Iterator[None]:
-    """Raise UserError when the Ray node of this process dies: Ray would wait for ever.
+    """Raise UserError if the Ray node of this process dies, since Ray would wait forever.
 
-    In a thread that is not the main one, which no signal reaches, the loss is only reported.
+    Outside of the main thread, which alone receives signals, the loss is only reported.
     """
     own = ray.get_runtime_context().get_node_id()
     main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()
     is_over, is_lost = threading.Event(), threading.Event()
     message = (
-        "the Ray node of this machine died, mostly for want of memory; nothing that ended is lost: "
+        "the Ray node of this machine died, usually for lack of memory; no finished trial is lost: "
         "run the same command again"
     )
 
     def watch() -> None:
         while not is_over.wait(NODE_CHECK_S) and not is_lost.is_set():
-            # Whether a cluster that does not answer is lost is for Ray to decide.
+            # If the cluster does not respond, Ray decides whether it is lost.
             with contextlib.suppress(Exception):
                 if any(node["NodeID"] == own and not node["Alive"] for node in ray.nodes()):
                     is_lost.set()
@@ -186,7 +181,7 @@ def _watched_node() -> Iterator[None]:
             echo(message, err=True)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # Ray lets no other exception through, and Tune has SIGUSR1 for itself.
+        # Ray lets no other exception through, and Tune uses SIGUSR1.
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGUSR2, interrupt) if is_main else None

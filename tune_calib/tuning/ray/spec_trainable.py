@@ -1,4 +1,4 @@
-"""The common part of the Trainables: read a configuration, and write the rows of its trials."""
+"""The base class of the kinds of Ray trials: reads a configuration and writes rows."""
 
 import platform
 import time
@@ -38,7 +38,7 @@ DONE = "done"
 
 
 class SpecTrainable:
-    """Executes a Ray trial (``plan.RayTrial.config`` as ``work``) of a ``Provenance`` (``run``)."""
+    """Executes a Ray trial: ``work`` from ``plan.RayTrial.config``, ``run`` as a ``Provenance``."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.resets = 0
@@ -49,10 +49,10 @@ class SpecTrainable:
             raise
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Read the configuration; everything of an earlier trial is replaced."""
+        """Read the configuration, and replace everything of an earlier trial."""
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
-        # Before any registry is read; the process may have served a run with others.
+        # Before any registry is read; the process may have used others before.
         plugins.use(Plugin(**own) for own in self.provenance.plugins)
         work = config["work"]
         self.name: str = work["name"]
@@ -62,9 +62,9 @@ class SpecTrainable:
         self.trials = [_planned(plain) for plain in work["trials"]]
         self.dependents = [_planned(plain) for plain in work.get("dependents", [])]
         require_environment(self.spec)
-        # In each trial anew: the process may have served one that asked for other switches.
+        # In each trial, since the one before may have set other switches.
         set_switches(self.spec.network, self.device)
-        # On their number the last digits depend.
+        # The last digits depend on the number of threads.
         is_head = work["kind"] == "head"
         torch.set_num_threads(HEAD_THREADS if is_head else self.spec.network.threads)
 
@@ -79,17 +79,17 @@ class SpecTrainable:
         raise NotImplementedError
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save what the store does not hold."""
+        """Save the state that the store does not contain."""
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Load a saved checkpoint."""
 
     def cleanup(self) -> None:
-        """Free what the trial holds."""
+        """Free the resources of the trial."""
 
     @property
     def spec(self) -> TrialSpec:
-        """Return a spec that names the network of this Ray trial."""
+        """Return a spec with the network of this Ray trial."""
         return (self.trials or self.dependents)[0].spec
 
     def development(self) -> Development:
@@ -100,13 +100,13 @@ class SpecTrainable:
         if development.digest != of_driver:
             raise RefusedError(
                 f"{data.dataset}: `data_root` {self.data_root} of this node "
-                f"({platform.node()}) holds another copy ({development.digest}) than that of the "
-                f"driver ({of_driver}); give every node the same files"
+                f"({platform.node()}) contains a different copy ({development.digest}) from that "
+                f"of the driver ({of_driver}); give every node the same files"
             )
         return development
 
     def test_split(self) -> Split:
-        """Load the test split for the evaluation at the end; a search may not open it."""
+        """Load the test split for the final evaluation; a search may not read it."""
         if self.provenance.is_search:
             raise ValueError("a search tried to read the test split")
         return load_test(self.spec.data, self.data_root, self.store.images)
@@ -114,7 +114,7 @@ class SpecTrainable:
     def open_bank(
         self, key: BankKey, development: Callable[[], Development], with_train: bool = True
     ) -> DevelopmentBank:
-        """Open a bank of the network, or make it; that of a search has no test split."""
+        """Open or build a bank of the network; that of a search has no test split."""
         where = self.spec, key, self.store
         if self.provenance.is_search:
             return ensure_development_bank(*where, development, self.device, with_train)
@@ -124,7 +124,7 @@ class SpecTrainable:
     def save_classifier(
         self, trial: PlannedTrial, result: TrialResult, trainer: PopulationTrainer | None, k: int
     ) -> None:
-        """Save the classifier of a trial that is done; a search has too many of them."""
+        """Save the classifier of a done trial; a search has too many of them."""
         if result.evaluation is not None and not self.provenance.is_search:
             tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
             store_classifier(self.store, trial.spec, tensors, result.evaluation.metrics)
@@ -135,7 +135,7 @@ class SpecTrainable:
         samples: pa.Table | None = None,
         measured_otherwise: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
-        """Write the rows of this Ray trial at once."""
+        """Write the rows of this Ray trial in one file."""
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(results),
@@ -164,7 +164,7 @@ def evaluate_trial(
     curves: list[dict[str, float]],
     known: Mapping[str, float],
 ) -> TrialResult:
-    """Evaluate a trial from the logits of its classifier before the post-hoc method."""
+    """Evaluate a trial from the logits of its classifier before its post-hoc method."""
     method = trial.spec.posthoc and METHODS[trial.spec.posthoc.method].title
     report_progress(f"fitting {method}" if method else "evaluating")
     evaluation = evaluate_one(logits, trial.spec.posthoc, known)
@@ -174,7 +174,7 @@ def evaluate_trial(
 
 
 def summarize(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
-    """Return what a scheduler or searcher may see at the end: ``select`` alone, never ``test``."""
+    """Return the final report for schedulers and searchers: on ``select``, never on ``test``."""
     result = results[0][1]
     metrics = result.evaluation.metrics if result.evaluation else {}
     select = {name: value for name, value in metrics.items() if name.startswith("select/")}

@@ -1,4 +1,4 @@
-"""End a run within seconds at SIGINT and SIGTERM; it continues from what is on disk."""
+"""End a run within seconds at SIGINT and SIGTERM; it can be continued from disk."""
 
 import contextlib
 import os
@@ -14,22 +14,17 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass
 class Stop:
-    """The signal that stopped a program; its exit code is 128 more than the number."""
+    """The signal that stopped a program, whose exit code is 128 plus its number."""
 
     number: int = signal.SIGINT
-
-    @property
-    def name(self) -> str:
-        """Return the name of the signal, e.g. ``SIGTERM``."""
-        return signal.Signals(self.number).name
 
 
 @contextlib.contextmanager
 def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
-    """Raise KeyboardInterrupt at the first signal, after printing it; a second one kills at once.
+    """Print the first signal and raise KeyboardInterrupt; a second signal kills at once.
 
-    The exception cannot carry the signal: Ray, in whose waiting the program spends its time, lets
-    no other exception of a signal through and raises its own.
+    The exception does not contain the signal: while Ray waits, it lets no other exception of a
+    signal handler through and raises its own.
     """
     stop = Stop()
 
@@ -37,8 +32,8 @@ def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
         stop.number = number
         for each in STOP_SIGNALS:
             signal.signal(each, signal.SIG_DFL)
-        with contextlib.suppress(RuntimeError, OSError):  # it came within another print
-            print_stopped(stop.name)
+        with contextlib.suppress(RuntimeError, OSError):  # it interrupted another print
+            print_stopped(signal.Signals(number).name)
         raise KeyboardInterrupt
 
     def raise_again(number: int, frame: FrameType | None) -> None:
@@ -49,9 +44,9 @@ def stop_signals(print_stopped: Callable[[str], None]) -> Iterator[Stop]:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             hook(ignored)
             return
-        # It came within a finalizer or a hook of a fork, where Python ignores every exception.
+        # It interrupted a finalizer or a fork hook, where Python ignores all exceptions.
         signal.signal(stop.number, raise_again)
-        # A signal of the system, since it ends a call that waits.
+        # A signal of the system, since only that ends a waiting call.
         threading.Timer(0.1, os.kill, (os.getpid(), stop.number)).start()
 
     hook = sys.unraisablehook

@@ -1,4 +1,4 @@
-"""Ray Tune Trainables: thin wrappers of the engine, reusable actors, no mathematics.
+"""Ray Tune Trainables: thin wrappers of the engine in reusable actors.
 
 ``trainable("mac_cal")`` returns the class of a method, for use in any ``tune.Tuner``::
 
@@ -10,10 +10,10 @@
         },
     )
 
-The configuration has the slots ``data``, ``network``, ``head``, ``posthoc``, a method's settings
-beside its slot's or in ``params``; ``recipe`` (its name; else the data set's quick one);
-``own_recipes`` (train each method as its authors do); and ``run`` (``rows.Provenance``). Other
-settings have the defaults of the command line.
+The configuration has the slots ``data``, ``network``, ``head`` and ``posthoc``, with the settings
+of a method beside those of its slot or in ``params``; ``recipe`` (a name; by default the quick
+recipe of the data set); ``own_recipes`` (train each method as its authors do); and ``run``
+(``rows.Provenance``). Other settings have the defaults of the command line.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ from tune_calib.tuning.resolve import resolve_files
 
 
 class PlanTrainable(tune.Trainable):
-    """Executes the Ray trials of a plan, of any kind."""
+    """Executes Ray trials of a plan, of any kind."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Begin the first trial."""
@@ -50,31 +50,31 @@ class PlanTrainable(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Do a step of the trial."""
+        """Run a step of the trial."""
         return self.worker.step()
 
     def cleanup(self) -> None:
-        """Free what the trial holds."""
+        """Free the resources of the trial."""
         self.worker.close()
 
 
 class MethodTrainable(PlanTrainable):
-    """A method, for a ``Tuner`` of your own; ``trainable`` makes a class of each."""
+    """Executes a trial of a method, for your own ``Tuner``; see ``trainable``."""
 
     method: ClassVar[str]
     plugins: ClassVar[Sequence[Plugin]]
 
     def _setup_logdir(self) -> None:
-        """Make no folder without a Tuner: Ray would leave an empty one in the user's home."""
-        # No option of Ray does it (Ray 2.59 and 2.60).
+        """Create no folder without a Tuner: Ray would leave an empty one in the user's home."""
+        # Ray has no option for it (Ray 2.59 and 2.60).
         if self._storage:
             super()._setup_logdir()  # type: ignore[no-untyped-call]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial, as a fresh actor would."""
+        """Begin another trial as a fresh actor would."""
         run = new_config["run"]
         used = [*self.plugins, *(Plugin(**own) for own in run.get("plugins", ()))]
-        # Before anything is looked up; the process may have served a run with others.
+        # Before any registry is read; the process may have used others before.
         plugins.use(used)
         spec = resolve_trial(self.method, new_config).model_dump(mode="json")
         work = {
@@ -87,7 +87,7 @@ class MethodTrainable(PlanTrainable):
         return True
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save what the trial needs to continue."""
+        """Save the state of the trial."""
         self.worker.trial.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
@@ -109,14 +109,14 @@ def resolve_trial(method: str, config: Mapping[str, Any]) -> TrialSpec:
 def trainable(name: str) -> type[MethodTrainable]:
     """Return the Trainable of a method, e.g. ``MacCalTrainable``.
 
-    A post-hoc method follows the network's own head; behind another head it is the ``posthoc``
-    slot in the configuration of that head's class.
+    A post-hoc method follows the network's own head; to use it after another head, set the
+    ``posthoc`` slot in the configuration of that head's class.
 
     Args:
-        name: a name of the method registry.
+        name: A name of the method registry.
 
     Raises:
-        UserError: the method is unknown.
+        UserError: The method is unknown.
     """
     about = METHODS[name]
     title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"

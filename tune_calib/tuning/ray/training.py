@@ -1,7 +1,4 @@
-"""The kinds of Ray trials, and the worker that executes them one after the other.
-
-A network with its post-hoc trials, a population of heads, extra evaluations of finished trials.
-"""
+"""The kinds of Ray trials: networks, populations of heads, extra evaluations; and their worker."""
 
 import itertools
 import json
@@ -54,10 +51,10 @@ HISTORY = "history.json"
 
 
 class NetworkTrainable(SpecTrainable):
-    """Trains one network, an epoch a step, from its own last checkpoint, and evaluates it."""
+    """Trains a network from its last checkpoint, one epoch per step; evaluates all its trials."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Wait for the network's lock, then read its artifact or last checkpoint."""
+        """Wait for the lock of the network, then read its artifact or last checkpoint."""
         super().setup(config)
         if self.spec.data.imported is not None:
             return
@@ -65,7 +62,7 @@ class NetworkTrainable(SpecTrainable):
         self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
 
     def step(self) -> dict[str, Any]:
-        """Train one epoch; the step behind the last one evaluates and writes the rows."""
+        """Train an epoch; the step after the last epoch evaluates and writes the rows."""
         if self.spec.data.imported is not None:
             return self._end()
         try:
@@ -106,7 +103,7 @@ class NetworkTrainable(SpecTrainable):
         trials = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
         result = TrialResult("diverged", epoch, history, message=f"network: {message}")
         self.write([(trial, result) for trial in trials.values()])
-        # A scheduler compares with it at this epoch; neither row nor study takes it for a result.
+        # Only schedulers read it; rows and studies do not treat it as a result.
         worst = {column("select", name): METRICS[name].worst for name in WATCHED}
         ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
         return {"epoch": epoch, **worst, **ended}
@@ -129,30 +126,30 @@ class NetworkTrainable(SpecTrainable):
             known = base if trial.spec.posthoc is not None else on_train
             result = evaluate_trial(logits, trial, about["epoch"], about["history"], known)
             own_s: float | None = time.monotonic() - started
-            if trial.spec.posthoc is None:  # else the network is that of another trial
+            if trial.spec.posthoc is None:  # otherwise another trial trained the network
                 trained_s = about.get("train_s")
                 own_s = None if trained_s is None else trained_s + predict_s
             self.save_classifier(trial, result, None, 0)
             results.append((trial, replace(result, own_s=own_s)))
-        # Where it was trained, which may have been elsewhere and earlier.
+        # It may have been trained on another machine before.
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
-        # Records of single samples, for the first of the network's own trials: all share them.
+        # Records of samples, for the first trial of the network only, since all share them.
         first, epochs = self.trials[0].spec, len(about["history"])
         samples = read_epochs(self.store, first.network_id, epochs, first.hash)
         self.write(results, samples, trained_on)
         return {"epoch": about["epoch"], **summarize(results), DONE: True}
 
     def _outputs(self, about: Mapping[str, Any]) -> tuple[dict[str, SplitLogits], dict[str, float]]:
-        """Return the logits of the network's own head, and its regime on train."""
-        # On other threads than a bank's, last digits would depend on who made it.
+        """Return the logits of the network's own head and its network check on train."""
+        # With another number of threads, last digits would depend on who built the bank.
         is_alike = self.spec.network.threads == HEAD_THREADS
         needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
-        # Where nothing can be kept, each makes its own pass.
+        # Without a writable store, each trial makes its own pass.
         is_kept = is_alike and about.get("regime") and self.store.is_writable
         if self.spec.data.imported is not None or (needs_bank and is_kept):
-            # The clean bank has the numbers of a pass of its own.
+            # The bank of clean images has the same numbers as a separate pass.
             key = bank_key(self.spec, None)
-            # Those of heads wait for this Ray trial, and would make the bank again.
+            # Heads wait for this Ray trial, and would build their bank again.
             keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
             bank = self.open_bank(key, lambda: self.splits, key in keys)
             return bank_logits(bank, self.device), regime_of_train(about)
@@ -172,9 +169,9 @@ class HeadTrainable(SpecTrainable):
     """Trains a population of heads on the feature bank of their network."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Open the bank; train the network and build the bank if they are absent."""
+        """Open the bank; train the network and build the bank if they are missing."""
         super().setup(config)
-        # Post-hoc methods behind one head share it.
+        # Post-hoc methods after the same head share it.
         groups: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
         for trial in self.trials:
             assert trial.spec.head is not None
@@ -182,15 +179,15 @@ class HeadTrainable(SpecTrainable):
             groups.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
         self.heads = list(groups.values())
         self.bank = self._find_bank()
-        # Watched is the first part; the others are trained at the end.
+        # Steps train the first part; the last step trains the others.
         first, *self.others = in_parts([slot for slot, _ in self.heads], self.bank)
         self._begin(first)
-        # One at a time for a scheduler, whose reports are worth their cost.
+        # One at a time by default, for schedulers, which need the reports.
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
         self.trained_s: float | None = 0.0
 
     def _begin(self, slots: list[HeadSlot]) -> None:
-        """Begin a part of the population; the one before is freed first."""
+        """Begin a part of the population, after freeing the previous one."""
         vars(self).pop("trainer", None)
         seed = self.spec.network.seed
         self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
@@ -200,7 +197,7 @@ class HeadTrainable(SpecTrainable):
         key = bank_key(self.spec, self.spec.head)
         wanted = (self.provenance.store, self.provenance.is_search, key)
         if getattr(self, "opened", None) == wanted:
-            return self.bank  # its checksums were read once
+            return self.bank  # its checksums have been verified
         if not has_network(self.spec, self.store):
             run = NetworkTraining(self.spec, self.store, self.development(), self.device)
             torch.set_num_threads(self.spec.network.threads)
@@ -218,13 +215,13 @@ class HeadTrainable(SpecTrainable):
         return bank
 
     def step(self) -> dict[str, Any]:
-        """Train some epochs; the last step evaluates and writes the rows."""
+        """Train ``epochs_per_step`` epochs; the last step evaluates and writes the rows."""
         started = time.monotonic()
         self._train(self.epochs_per_step)
         if self.trained_s is not None:
             self.trained_s += time.monotonic() - started
         if self.trainer.epoch < self.trainer.slot.epochs:
-            # Of the first head: this is what a scheduler of single heads watches.
+            # Of the first head, for schedulers of single heads.
             last = self.history[-1].items()
             select = {name: values[0] for name, values in last if name.startswith("select/")}
             return {"epoch": self.trainer.epoch, **select}
@@ -235,7 +232,7 @@ class HeadTrainable(SpecTrainable):
             values = {name: values.tolist() for name, values in report.items()}
             self.history.append(values)
             epochs = self.trainer.slot.epochs
-            # Averages over the heads that did not diverge: a sign of life, not a result.
+            # Means over the heads that did not diverge, to show progress only.
             finite = {name: list(filter(math.isfinite, own)) for name, own in values.items()}
             means = {name: sum(own) / len(own) for name, own in finite.items() if own}
             report_progress("epoch", self.trainer.epoch, epochs, means)
@@ -251,13 +248,13 @@ class HeadTrainable(SpecTrainable):
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        # The seconds of whoever made the bank, perhaps elsewhere; older versions did not note them.
+        # Seconds to build the bank, perhaps on another machine; unknown for earlier versions.
         measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
         self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 
     def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
-        """Evaluate the part in training, whose first head has this number among all heads."""
+        """Evaluate the current part, whose first head has the number ``first``."""
         trainer, results = self.trainer, []
         logits = population_logits(trainer, self.bank)
         for k, (_, trials) in enumerate(self.heads[first : first + len(trainer.slots)]):
@@ -275,7 +272,7 @@ class HeadTrainable(SpecTrainable):
         return results
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the population: safetensors, and its curves as JSON."""
+        """Save the population as safetensors and its curves as JSON."""
         tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
         save_file(tensors, Path(checkpoint_dir) / CHECKPOINT)
         (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
@@ -284,11 +281,11 @@ class HeadTrainable(SpecTrainable):
         """Load a saved population."""
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
-        self.trained_s = None  # what was trained before the interruption was not timed here
+        self.trained_s = None  # the time before the interruption is unknown
 
 
 class ExtraTrainable(SpecTrainable):
-    """Executes extra evaluations; the next ones of the same network reuse what is open."""
+    """Executes extra evaluations; consecutive ones of the same network share it."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Open the network of the trials."""
@@ -300,7 +297,7 @@ class ExtraTrainable(SpecTrainable):
             self.opened = key
 
     def step(self) -> dict[str, Any]:
-        """Evaluate every trial, and write one file, which appears whole."""
+        """Evaluate every trial, and write all results atomically in one file."""
         shift, resamples, rows = self.work["shift"], self.work["resamples"], []
         trials = zip(self.trials, self.work["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
@@ -327,14 +324,14 @@ KINDS: dict[str, type[SpecTrainable]] = {
 
 
 class Worker:
-    """Executes trials of any kind; those of the same kind share what is open."""
+    """Executes trials of any kind; consecutive ones of the same kind share open resources."""
 
     def __init__(self) -> None:
         self._trial: SpecTrainable | None = None
 
     @property
     def trial(self) -> SpecTrainable:
-        """Return the trial that runs."""
+        """Return the running trial."""
         assert self._trial is not None
         return self._trial
 
@@ -348,11 +345,11 @@ class Worker:
         self._trial = kind(config)
 
     def step(self) -> dict[str, Any]:
-        """Do a step of the trial."""
+        """Run a step of the trial."""
         return self.trial.step()
 
     def close(self) -> None:
-        """Free what the trial holds."""
+        """Free the resources of the trial."""
         trial, self._trial = self._trial, None
         if trial is not None:
             trial.cleanup()

@@ -1,4 +1,4 @@
-"""The definition of a search: its objective, its identity, and the trials of its points."""
+"""The definition of a search: its objective, its identity and its candidates."""
 
 import json
 import math
@@ -34,24 +34,21 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class SuggestionResult:
-    """The result of a suggestion over all its seeds."""
+    """The result of a suggestion over all of its seeds."""
 
-    status: Literal["done", "diverged", "crashed", "stopped"]  # the first that is not done
-    values: tuple[float, ...] = ()  # mean of each metric over the seeds, if it is done
-    drop: float = math.nan  # mean accuracy lost against the baseline of the same network seed
+    status: Literal["done", "diverged", "crashed", "stopped"]  # ``done``, or the first other status
+    values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
+    drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
     epoch: int = 0  # at which it was stopped
-    at_chance: bool = False  # a trial is flagged so, which excludes it from the choice
+    at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Metrics on ``select``, and the accuracy that they may cost, as a fraction.
-
-    The first metric decides between trials of which none beats the other in all.
-    """
+    """Metrics on ``select``, of which the first decides, and the accuracy that they may cost."""
 
     metrics: tuple[str, ...]
-    guard: float
+    guard: float  # largest loss of accuracy, as a fraction
 
     def __post_init__(self) -> None:
         """Refuse metrics that no search may optimise."""
@@ -80,19 +77,19 @@ class Objective:
         return SuggestionResult("done", values, fmean(drops), at_chance=at_chance)
 
     def excess(self, result: SuggestionResult) -> float:
-        """Return how far the drop is beyond the guard; at most 0 if it is within."""
-        if result.at_chance:  # also where the baseline is at chance too
+        """Return how much the drop exceeds the guard; at most 0 within it."""
+        if result.at_chance:  # even if the baseline is at chance too
             return 1.0
-        # Accuracies of n images are multiples of 1/n: the last bits must not decide.
+        # Accuracies of n images are multiples of 1/n; rounding errors must not decide.
         return result.drop - self.guard - 1e-9
 
     def losses(self, result: SuggestionResult) -> tuple[float, ...]:
-        """Return the values with the sign that makes less better."""
+        """Return the values with signs such that less is better."""
         signs = (1 if METRICS[name].is_less_better else -1 for name in self.metrics)
         return tuple(sign * v for sign, v in zip(signs, result.values, strict=True))
 
     def within_guard(self, results: Mapping[int, SuggestionResult]) -> dict[int, SuggestionResult]:
-        """Return the results that are done and keep the accuracy."""
+        """Return the results that are done and within the guard."""
         return {n: v for n, v in results.items() if v.status == "done" and self.excess(v) <= 0}
 
     def find_front(self, results: Mapping[int, SuggestionResult]) -> list[int]:
@@ -103,17 +100,17 @@ class Objective:
             for n, own in losses.items()
             if not any(o != own and all(map(le, o, own)) for o in losses.values())
         ]
-        # Only the earliest of equal ones stays, so that the choice never depends on an order.
+        # Only the first of equal results stays, so that the choice depends on no order.
         first = {losses[n]: n for n in sorted(front, reverse=True)}
         return sorted(first.values(), key=lambda n: (losses[n], n))
 
     def choose(self, results: Mapping[int, SuggestionResult]) -> int | None:
-        """Choose the best first metric within the guard; ties go to the next metric, then order."""
+        """Choose the best first metric within the guard; later metrics, then numbers break ties."""
         within = self.within_guard(results)
         return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
 
     def describe_rule(self) -> str:
-        """Describe the rule of the choice."""
+        """Describe how ``choose`` chooses."""
         best = METRICS[self.metrics[0]].title
         return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
 
@@ -123,12 +120,7 @@ NO_RUNG = -1
 
 @dataclass(frozen=True)
 class SearchDefinition:
-    """The objective, the sampler and the fixed settings of a search; its hash is its identity.
-
-    ``lag`` is the number of batches of heads that are suggested before the first of them has
-    ended: with 1, nothing is trained meanwhile; more than 2 keep no actor busier and inform the
-    sampler less. Searches of earlier versions with one Ray trial at a time have and keep 1.
-    """
+    """The objective, the sampler and the fixed settings of a search; its hash is its identity."""
 
     method: str
     resolved: ResolvedRequest  # settings that are not searched, and the seeds of each suggestion
@@ -137,6 +129,8 @@ class SearchDefinition:
     sampler_seed: int = 0
     scheduler: SchedulerName = "none"
     population: int = 8  # suggestions of a batch of heads
+    # Batches of heads that are suggested before the first of them ends. With 1, nothing is trained
+    # while suggestions are drawn; more than 2 keep no actor busier and inform the sampler less.
     lag: int = 2
 
     @cached_property
@@ -152,10 +146,10 @@ class SearchDefinition:
             "scheduler": self.scheduler,
             "population": self.population,
             "lag": self.lag,
-            # Two versions of a plug-in are two searches, also for a study in one database.
+            # With another version of a plug-in it is another search, also in a database.
             **({"plugins": sorted(needs)} if (needs := self.plugins) else {}),
         }
-        # Through JSON: the file has lists where Python has tuples, and must equal what is read.
+        # JSON turns tuples into lists, so that the record equals the one that is read.
         return SearchRequestRecord(**json.loads(json.dumps(plain)))
 
     @cached_property
@@ -170,7 +164,7 @@ class SearchDefinition:
 
     @cached_property
     def points(self) -> list[Point]:
-        """List the points before those of the sampler: published values, or the whole grid."""
+        """List the points that precede those of the sampler: published values or the whole grid."""
         first: list[Point] = list(self.candidates.first())
         if self.sampler != "grid":
             return first
@@ -194,7 +188,7 @@ class SearchDefinition:
         record = manifest.question
         plain, seeds = record.plain(), record.seeds
         del plain["seeds"]
-        plain.pop("plugins", None)  # those that are in use now are recorded again
+        plain.pop("plugins", None)  # the current ones are recorded again
         try:
             given, own = plain.pop("given"), (plain.pop("defaults"), plain.pop("recipe", None))
             resolved = ResolvedRequest(
@@ -205,7 +199,7 @@ class SearchDefinition:
             )
             objective = Objective(tuple(record.objective.metrics), record.objective.guard)
             return cls(**{**plain, "resolved": resolved, "objective": objective})
-        except (KeyError, TypeError):  # an earlier version wrote less, or a later one more
+        except (KeyError, TypeError):  # the file of an earlier or a later version
             raise foreign_search(out, manifest) from None
 
 
@@ -223,8 +217,8 @@ class Candidates:
         self.kind = METHODS[method].kind
         if self.kind == "network" and resolved.is_frozen:
             raise UserError(
-                f"a search of {method} trains networks, and a frozen one (network.epochs=0) is not "
-                "trained; search a head or post-hoc method",
+                f"a search of {method} trains networks, but a frozen network (network.epochs=0) is "
+                "not trained; search a head or post-hoc method",
                 "network.epochs",
             )
         if self.kind == "posthoc" and not METHODS[method].params.model_fields:
@@ -250,15 +244,15 @@ class Candidates:
         return own | {origin for origin in origins if origin is not None}
 
     def refuse_empty(self) -> None:
-        """Refuse a search that has nothing to choose."""
+        """Refuse a search without settings to search."""
         if not self.space.settings:
             raise UserError(
-                f"every setting of the space of {self.method} is given: nothing is left to search; "
-                f"leave one out, or run tune-calib compare {self.method}"
+                f"every setting in the space of {self.method} is fixed, so nothing is left to "
+                f"search; leave one out, or run tune-calib compare {self.method}"
             )
 
     def first(self) -> list[dict[str, Choice]]:
-        """Return the method's defaults on the data set, then other published values, none twice."""
+        """Return the method's defaults on the data set and other published values, each once."""
         points: list[dict[str, Choice]] = []
         for published in ({}, *self.space.first):
             point = self.space.active({**self.defaults, **published})
@@ -271,7 +265,7 @@ class Candidates:
         return self._plan(self.rung(point), number, f"trial {number}")
 
     def baseline(self) -> list[PlannedTrial]:
-        """Build the network trained with cross entropy under its own head, for each seed."""
+        """Build the network trained with cross entropy, with its own head, for each seed."""
         trials = self._plan(Rung(BASELINE, ""), NO_RUNG, BASELINE)
         return list({trial.spec.hash: trial for trial in trials}.values())
 
@@ -288,7 +282,7 @@ class Candidates:
 
 
 def _get(spec: TrialSpec, name: str) -> Any:
-    """Return the value of ``slot.key`` in a spec, where the key is of the method or the slot."""
+    """Return the value of ``slot.key`` in a spec; the key is of the method or of the slot."""
     slot, _, key = name.partition(".")
     filled = getattr(spec, slot)
     params: Mapping[str, Any] = filled.params.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""The test read of a search: its choice on the test split, with fresh seeds."""
+"""Evaluate the chosen trial of a search on the test split with fresh seeds."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ from tune_calib.tuning.search.state import SearchState
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The result of the evaluation on test, whose rows are in a run folder like any other."""
+    """The result of the evaluation on test, whose rows are in an ordinary run folder."""
 
     folder: AnyPath
     metrics: tuple[str, ...]
@@ -52,21 +52,18 @@ class Evaluation:
 def evaluate_choice(
     request: EvaluateRequest, command: str, begin: Callable[[LadderRun], None] = lambda run: None
 ) -> Evaluation:
-    """Evaluate the chosen trial of a search on test, next to the baseline and the defaults.
-
-    Fresh seeds of networks and heads vary together.
-    """
+    """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage)
     with only_driver(out), show_driver(out):
         state = open_state(search)
         baseline = state.candidates.baseline()
-        # The rows of the search are compared with those of this evaluation.
+        # The rows of the search are compared with those of the evaluation.
         store = Store(search.location.store)
         copies = Copies.read([baseline[0].spec.data], search.location.data_root, store)
         copies.refuse_other(out, [])
         choice = add_read(_find_choice(state), request, command)
-        choice.write(out)  # before test is read
+        choice.write(out)  # before the test split is read
         crashed = execute_run(build_run(search, choice, request, command), begin)
     on_select = {BASELINE: [state.rows[trial.spec.hash] for trial in baseline]}
     for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
@@ -77,18 +74,18 @@ def evaluate_choice(
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
-    """Build the ladder that ``evaluate_choice`` would run, and write nothing."""
+    """Build the ladder that ``evaluate_choice`` would run, without writing."""
     search = load_search(parse_path(request.out), request.study_storage)
     choice = _find_choice(open_state(search, is_read_only=True))
     return build_run(search, add_read(choice, request, command), request, command)
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
-    """Find the trial of a search that the rule chooses."""
+    """Find the trial of a search that its rule chooses."""
     state.settle_all()
     if not state.results:
         raise UserError(
-            f"{state.out}: its study has no suggestion; first: tune-calib resume {state.out}"
+            f"{state.out}: its study has no suggestion; run tune-calib resume {state.out} first"
         )
     number = state.objective.choose(state.results)
     if number is None:
@@ -102,29 +99,29 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
 
 
 def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
-    """Add a test read to the record of all; refuse another choice, and more reads unasked."""
+    """Add a test read to those before; refuse another choice, and more reads without `extend`."""
     out, seeds = parse_path(request.out), request.seeds
     try:
         old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
     except DamagedFileError as error:
         raise DamagedFileError(
-            f"{error}, so that nobody knows which trial was evaluated on test; its numbers stay: "
+            f"{error}, so the trial that was evaluated on test is unknown; its numbers remain: "
             f"tune-calib report {out / EVALUATION}"
         ) from None
     if (old.trial, old.settings, old.rule) != (choice.trial, choice.settings, choice.rule):
         raise UserError(
-            f"{out} was evaluated on test with trial {old.trial}, and the choice is now "
-            f"trial {choice.trial}; test is read once: search in a new `out`"
+            f"{out} was evaluated on test with trial {old.trial}, but the choice is now "
+            f"trial {choice.trial}; test is read only once: search in a new `out`"
         )
     reads = old.reads
-    # An earlier version wrote no seeds; they are in its results.
+    # Earlier versions recorded no seeds; they are in the results.
     if not reads and (manifest := find_sweep_manifest(out / EVALUATION)) is not None:
         reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
     last = reads[-1].seeds if reads else seeds
     if seeds < last or (seeds > last and not request.extend):
         raise UserError(
-            f"{out}: {describe_reads(reads)}, and it is read once; the same again: `seeds` {last}; "
-            "with `extend` more seeds are added, and the page says that test was read again"
+            f"{out}: {describe_reads(reads)}, and may be read only once; repeat that with `seeds` "
+            f"{last}, or add seeds with `extend`: the page then says that test was read again"
         )
     if not reads or seeds > last:
         reads = [*reads, ReadRecord(seeds=seeds, command=command)]
@@ -134,7 +131,7 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
 def build_run(
     search: SearchRun, choice: SearchEvaluated, request: EvaluateRequest, command: str
 ) -> LadderRun:
-    """Build the ladder of baseline, defaults and choice with seeds that the search did not use."""
+    """Build the ladder of baseline, defaults and choice with seeds that are new to the search."""
     resolved, candidates = search.resolved, search.definition.candidates
     first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
     fresh = tuple(range(first, first + choice.reads[-1].seeds))
@@ -157,7 +154,7 @@ def build_run(
 
 
 def compare_splits(evaluation: Evaluation) -> Text:
-    """Compare the metrics of the search on ``select`` and on ``test`` in a table."""
+    """Tabulate the metrics of the search on ``select`` and on ``test``."""
     rows = read_table(evaluation.folder, "trials").to_pylist()
     table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
     flags = legend(row.get("flags") for row in rows)
@@ -169,7 +166,7 @@ def compare_splits(evaluation: Evaluation) -> Text:
 
 
 def _list_losses(metrics: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """List the metrics in which the choice is no better than the baseline on test."""
+    """Describe the metrics in which the choice does not improve on the baseline on test."""
     means = []
     for label in (BASELINE, CHOSEN):
         own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]

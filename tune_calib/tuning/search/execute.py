@@ -1,7 +1,7 @@
-"""Execution of suggestions: heads in batches, networks and post-hoc transforms one by one.
+"""Execute suggestions: heads in batches, networks and post-hoc transforms one by one.
 
-Batches of heads are suggested, trained and settled in order, a fixed number of them at a time:
-which results a suggestion rests on does not depend on the fastest actor, so that a search repeats
+Batches of heads are suggested, trained and settled in order, a fixed number of them at a time. The
+results behind a suggestion then do not depend on the speed of the actors, so that a search repeats
 to the last digit.
 """
 
@@ -24,14 +24,14 @@ from tune_calib.tuning.search.study import Suggestion
 
 
 def execute_heads(state: SearchState, pool: Pool, largest: int) -> None:
-    """Train heads, at most ``largest`` in a Ray trial, until every suggestion has ended."""
+    """Train heads, at most ``largest`` per Ray trial, until every suggestion has ended."""
     planned, population, lag = state.planned, state.definition.population, state.definition.lag
     open_batches: deque[list[Suggestion]] = deque()
     for start in range(0, planned, population):
         if len(open_batches) == lag:
             _finish(open_batches.popleft(), state, pool)
         numbers = range(start, min(start + population, planned))
-        # The results that a search of this length has by now; an extended one may have more.
+        # The results that a search of this length knows here; an extended one may have more.
         known = max(0, start - (lag - 1) * population)
         batch = state.study.suggestions(numbers, known)
         left = state.start(suggestion for suggestion in batch if not suggestion.is_finished)
@@ -51,10 +51,7 @@ def _finish(batch: Sequence[Suggestion], state: SearchState, pool: Pool) -> None
 
 
 def execute_networks(state: SearchState, executor: Executor, at_once: int) -> None:
-    """Execute a Ray trial for each spec, ``at_once`` side by side, until all have ended.
-
-    Only one at a time repeats to the last digit.
-    """
+    """Execute a Ray trial per spec; the search repeats to the last digit only one at a time."""
     first = state.candidates.trials({}, 0)
     metric = state.objective.metrics[0]
     halving = None
@@ -65,10 +62,7 @@ def execute_networks(state: SearchState, executor: Executor, at_once: int) -> No
 
 
 class StudySource:
-    """Give the suggestions of a study to an executor, and write their results to the study.
-
-    A new one on the same folder continues where another was killed.
-    """
+    """Passes the suggestions of a study to an executor, and writes their results to the study."""
 
     def __init__(self, state: SearchState, provenance: Provenance) -> None:
         self.state = state
@@ -96,7 +90,7 @@ class StudySource:
             self.state.settle(suggestion)
             return
         left = self.state.start([suggestion])
-        # With a name of its own: suggestions of a post-hoc method share their network.
+        # The name contains no network id: suggestions of a post-hoc method share their network.
         self.queue.extend(
             RayTrial(f"network-{t.spec.hash}", (t,), title=format_suggestions([t])) for t in left
         )
@@ -106,12 +100,12 @@ class StudySource:
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Read the rows of a trial; one that a scheduler stopped has written none."""
+        """Read the rows of a trial; write those of one that a scheduler stopped."""
         trial = self.running.pop(trial_id)
         is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()
         if not error and result and not is_written:
             self._write_stopped(trial, result)
-        self.state.collect(trial, "the trial's process failed" if error else None)
+        self.state.collect(trial, "the process of the trial failed" if error else None)
         self._settle()
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
@@ -124,10 +118,10 @@ class StudySource:
             history = []
         epoch = int(result["epoch"])
         stopped = TrialResult(
-            "stopped", epoch, history[:epoch], f"by the scheduler after epoch {epoch}"
+            "stopped", epoch, history[:epoch], f"the scheduler stopped it after epoch {epoch}"
         )
         measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
-        # None of the driver, which did not train it.
+        # The machine of the driver did not train it.
         measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
         measured["threads"] = planned.spec.network.threads
         tables: dict[TableName, list[dict[str, Any]]] = {

@@ -1,4 +1,4 @@
-"""The manifest of a search: extend that of a folder, refuse what must not be mixed with it."""
+"""Extend the manifest of a search, and refuse to mix it with another search."""
 
 import contextlib
 
@@ -14,7 +14,7 @@ from tune_calib.results.manifests import (
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
-from tune_calib.text import mask_url
+from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
 from tune_calib.tuning.search.definition import NO_RUNG, Candidates
 
@@ -27,7 +27,7 @@ def find_manifest(out: AnyPath) -> SearchManifest | None:
 
 
 def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
-    """Extend a manifest by that of the folder; trials may be added to a search."""
+    """Extend a manifest by that of its folder; trials may be added to a search."""
     old = find_manifest(out)
     if old is None:
         return new.model_copy(update={"trials": _restore_length(new, out)})
@@ -42,7 +42,7 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
 
 
 def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> None:
-    """Refuse to continue another search than the one in the folder."""
+    """Refuse to continue a search in the folder of another search."""
     if old.search != new.search:
         why = _describe_difference(old.question, new.question)
         raise build_foreign_error(out, "search", old.command, why)
@@ -50,39 +50,40 @@ def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> Non
     before = old.study_storage and mask_url(old.study_storage)
     if before != new.study_storage:
         raise UserError(
-            f"the study of {out} lies in {before or 'its journal file'}: name the "
-            "same `study_storage`"
+            f"the study of {out} is stored in {before or 'its journal file'}; name the same "
+            "`study_storage`"
         )
     if (out / SEARCH_EVALUATED).exists():
-        raise UserError(f"{out} was evaluated on test: its search is over; name another `out`")
+        raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
 
 
 def _describe_difference(old: SearchRequestRecord, new: SearchRequestRecord) -> str:
-    """Describe how two definitions differ, for an error."""
-    before, now = old.plain(), new.plain()
-    keys = [key for key in now if before.get(key) != now[key]]
+    """Describe the difference between two definitions for an error."""
+    before, after = old.plain(), new.plain()
+    keys = [key for key in after if before.get(key) != after[key]]
     text = f", which differs in {', '.join(keys)}"
     if keys == ["defaults"]:
         text += (
-            ": the recipe was another one when it began, and its trials cannot be mixed with new "
-            "ones; tune-calib resume goes on as it began"
+            ": the recipe has changed since it began, and its trials cannot be mixed with new "
+            "ones; tune-calib resume continues with the old recipe"
         )
     if keys == ["seeds"]:
         both = (old.seeds, new.seeds)
-        counts = [len(own.network) * (1 if own.is_paired else len(own.head)) for own in both]
+        was, now = (len(s.network) * (1 if s.is_paired else len(s.head)) for s in both)
         text += (
-            ": a suggestion has {} trials, and would have {} now (seeds of an experiment file and "
-            "of its entries count for searches too; those below search override them)"
-        ).format(*counts)
+            f": a suggestion has {format_count(was, 'trial')}, but would now have {now} (seeds of "
+            "an experiment file and of its entries apply to searches too; those below search "
+            "override them)"
+        )
     return text
 
 
 def _merge_commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
-    """List the commands that made a search longer, in their order."""
+    """List the commands that extended a search in their order."""
     commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
     if new.trials <= old.trials:
         return commands
-    is_same = commands[-1].command == new.command  # a sweep file or a budget that grew
+    is_same = commands[-1].command == new.command  # an experiment file or a budget that grew
     now = CommandRecord(command=new.command, trials=new.trials)
     return [*(commands[:-1] if is_same else commands), now]
 
@@ -99,13 +100,13 @@ def _restore_length(new: SearchManifest, out: AnyPath) -> int:
     with contextlib.suppress(DamagedFileError, FileNotFoundError):
         requested = SearchOutcome.read(out).asked
     if (out / SEARCH_EVALUATED).exists() and new.trials > requested:
-        raise UserError(f"{out} was evaluated on test: to restore it, ask for `trials` {requested}")
+        raise UserError(f"{out} was evaluated on test; to restore it, set `trials` to {requested}")
     return max(requested, new.trials)
 
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
-    """List the spec hashes of baseline and defaults, which differ between versions."""
-    point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows of earlier versions
+    """List the spec hashes of baseline and defaults, which versions may change."""
+    point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows
     trials = {"baseline": candidates.baseline(), "defaults": candidates.trials(point, 0)}
     return {name: [trial.spec.hash for trial in own] for name, own in trials.items()}
 
@@ -114,7 +115,7 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     """Refuse to continue a search whose trials have other settings in this version."""
     old = find_manifest(out)
     before = old and old.specs
-    if not before:  # they are in its rows
+    if not before:  # then they are in its rows
         rows = read_table(out, "trials", columns=["rung", "spec_hash"]).to_pylist()
         rungs = {"baseline": NO_RUNG, "defaults": 0}
         before = {
@@ -124,7 +125,7 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
         if not set(before[name]) <= set(now[name]):
             raise UserError(
-                f"{out}: the version that began this search gave {text} other settings than this "
-                "one, and their trials cannot be mixed: go on with that version, or search in a "
-                "new `out`"
+                f"{out}: this search began with a version that gave {text} other settings, and "
+                "trials of both cannot be mixed; continue with that version, or search in a new "
+                "`out`"
             )

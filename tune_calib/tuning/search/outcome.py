@@ -1,4 +1,4 @@
-"""The result of a search: the plain file that figures are drawn from, and a printed summary."""
+"""The result of a search: a file, which figures are drawn from, and a printed summary."""
 
 import json
 import shlex
@@ -31,7 +31,7 @@ TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The state of a search at its end, its outcome, and its counts in one line."""
+    """The final state of a search, its outcome, and its counts in one line."""
 
     state: SearchState
     outcome: SearchOutcome
@@ -44,7 +44,7 @@ class SearchResult:
 
 
 def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
-    """Write ``outcome.json`` of a search; the result of each suggestion that ended is known."""
+    """Write ``outcome.json`` from the results of the suggestions that have ended."""
     candidates, objective = state.candidates, state.objective
     metrics = dict.fromkeys([*objective.metrics, "accuracy"])
     defaults = candidates.space.active(candidates.defaults)
@@ -78,41 +78,37 @@ def _build_record(state: SearchState, suggestion: Suggestion) -> SuggestionRecor
         number=suggestion.number,
         status=result.status,
         point=dict(suggestion.point),
-        drop=result.drop if is_done else None,  # NaN, which is no JSON
+        drop=result.drop if is_done else None,  # it is NaN, which JSON lacks
         is_within=is_done and state.objective.excess(result) <= 0,
         specs=state.hashes(suggestion),
     )
 
 
 def compute_importance(state: SearchState) -> Importance:
-    """Compute the importance of each setting by Optuna's PED-ANOVA, also beyond the guard."""
+    """Compute the importance of settings by Optuna's PED-ANOVA, regardless of the guard."""
     done = sum(result.status == "done" for result in state.results.values())
     top = max(LEAST_TOP, round(TOP_SHARE * done))
     if done < LEAST_DONE:
-        statement = f"{done} suggestions are done, and importance needs {LEAST_DONE}"
+        statement = f"{done} suggestions are done, but importance needs at least {LEAST_DONE}"
         return Importance(done=done, top=0, shares={}, statement=statement)
     shares = {
         metric: own
         for index, metric in enumerate(state.objective.metrics)
         if (own := _normalise(state.study.divergences(index, top / done)))
     }
-    statement = "" if shares else "no setting tells the best suggestions from the rest"
+    statement = "" if shares else "no setting distinguishes the best suggestions from the others"
     return Importance(done=done, top=top, shares=shares, statement=statement)
 
 
 def _normalise(divergences: Mapping[str, float]) -> dict[str, float]:
-    """Return the parts of the sum, largest first; empty if the sum is zero."""
+    """Return the shares of the sum, largest first; empty if the sum is zero."""
     total = sum(divergences.values())
     order = sorted(divergences, key=lambda name: (-divergences[name], name))
     return {name: divergences[name] / total for name in order} if total > 0 else {}
 
 
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:
-    """Format the command that trains the method of a search with the settings of a point.
-
-    It names every fixed setting too. It is empty where no command does it, because the recipe has
-    changed since the search began.
-    """
+    """Format the command that trains a point of a search; return "" if the recipe has changed."""
     resolved = definition.resolved
     settings = {**resolved.fixed, **point}
     name = _find_recipe_name(resolved, settings.get("network.backbone"))
@@ -147,7 +143,7 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
 
 
 def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | None:
-    """Return the name of the recipe for the option; None if it is the default."""
+    """Return the value of the option for the recipe; None for the default recipe."""
     recipe = resolved.recipe
     if recipe is None or recipe.name != QUICK:
         return None if recipe is None else recipe.name
@@ -157,12 +153,12 @@ def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | 
 
 
 def _to_text(recipe: Recipe | None) -> str:
-    """Format a recipe to compare it; one read from a file has lists in place of tuples."""
+    """Format a recipe for a comparison; JSON also turns tuples into lists, as in files."""
     return json.dumps([recipe.settings, recipe.plain()] if recipe else None, sort_keys=True)
 
 
 def summarise(result: SearchResult) -> Text:
-    """Build the text that a search prints at its end: the choice, the Pareto set, the counts."""
+    """Build the text that a search prints at its end."""
     state, outcome, objective = result.state, result.outcome, result.state.objective
     pictures = f"tables, figures and a page: {_format_command('report', state)}"
     lines: list[Part] = [_build_table(result), "", Prose(result.counts), pictures]
@@ -171,7 +167,7 @@ def summarise(result: SearchResult) -> Text:
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
     if not outcome.front:
         lines.append(
-            f"no trial kept the accuracy within {100 * objective.guard:g} points of the baseline"
+            f"no trial keeps the accuracy within {100 * objective.guard:g} points of the baseline"
         )
         return Text(lines)
     number = outcome.front[0]
@@ -183,7 +179,7 @@ def summarise(result: SearchResult) -> Text:
 
 
 def _build_table(result: SearchResult) -> Table:
-    """Build the table of baseline, the method's own defaults and the Pareto set, on ``select``."""
+    """Tabulate the baseline, the method's defaults and the Pareto set on ``select``."""
     metrics, state = result.state.objective.metrics, result.state
     means = zip(metrics, state.baseline_means(metrics), strict=True)
     rows = [["baseline", *starmap(unit_cell, means), unit_cell("accuracy", 0.0)]]

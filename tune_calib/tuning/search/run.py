@@ -1,4 +1,4 @@
-"""A search in a run folder: its baseline, its suggestions on ``select``, and its result."""
+"""A search in a run folder, and how its baseline and its suggestions are executed."""
 
 import contextlib
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.plan import MAX_POPULATION, Plan, lacking, make_plan
+from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
@@ -55,16 +55,16 @@ class SearchRun(Run[SearchState, SearchResult]):
     location: RunLocation
     at_once: int = 1  # Ray trials in parallel
     study_storage: str | None = None  # URL of a database; None for a journal file in the folder
-    retry: str | None = None  # status of the trials that are suggested once more: crashed
+    retry: str | None = None  # status of the trials to suggest again: crashed
 
     @property
     def out(self) -> AnyPath:
-        """Return its folder."""
+        """Return the folder."""
         return self.location.out
 
     @property
     def resolved(self) -> ResolvedRequest:
-        """Return the settings that are not searched, and the seeds of every suggestion."""
+        """Return the fixed settings and the seeds of each suggestion."""
         return self.definition.resolved
 
     @cached_property
@@ -79,7 +79,7 @@ class SearchRun(Run[SearchState, SearchResult]):
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins that its trials need."""
+        """List the plug-ins that the trials need."""
         return plugins.used(self.definition.plugins)
 
     @cached_property
@@ -89,16 +89,16 @@ class SearchRun(Run[SearchState, SearchResult]):
         return [*candidates.baseline(), *candidates.trials({}, 0)]
 
     def as_begun(self) -> "SearchRun":
-        """Return it with the lag of its folder, which earlier versions took from the machine."""
+        """Return the run with the lag of its folder, which depended on earlier versions."""
         slow = replace(self.definition, lag=1)
         if (old := find_manifest(self.out)) is not None:
             lag = old.question.lag
-        else:  # the manifest may be lost; the rows keep the identity of the definition
+        else:  # the manifest may be lost; rows contain the identity of the definition
             lag = 1 if read_identity(self.out) == slow.identity else self.definition.lag
         return replace(self, definition=replace(self.definition, lag=lag))
 
     def check(self) -> None:
-        """Refuse settings that do not fit together, and a space with nothing to search."""
+        """Refuse settings that conflict, and a space with nothing to search."""
         definition = self.definition
         Resources(1, self.location.gpus)
         is_asha = definition.scheduler == "asha"
@@ -106,27 +106,27 @@ class SearchRun(Run[SearchState, SearchResult]):
             where = f"`address` {IN_PROCESS}"
             if self.at_once > 1:
                 raise UserError(
-                    f"{self.at_once} needs Ray: with {where} one trial runs after the other",
+                    f"{self.at_once} needs Ray: with {where} trials run one by one",
                     setting="at_once",
                 )
             if is_asha:
                 raise UserError(
-                    f"asha needs Ray, which stops the networks: leave {where} out",
+                    f"asha needs Ray, which stops networks: leave out {where}",
                     setting="scheduler",
                 )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
         if is_asha:
             if definition.candidates.kind != "network":
                 raise UserError(
-                    f"asha stops networks; {definition.method} trains none", setting="scheduler"
+                    f"asha stops networks, but {definition.method} trains none", setting="scheduler"
                 )
             metrics = definition.objective.metrics
             if len(metrics) > 1 or metrics[0] not in WATCHED:
-                raise UserError(f"`scheduler` asha needs one `metric` of {', '.join(WATCHED)}")
+                raise UserError(f"`scheduler` asha needs a single `metric`: {' or '.join(WATCHED)}")
         definition.candidates.refuse_empty()
 
     def build_manifest(self) -> SearchManifest:
-        """Build the manifest of its folder, which extends the one that is there."""
+        """Build the manifest of its folder, which extends an existing one."""
         return extend_manifest(self.new_manifest, self.out)
 
     @cached_property
@@ -154,28 +154,26 @@ class SearchRun(Run[SearchState, SearchResult]):
         )
 
     def find_left(self) -> Left:
-        """Compute the baseline and the defaults without a row; the study knows the rest."""
-        is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over, and need nothing
-        artifacts = lacking(self._whole, Store(self.location.store), is_search=True)
+        """Plan the baseline and the defaults that have no row; the study knows the rest."""
+        is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
+        whole = make_plan(self.known_trials, set())
+        artifacts = lacking(whole, Store(self.location.store), is_search=True)
         if self.definition.candidates.kind == "network":
             artifacts.append("the networks of the search")
         plan = make_plan(self.known_trials, done(self.out))
-        return Left(plan, [] if is_begun else self.list_needs(), artifacts)
+        return Left(plan, [] if is_begun else self.needs, artifacts)
 
-    @cached_property
-    def _whole(self) -> Plan:
-        return make_plan(self.known_trials, set())
-
-    def list_needs(self) -> list[Resources]:
+    @property
+    def needs(self) -> list[Resources]:
         """List the resources of the kinds of Ray trials."""
-        return resources_of(self._whole.trials, self.location.gpus)
+        return resources_of(make_plan(self.known_trials, set()).trials, self.location.gpus)
 
     def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Report in one line a database that stops answering while the block runs."""
+        """Report a database that stops responding in the block in one line."""
         return lost_database(self.study_storage)
 
     def open(self, left: Left) -> SearchState:
-        """Open the study, and suggest once more the trials to be retried."""
+        """Open the study, and suggest the trials to be retried again."""
         state = open_state(self)
         if self.retry is not None:
             state.study.retry(self.retry)
@@ -190,7 +188,7 @@ class SearchRun(Run[SearchState, SearchResult]):
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
         execute("baseline", plan, executor)
         state.read_rows()
-        _ = state.baseline  # refused here, before anything is suggested
+        _ = state.baseline  # refuses a failed baseline before any suggestion
         planned, pairs = state.planned, len(self.resolved.seeds.pairs())
         is_head = definition.candidates.kind == "head"
         kinds = {"heads" if is_head else "networks": (planned - state.study.finished()) * pairs}
@@ -200,8 +198,8 @@ class SearchRun(Run[SearchState, SearchResult]):
         ):
             if is_head:
                 pool = executor.pool(self.at_once, HEAD_THREADS)
-                # Few enough for every actor to get a share of a batch, unless the shares become
-                # too small; the numbers of a head do not depend on its batch.
+                # Every actor gets a share of a batch, unless the shares become too small; the
+                # numbers of a head do not depend on its batch.
                 share = ceil(definition.population * pairs / self.at_once)
                 execute_heads(state, pool, min(MAX_POPULATION, max(MIN_SHARE, share)))
             else:
@@ -209,7 +207,7 @@ class SearchRun(Run[SearchState, SearchResult]):
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
-        counts = state.reconcile()
+        counts = state.reconcile("Ray trials" if self.location.uses_ray else "batches")
         return SearchResult(state, write_outcome(state, self.location), counts)
 
 
@@ -225,7 +223,7 @@ def build_search_run(
 def plan_search(
     request: SearchRequest, resolved: ResolvedRequest, location: RunLocation
 ) -> SearchRun:
-    """Build the run of a request whose files are read, or need not be."""
+    """Build the run of a request whose files were read or are not needed."""
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -280,7 +278,7 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     if not is_read_only:
         refuse_mended(run.out)
     study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only)
-    return SearchState(run.out, run.definition, study, run.length, run.list_needs())
+    return SearchState(run.out, run.definition, study, run.length, run.needs)
 
 
 def find_study(out: AnyPath, study_storage: str | None) -> SearchStudy | None:
@@ -292,13 +290,13 @@ def find_study(out: AnyPath, study_storage: str | None) -> SearchStudy | None:
 
 
 def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
-    """Write ``outcome.json`` of an unfinished search, whose driver may be at work, and no more."""
+    """Write ``outcome.json`` of an unfinished search; its driver may be running."""
     run = load_search(out, study_storage)
     if not done(out):
-        raise UserError(f"{out}: no result yet; go on: tune-calib resume {out}")
+        raise UserError(f"{out}: no result yet; continue with: tune-calib resume {out}")
     with lost_database(run.study_storage):
         state = open_state(run, is_read_only=True)
         state.read_rows()
-        _ = state.baseline  # one that failed is refused here
+        _ = state.baseline  # refuses a failed baseline
         state.settle_ended()
         write_outcome(state, run.location)

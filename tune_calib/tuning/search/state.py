@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import fmean
 
 from tune_calib.errors import UserError
@@ -22,20 +23,15 @@ from tune_calib.tuning.search.definition import (
     SearchDefinition,
     SuggestionResult,
 )
-from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion
+from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion, format_counts
 
-# Only these columns of ``trials``: all of them fill gigabytes.
+# Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
-IN_SESSION = "{} Ray trials in this session"
-
-
-class MismatchError(UserError):
-    """Counts that must agree do not."""
 
 
 @dataclass
 class SearchState:
-    """The state of a search, which can be rebuilt from its study and its rows."""
+    """The state of a search; it can be rebuilt from the study and the rows."""
 
     out: AnyPath
     definition: SearchDefinition
@@ -48,11 +44,10 @@ class SearchState:
     ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
-    _baseline: dict[int, float] = field(default_factory=dict)
 
     @property
     def candidates(self) -> Candidates:
-        """Return the candidates, which build specs from points."""
+        """Return the candidates."""
         return self.definition.candidates
 
     @property
@@ -62,7 +57,7 @@ class SearchState:
 
     @property
     def planned(self) -> int:
-        """Count all suggestions, with retries, and without those that the space lacks."""
+        """Count the suggestions with retries, as far as the space has points."""
         return self.study.planned(self.length)
 
     @property
@@ -71,7 +66,7 @@ class SearchState:
         return self.study.finished() >= self.planned
 
     def read_rows(self, name: str = "*") -> list[str]:
-        """Read the rows of one Ray trial, or all; return their spec hashes."""
+        """Read the rows of one Ray trial or of all; return their spec hashes."""
         table = read_table(self.out, "trials", name, columns=COLUMNS)
         hashes: list[str] = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
@@ -85,7 +80,7 @@ class SearchState:
         return self._hashes[suggestion.number]
 
     def start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
-        """Return the trials of suggestions that have no row and were not started yet."""
+        """Return the trials of suggestions without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
@@ -96,7 +91,7 @@ class SearchState:
         return list(new.values())
 
     def collect(self, trial: RayTrial, error: str | None) -> None:
-        """Record how a Ray trial ended; its rows on disk overrule Ray's report."""
+        """Record the end of a Ray trial; rows on disk override an error."""
         self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
@@ -109,22 +104,22 @@ class SearchState:
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
     def settle(self, suggestion: Suggestion) -> None:
-        """Compute the result of a suggestion that ended, and write it to the study once."""
+        """Compute the result of a finished suggestion, and write it to the study once."""
         rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
-        # Optuna refuses a second result.
+        # Optuna accepts no second result.
         if not suggestion.is_finished:
             self.study.write_result(suggestion.number, result)
 
     def settle_all(self) -> None:
         """Compute the results of a search that is over."""
         if not self.settle_ended():
-            raise UserError(f"the search is not over; first: tune-calib resume {self.out}")
+            raise UserError(f"the search is not finished; run tune-calib resume {self.out} first")
 
     def settle_ended(self) -> bool:
-        """Compute the results of the suggestions that ended; return whether none is open."""
-        # Before the rows: while a driver is at work, what ended by now has its rows.
+        """Compute the results of the finished suggestions; return whether none is open."""
+        # Before the rows: a driver writes the rows of a suggestion before its state.
         states = self.study.states()
         self.read_rows()
         self.results.clear()
@@ -133,29 +128,28 @@ class SearchState:
             self.settle(suggestion)
         return len(ended) == len(states)
 
-    @property
+    @cached_property
     def baseline(self) -> Mapping[int, float]:
         """Return the accuracy on ``select`` of the baseline, by network seed."""
-        if not self._baseline:
-            for trial in self.candidates.baseline():
-                row = self.rows.get(trial.spec.hash)
-                if row is None or row["status"] != "done":
-                    how = "crashed" if row is None else row["status"]
-                    raise UserError(
-                        f"the baseline network {how}; the guard needs its accuracy: "
-                        "change the network's settings (network.lr, ...) in a new `out`"
-                    )
-                accuracy = row[column("select", "accuracy")]
-                self._baseline[trial.spec.network.seed] = accuracy
-        return self._baseline
+        accuracies = {}
+        for trial in self.candidates.baseline():
+            row = self.rows.get(trial.spec.hash)
+            if row is None or row["status"] != "done":
+                how = "crashed" if row is None else row["status"]
+                raise UserError(
+                    f"the baseline network {how}; the guard needs its accuracy: "
+                    "change the network's settings (network.lr, ...) in a new `out`"
+                )
+            accuracies[trial.spec.network.seed] = row[column("select", "accuracy")]
+        return accuracies
 
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
-        """Return means of metrics on ``select`` over the baseline's networks."""
+        """Return the means of metrics on ``select`` over the baseline's networks."""
         rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         return [fmean(row[column("select", name)] for row in rows) for name in metrics]
 
     def list_warnings(self) -> list[str]:
-        """List warnings about the choice and its baseline."""
+        """List warnings about the choice and the baseline."""
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
@@ -167,9 +161,7 @@ class SearchState:
         return [*lines, *describe_no_gain(metrics, means, values)]
 
     def show(self) -> None:
-        """Show how the suggestions ended, and the best so far."""
-        if (tracker := current_tracker()) is None:
-            return
+        """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
         means = zip(metrics, self.baseline_means(metrics), strict=True)
         baseline = ", ".join(
@@ -182,10 +174,10 @@ class SearchState:
         guard = f"{100 * self.objective.guard:g} points of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
         ended = Counter(result.status for result in self.results.values())
-        tracker.set(ended=dict(ended), notes=notes)
+        current_tracker().set(ended=dict(ended), notes=notes)
 
-    def reconcile(self) -> str:
-        """Refuse counts of plan, study and rows that disagree; return them in one line."""
+    def reconcile(self, unit: str = "Ray trials") -> str:
+        """Return the counts of plan, study and rows in one line; refuse a mismatch."""
         planned, states = self.planned, self.study.states()
         closed = [n for n, state in enumerate(states) if state not in OPEN]
         suggestions = self.study.suggestions(closed)
@@ -194,15 +186,13 @@ class SearchState:
         hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
         crashed = [s for s in suggestions if self.results[s.number].status == "crashed"]
         absent = expected - set(hashes) - {h for s in crashed for h in self.hashes(s)}
-        counts = Counter(states)
         line = (
-            f"{planned} planned = {len(states)} trials of the study ("
-            + ", ".join(f"{n} {state}" for state, n in sorted(counts.items()))
-            + f"); {len(expected)} specs, {len(hashes)} result rows, "
-            f"{IN_SESSION.format(len(self.ended))}"
+            f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "
+            f"{len(expected)} specs, {len(hashes)} result rows, {len(self.ended)} {unit} in this "
+            "session"
         )
         wrong = {
-            "the study has another number of trials": len(states) != planned,
+            "the study has a different number of trials": len(states) != planned,
             "the study has open trials": len(closed) < len(states),
             f"trials without a row ({', '.join(sorted(absent)[:3])})": bool(absent),
             "a trial has two rows": len(set(hashes)) < len(hashes),
@@ -210,7 +200,7 @@ class SearchState:
         }
         mismatches = [text for text, is_so in wrong.items() if is_so]
         if mismatches:
-            raise MismatchError(f"{self.out}: {line}; {'; '.join(mismatches)}; run it again")
+            raise UserError(f"{self.out}: {line}; {'; '.join(mismatches)}; run it again")
         if planned < self.length:
-            line += f"; {self.length} were asked for, and there are no more points"
+            line += f"; {self.length} were requested, but there are no more points"
         return line

@@ -24,22 +24,19 @@ NETWORK_FILE_SYSTEMS = re.compile(
 
 
 def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
-    """Open the storage of a study: a database, or without a URL a journal file in its folder.
-
-    A journal has one driver, and its readers do not even mend it.
-    """
+    """Open the storage of a study: a database, or without a URL a journal file in its folder."""
     if url is None:
         path = journal_file(out)
         if not is_read_only:
             _mend(path)
         elif not path.exists():
-            raise UserError(f"{out} holds no {JOURNAL}, the study of its search")
+            raise UserError(f"{out} contains no {JOURNAL}, the study of its search")
         try:
             return JournalStorage(_Journal(path))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UserError(
-                f"{path} is damaged; move it away and run the search again: what has a result is "
-                "not done again"
+                f"{path} is damaged; move it away and run the search again: trials with a result "
+                "are skipped"
             ) from None
     _refuse_shared_sqlite(url)
     from optuna.storages import RDBStorage
@@ -56,7 +53,7 @@ def journal_file(out: AnyPath) -> Path:
     """Return the journal file of a study without a database."""
     if not isinstance(out, Path):
         raise UserError(
-            f"{out} cannot hold the journal file of a study; name a database by `study_storage` URL"
+            f"{out} cannot contain the journal file of a study; name a database as `study_storage`"
         )
     path = out / JOURNAL
     refuse_link(path)
@@ -65,8 +62,8 @@ def journal_file(out: AnyPath) -> Path:
 
 
 def _database_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the exceptions of a database, and others; only called when something is raised."""
-    # Slow to import, and most searches need no database.
+    """Return the exceptions of databases and others; call it only when handling an error."""
+    # The import is slow, and most searches need no database.
     from sqlalchemy.exc import SQLAlchemyError
 
     return SQLAlchemyError, StorageInternalError, *others
@@ -74,46 +71,45 @@ def _database_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
 
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Report in one line a database that stops answering while the block runs."""
+    """Report a database that stops responding in the block in one line."""
     try:
         yield
     except _database_errors() as error:
         raise UserError(
-            f"{mask_url(url or JOURNAL)} does not answer any more "
-            f"({_reason(error, url or JOURNAL)}); nothing that ended is lost: when it is back, run "
-            "the same command again",
+            f"{mask_url(url or JOURNAL)} no longer responds ({_reason(error, url or JOURNAL)}); no "
+            "finished trial is lost: when it is back, run the same command again",
             setting="study_storage",
         ) from None
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Return the first line of an error of a database, without the secrets of its URL."""
+    """Return the first line of a database error, without the secrets of the URL."""
     masked = mask_url(url)
-    if masked.endswith(f"://{STARS}"):  # any word of the message may be a part of the password
-        return "in user name and password, write : as %3A, / as %2F, ? as %3F and @ as %40"
+    if masked.endswith(f"://{STARS}"):  # any word may be part of the password
+        return "write : / ? @ in the user name and password as %3A %2F %3F %40"
     return mask_urls(str(error).strip().splitlines()[0].replace(url, masked))
 
 
 def find_storage(out: AnyPath, url: str | None, recorded: str | None) -> str | None:
-    """Return the URL of a study's database, None for a journal file; the recorded one is masked."""
+    """Return the URL of a study's database, None for a journal; the recorded URL is masked."""
     if url is not None or recorded is None:
         return url or recorded
-    where = f"the study of {out} lies in {mask_url(recorded)}"
+    where = f"the study of {out} is stored in {mask_url(recorded)}"
     if STARS in recorded:
-        raise UserError(f"{where}: name it with `study_storage` URL")
-    # Connecting would create the file, wherever a foreign folder names it.
+        raise UserError(f"{where}; name its URL as `study_storage`")
+    # A connection would create the file at any path that a foreign folder names.
     scheme, _, rest = recorded.partition(":///")
     file = rest.partition("?")[0]
     if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
-        raise UserError(f"{where}, which is not there: name it with `study_storage` URL")
+        raise UserError(f"{where}, which does not exist; name its URL as `study_storage`")
     return recorded
 
 
 class _Journal(JournalFileBackend):
-    """A journal of one writer, without a lock and an fsync a line (10 times as fast).
+    """A journal of one writer without a lock and without an fsync per line (10 times as fast).
 
-    A killed process loses nothing of what it wrote. What a power cut takes from the end is
-    suggested again, since the sampler's seed depends on the number of the suggestion alone.
+    A killed process loses nothing that it wrote. Suggestions that a power cut removes are made
+    again, since the seed of the sampler depends only on their number.
     """
 
     def __init__(self, path: Path) -> None:
@@ -121,14 +117,14 @@ class _Journal(JournalFileBackend):
         self._path = path
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
-        """Append in one write, so that a reader sees whole lines."""
+        """Append in one write, so that readers see whole lines."""
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         with self._path.open("ab", buffering=0) as file:
             file.write(lines.encode())
 
 
 def _mend(path: Path) -> None:
-    """Remove the lock of a killed driver, and a line that it did not finish."""
+    """Remove the lock and the unfinished line of a killed driver."""
     Path(f"{path}.lock").unlink(missing_ok=True)
     if not path.exists():
         return
@@ -145,8 +141,8 @@ def _refuse_shared_sqlite(url: str) -> None:
     path = Path(rest.removeprefix("/").partition("?")[0]).resolve()
     if MOUNTS.exists() and is_network_path(path, MOUNTS.read_text()):
         raise UserError(
-            f"{mask_url(url)}: SQLite loses data on a network path; leave it out "
-            "(a journal file) or name a postgresql:// or mysql:// database",
+            f"{mask_url(url)}: SQLite loses data on a network path; leave it out to use a journal "
+            "file, or name a postgresql:// or mysql:// database",
             setting="study_storage",
         )
 

@@ -1,13 +1,13 @@
 """The Optuna study of a search, to which only its driver writes.
 
 Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that a suggestion
-depends on the content of the study and not on the process: an interrupted search goes on as if
+depends on the content of the study and not on the process: an interrupted search continues as if
 nothing had happened.
 
-The sampler reads a copy of the study in memory, in which trials are open whose result was not known
-when the suggestion was due. A search that was made longer has results that a search of the whole
-length would not have had yet, and both get the same suggestions. Each suggestion is added to the
-study in one write, so that none is half-made.
+The sampler reads a copy of the study in memory, in which trials are open if their results were not
+known when the suggestion was due. An extended search thus gets the same suggestions as one of the
+full length, although it has more results. Each suggestion is added to the study in one write, so
+that none is incomplete.
 """
 
 import copy
@@ -43,14 +43,14 @@ RETRY_OF = "retry_of"
 GUARD = "accuracy"
 
 LAST, BEST = 300, 25
-"""Trials that TPE reads: the last ones that ended, and the best ones before them."""
+"""Trials that TPE reads: the last that ended, and the best before them."""
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A trial of the study, with the values by ``slot.key`` of the settings that matter."""
+    """A trial of the study, with the values of its active settings by ``slot.key``."""
 
     number: int
     point: Point
@@ -58,11 +58,7 @@ class Suggestion:
 
 
 class SearchStudy:
-    """The suggestions of a search by number, and their results.
-
-    They lie in the database of ``url``, else in a journal file in ``out``; ``identity`` replaces
-    that of the definition.
-    """
+    """The suggestions of a search by number and their results, in a database or a journal file."""
 
     def __init__(
         self,
@@ -70,7 +66,7 @@ class SearchStudy:
         out: AnyPath,
         url: str | None = None,
         is_read_only: bool = False,
-        identity: str | None = None,
+        identity: str | None = None,  # instead of that of the definition
     ) -> None:
         storage = open_storage(url, out, is_read_only)
         self._definition, self._objective = definition, definition.objective
@@ -86,7 +82,7 @@ class SearchStudy:
         try:
             self._study = optuna.load_study(study_name=name, storage=storage)
         except KeyError:
-            raise UserError("the storage holds no study of this search") from None
+            raise UserError("the storage contains no study of this search") from None
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
@@ -94,10 +90,9 @@ class SearchStudy:
         return self.suggestions([number], known)[0]
 
     def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
-        """Return suggestions; those that the study lacks are drawn one after the other.
+        """Return suggestions by number, until the space has no more points; draw new ones.
 
-        The list ends where the space has no more points. The sampler reads no result from number
-        ``known`` on.
+        The sampler does not read the results of suggestions from number ``known`` on.
         """
         trials = self._trials()
         retries = _count_retries(trials)
@@ -117,8 +112,8 @@ class SearchStudy:
             suggestions.append(Suggestion(number, trials[number].params, is_finished))
         if visible is not None and len(self._trials()) != len(trials):
             raise UserError(
-                "the study has trials that this search did not ask for; one program alone may "
-                "write to it"
+                "the study has trials that this search did not request; only one program may write "
+                "to it"
             )
         return suggestions
 
@@ -126,7 +121,7 @@ class SearchStudy:
         """Return a study in memory in which the trials from ``known`` on look open."""
         visible = optuna.create_study(directions=self._objective.directions)
         last = len(trials) if known is None else known
-        # Optuna would take a waiting trial for the suggestion that is due.
+        # Optuna would return a waiting trial as the next suggestion.
         seen = [*trials[:last], *map(_reopen, trials[last:])]
         seen = [trial for trial in seen if trial.state != TrialState.WAITING]
         if self._definition.sampler == "tpe" and len(visible.directions) == 1:
@@ -135,7 +130,7 @@ class SearchStudy:
         return visible
 
     def _suggest(self, visible: Study, number: int, first: Sequence[Point]) -> FrozenTrial:
-        """Draw a suggestion from the copy, or take the first point, and add it to both studies."""
+        """Draw a suggestion from the copy, or take ``first``, and add it to both studies."""
         visible.sampler = self._build_sampler(number)
         for point in first:
             visible.enqueue_trial(dict(point))
@@ -156,7 +151,7 @@ class SearchStudy:
         return trial.state.is_finished()
 
     def _finish(self, trial: FrozenTrial) -> FrozenTrial:
-        """Finish a suggestion that waits, or that an earlier version left half-made."""
+        """Complete a suggestion that is waiting or that an earlier version left incomplete."""
         self._study.sampler = RandomSampler(seed=self._derive_seed(trial.number))
         is_waiting = trial.state == TrialState.WAITING
         self._fill(self._study.ask() if is_waiting else self._open(trial.number))
@@ -182,8 +177,8 @@ class SearchStudy:
     def write_result(self, number: int, result: SuggestionResult) -> None:
         """Write the result of a suggestion.
 
-        Only a done trial has values. A stopped one is pruned, with the epoch as an attribute; one
-        that diverged or crashed has failed, which no sampler reads, with the worst finite values as
+        Only a done trial has values. A stopped trial is pruned, with the epoch as an attribute. A
+        diverged or crashed one fails, so that no sampler reads it, with the worst finite values as
         an attribute.
         """
         trial = self._open(number)
@@ -200,7 +195,7 @@ class SearchStudy:
             self._study.tell(number, state=TrialState.FAIL)
 
     def retry(self, status: str) -> list[int]:
-        """Suggest once more the trials that ended with a status; return the new numbers."""
+        """Suggest the trials with a status again; return the new numbers."""
         trials = self._trials()
         tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
         again = [trial for trial in trials if _state(trial) == status and trial.number not in tried]
@@ -209,7 +204,7 @@ class SearchStudy:
         return list(range(len(trials), len(trials) + len(again)))
 
     def planned(self, length: int) -> int:
-        """Count the suggestions of a search of a length, with retries, without missing points."""
+        """Count the suggestions of a search of some length, including retries."""
         trials = self._trials()
         retries = _count_retries(trials)
         if self._definition.sampler == "grid":
@@ -219,32 +214,29 @@ class SearchStudy:
         return length + retries
 
     def _is_exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
-        """Return whether every point of a finite space was suggested."""
+        """Return whether every point of a finite space has been suggested."""
         if len(trials) < self._space.size:
             return False
         tried = {frozenset(trial.params.items()) for trial in trials}
         return all(frozenset(point.items()) in tried for point in self._space.points())
 
     def finished(self) -> int:
-        """Count the suggestions that ended."""
+        """Count the finished suggestions."""
         return sum(trial.state.is_finished() for trial in self._trials())
 
     def states(self) -> list[str]:
-        """Return the status of every trial by number, ``running`` and ``waiting`` among them."""
+        """Return the status of every trial by number, including ``running`` and ``waiting``."""
         return [_state(trial) for trial in self._trials()]
 
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
-        """Compute how differently each setting is distributed in the best trials (PED-ANOVA).
-
-        ``index`` is of the metric, and ``quantile`` in (0, 1) is the share of the best trials.
-        """
+        """Compute how each setting differs in the best share of trials by a metric (PED-ANOVA)."""
         # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         sign = 1 if self._objective.directions[index] == "minimize" else -1
         tried = {name for trial in self._trials() if trial.values for name in trial.params}
         with warnings.catch_warnings():
-            # About a target to be minimised, and about unscaled importances.
+            # They concern a target to be minimised and unscaled importances.
             warnings.simplefilter("ignore")
             return get_param_importances(
                 self._study,
@@ -259,10 +251,10 @@ class SearchStudy:
 
 
 def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
-    """Return the trials without those that ended long ago, except the best of them.
+    """Return the trials without those that ended long ago, except for the best of them.
 
-    TPE's time grows with the trials that it reads. Its density of good settings rests on the 25
-    best however many there are, and that of all others changes little beyond some hundred.
+    The time of TPE grows with the trials that it reads. Its density of good settings is that of the
+    25 best at most, and the density of the others changes little beyond a few hundred.
     """
     before = [trial for trial in trials if trial.state.is_finished()][:-LAST]
     feasible = [
@@ -278,13 +270,13 @@ def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> 
 
 
 def _reopen(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial as it was before it had a result."""
+    """Return a trial without its result."""
     if not trial.state.is_finished():
         return trial
     is_open = copy.copy(trial)
     is_open.state, is_open.values = TrialState.RUNNING, None
     is_open.datetime_complete = None
-    # Of the system's attributes only constraints are results; samplers wrote the others.
+    # Of the system attributes only constraints are results; samplers wrote the others.
     is_open.system_attrs = {
         key: value for key, value in trial.system_attrs.items() if "constraints" not in key
     }
@@ -292,7 +284,7 @@ def _reopen(trial: FrozenTrial) -> FrozenTrial:
 
 
 def _state(trial: FrozenTrial) -> str:
-    # The status is written before the result: a kill in between leaves it running.
+    # The status is written before the result; after a kill in between, the trial is running.
     state = trial.state.name.lower()
     return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
 
@@ -314,35 +306,36 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
 
 
 def search_status(out: AnyPath, study_storage: str | None = None) -> str:
-    """Describe the progress of a search without writing; its driver may be running."""
+    """Describe the progress of a search, without writing; its driver may be running."""
     rows = read_table(out, "trials", columns=["status"])
-    counts = Counter(rows["status"].to_pylist())
-    trials = f"{format_count(counts.total(), 'trial')} with a result ({_format_counts(counts)})"
+    statuses = rows["status"].to_pylist()
+    trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
     manifest = read_search_manifest(out)
     try:
         with lost_database(study_storage):
             url = find_storage(out, study_storage, manifest.study_storage)
-            # A grid rests on the method's defaults, and these on the recipe; so does an identity.
+            # A grid depends on the method's defaults, and these on the recipe, as an identity does.
             needs_recipe = manifest.question.sampler == "grid" or not manifest.search
             definition = SearchDefinition.read(manifest, out, needs_recipe)
-            # By the name in the manifest: its plug-ins need not be loaded here.
+            # By the identity in the manifest, so that plug-ins need not be loaded.
             study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
-            states = Counter(state for state in study.states() if state not in OPEN)
-            ended, planned = states.total(), study.planned(manifest.trials)
+            states = [state for state in study.states() if state not in OPEN]
+            ended, planned = len(states), study.planned(manifest.trials)
     except UserError as error:
-        return f"{out}: {trials}; how many suggestions ended is not known: {error}"
-    suggestions = f"{ended} of {planned} suggestions ended ({_format_counts(states)})"
+        return f"{out}: {trials}; the number of finished suggestions is unknown: {error}"
+    suggestions = f"{ended} of {planned} suggestions ended ({format_counts(states)})"
     lines = [f"{out}: {suggestions}; {trials}"]
     if planned < manifest.trials:
-        lines.append(f"{manifest.trials} were asked for, and there are no more points")
+        lines.append(f"{manifest.trials} were requested, but there are no more points")
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
     elif ended < planned:
-        lines.append(f"go on: tune-calib resume {out}")
+        lines.append(f"continue with: tune-calib resume {out}")
     else:
         lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)
 
 
-def _format_counts(counts: Counter[str]) -> str:
-    return ", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none yet"
+def format_counts(states: Iterable[str]) -> str:
+    """Count the trials in each state, e.g. ``1 diverged, 11 done``."""
+    return ", ".join(f"{n} {state}" for state, n in sorted(Counter(states).items())) or "none yet"
