@@ -111,7 +111,8 @@ class DatasetInfo:
         """Return the record with the options of a data slot applied."""
         changed = self._stored_as(slot)
         if slot.split != DEFAULT_RULE:
-            self._refuse_unknown("split", slot.split, (*GENERAL_RULES, *self.rules))
+            rules = (DEFAULT_RULE, *GENERAL_RULES, *self.rules)
+            self._refuse_unknown("split", slot.split, rules)
             changed["rule"] = slot.split
         if slot.holdout == "test":
             changed["holdout_shares"] = slot.holdout_shares
@@ -183,8 +184,7 @@ class DatasetInfo:
 
     def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
         if name not in known:
-            names = sorted({*known, DEFAULT_RULE} if key == "split" else known)
-            near = nearest(name, names) or f"; known: {', '.join(names)}"
+            near = nearest(name, sorted({*known}))
             raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{near}")
 
 

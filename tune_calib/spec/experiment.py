@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import spell_settings
@@ -38,23 +38,14 @@ from tune_calib.spec.request import (
     SeedsRequest,
     Storage,
 )
-from tune_calib.spec.slots.data import DataSlot
-from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.strict import Part
+from tune_calib.spec.trial import SLOTS
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
     """Add the keys of every slot to the schema: its own, and those of its methods."""
-    slots: dict[str, type[BaseModel]] = {
-        "data": DataSlot,
-        "network": NetworkSlot,
-        "head": HeadSlot,
-        "posthoc": PostHocSlot,
-    }
     for slot in schema["properties"]:
-        keys = slots[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
+        keys = SLOTS[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
         allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
         # The target of $ref is checked when the file is read.
         plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}

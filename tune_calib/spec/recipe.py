@@ -129,16 +129,11 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
     if made_for is None:
         raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
     if name is None and backbone is not None:
-        _refuse_backbone(made_for, dataset, backbone)
+        refuse_backbone(made_for, dataset, backbone)
 
 
-def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
-    """Refuse a quick recipe that was not named and was made for other backbones."""
-    if recipe.name == QUICK:
-        _refuse_backbone(recipe.backbones, dataset, backbone)
-
-
-def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
+def refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
+    """Refuse a quick recipe that was not named for a backbone that it was not made for."""
     if not made_for or backbone in made_for:
         return
     BACKBONES.require(backbone)  # an unknown backbone is another mistake

@@ -8,6 +8,7 @@ an option are defined only here.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
@@ -75,10 +76,6 @@ def _plain_settings(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {str(name): _plain(str(name), each) for name, each in value.items()}
-
-
-def _plain_constants(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else _plain("constants", value)
 
 
 ALWAYS = {
@@ -177,7 +174,7 @@ class DataRequest(Part):
     """source of select and calib: train or test"""
     norm: Annotated[
         str | list[list[float]] | None,
-        BeforeValidator(_plain_constants),
+        BeforeValidator(partial(_plain, "constants")),
         OptionHelp(DATA, "the data set's"),
     ] = None
     """pixel normalisation: name or lists"""

@@ -120,8 +120,8 @@ def resolve_spec(
     defaults = _of_recipe(recipe, overrides) if recipe else {}
     places = dataset, _named("network", "backbone", overrides, defaults)
     has_training = not is_frozen(overrides)
-    if recipe is not None and has_training:
-        refuse_backbone(recipe, *places)
+    if recipe is not None and has_training and recipe.name == QUICK:
+        refuse_backbone(recipe.backbones, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
         if name == "network" and not has_training:

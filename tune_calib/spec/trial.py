@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.slots.base import Slot, find_setting
@@ -91,7 +90,7 @@ class TrialSpec(StrictModel):
         taken = METHODS[self.posthoc.method].classes if self.posthoc else None
         if self.posthoc is None or taken is None:
             return
-        classes = DATASETS[self.data.dataset].with_options(self.data).classes
+        classes = self.data.info.classes
         if taken != classes:
             raise UserError(
                 f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
