@@ -1,10 +1,11 @@
 """The options of commands: those of request fields, and those shared by many commands."""
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 import yaml
@@ -26,9 +27,6 @@ from tune_calib.spec.request import (
 )
 from tune_calib.spec.strict import Part, parse_share
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 R = TypeVar("R", bound=Part)
 
@@ -56,18 +54,16 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             values = {name: options.pop(name) for name in model.model_fields}
             return command(read_request(model, values), **options)
 
-        _, *own = inspect.signature(command).parameters.values()
+        _, *own = signature(command).parameters.values()
         return _with_signature(run, [*(_parameter(model, n) for n in field_names(model)), *own])
 
     return decorate
 
 
-def _with_signature(
-    run: Callable[..., Any], parameters: Iterable[inspect.Parameter]
-) -> Callable[..., Any]:
+def _with_signature(run: Callable[..., Any], parameters: Iterable[Parameter]) -> Callable[..., Any]:
     """Set the signature of a function, from which Typer reads the options of a command."""
-    by_name = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters)
-    run.__signature__ = inspect.Signature(list(by_name))  # type: ignore[attr-defined]
+    by_name = (each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters)
+    run.__signature__ = Signature(list(by_name))  # type: ignore[attr-defined]
     run.__annotations__ = {}  # it also reads these, and those of a wrapped function
     return run
 
@@ -77,21 +73,21 @@ def with_options(
 ) -> Callable[..., Any]:
     """Give a function the options of a command and further ones, by annotation and default."""
     added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
         for name, (option, default) in options.items()
     ]
-    return _with_signature(run, [*inspect.signature(command).parameters.values(), *added])
+    return _with_signature(run, [*signature(command).parameters.values(), *added])
 
 
-def option_of(model: type[Part], name: str) -> Any:
-    """Return the annotation from which Typer makes the option of a field."""
+def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
+    """Return the type and the description from which Typer makes the option of a field."""
     shown, field = option_help(model, name), model.model_fields[name]
     kind = _type_of(name, field.annotation, is_required=field.is_required())
     further: dict[str, Any] = {"help": field.description}
     if shown.names is not None:
         further["autocompletion"] = complete(shown.names)
     if not shown.panel:
-        return Annotated[kind, typer.Argument(**further)]
+        return kind, typer.Argument(**further)
     if shown.default is not None:
         further["show_default"] = shown.default
     if kind == list[str] | None:
@@ -101,19 +97,16 @@ def option_of(model: type[Part], name: str) -> Any:
     if name == "gpus":
         further["parser"] = _share
     flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
-    return Annotated[kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)]
+    return kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)
 
 
-def _parameter(model: type[Part], name: str) -> inspect.Parameter:
-    field = model.model_fields[name]
-    default = inspect.Parameter.empty if field.is_required() else field.default
-    is_several = get_origin(_plain(field.annotation)) is tuple
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None if is_several else default,
-        annotation=option_of(model, name),
-    )
+def _parameter(model: type[Part], name: str) -> Parameter:
+    field, (kind, option) = model.model_fields[name], option_of(model, name)
+    default = Parameter.empty if field.is_required() else field.default
+    if get_origin(_plain(field.annotation)) is tuple:
+        default = None
+    annotation = Annotated[kind, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _plain(annotation: Any) -> Any:
@@ -178,17 +171,10 @@ def _value(words: str, value: str) -> Any:
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 
 
-if TYPE_CHECKING:
-    DataRoot: TypeAlias = Path | None
-    StoreRoot: TypeAlias = str | None
-    StudyStorage: TypeAlias = str | None
-    GpuModel: TypeAlias = str | None
-else:
-    DataRoot = option_of(DataRequest, "data_root")
-    StoreRoot = option_of(Folders, "store")
-    StudyStorage = option_of(Storage, "study_storage")
-    GpuModel = option_of(Forecast, "gpu_model")
-
+DataRoot = Annotated[Path | None, option_of(DataRequest, "data_root")[1]]
+StoreRoot = Annotated[str | None, option_of(Folders, "store")[1]]
+StudyStorage = Annotated[str | None, option_of(Storage, "study_storage")[1]]
+GpuModel = Annotated[str | None, option_of(Forecast, "gpu_model")[1]]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),

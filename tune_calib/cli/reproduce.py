@@ -66,9 +66,8 @@ def reproduce(
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
-    plans = [
-        _plan(each, context, dry_run) for each in tables
-    ]  # all of them, before the first one starts
+    # All of them, before the first one starts.
+    plans = [_plan(each, context, dry_run) for each in tables]
     failures = []
     for plan in plans:
         try:

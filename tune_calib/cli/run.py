@@ -1,9 +1,8 @@
 """The commands that run trials: ablate, compare, search, resume, evaluate, run."""
 
-import contextlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +24,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import is_finished, read_search_manifest
 from tune_calib.spec import plugins
+from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -232,7 +232,7 @@ def run(
     from tune_calib.experiments.file import read_experiment_file
 
     again = format_command("run", request, ("retry",), plugins.as_options())
-    with _in_keys():
+    try:
         read = read_experiment_file(request.file).override(request.address, gpu_model)
 
         from tune_calib.experiments.entries import plan_jobs
@@ -249,22 +249,13 @@ def run(
             again, lambda: list(run_jobs(read, jobs, request.retry, print_settings))
         )
         _report_entries(read.out, ended)
+    except UserError as error:
+        raise UserError(spell_keys(error)) from None
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         echo("\n".join(failures), err=True)
         echo(f"{len(failures)} failed; run them again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _in_keys() -> Iterator[None]:
-    """Spell settings in messages as keys of the file."""
-    try:
-        yield
-    except UserError as error:
-        from tune_calib.spec.experiment import spell_keys
-
-        raise UserError(spell_keys(error)) from None
 
 
 def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
@@ -279,7 +270,6 @@ def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
 
 def _describe_entry(ended: "Ended") -> str:
     from analysis.report import write_report, write_search_report
-    from tune_calib.spec.experiment import spell_keys
     from tune_calib.tuning.search.outcome import summarise
 
     if ended.is_refused:
@@ -299,8 +289,6 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    from tune_calib.spec.experiment import ExperimentFile
-
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
 
