@@ -8,11 +8,7 @@ import os
 
 # torch, oneDNN and MKL choose instructions for the processor they run on, and wider registers sum
 # in another order.
-PORTABLE = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "MKL_CBWR": "COMPATIBLE",
-}
+PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "COMPATIBLE"}
 """Environment variables that are read when torch is loaded."""
 
 

@@ -71,9 +71,7 @@ class Registry(Generic[T]):
         return record
 
     def register_family(
-        self,
-        resolve: Callable[[str], T | None],
-        names: Callable[[], Iterable[str]] | None = None,
+        self, resolve: Callable[[str], T | None], names: Callable[[], Iterable[str]] | None = None
     ) -> None:
         """Add a rule for names that are too many to list; it returns None for other names.
 

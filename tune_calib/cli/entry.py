@@ -26,8 +26,7 @@ _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 def as_option(message: object) -> str:
     """Spell settings in a message as options (``--guard``) and arguments (``METHODS``)."""
     return spell_settings(
-        message,
-        lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}",
+        message, lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}"
     )
 
 

@@ -176,8 +176,7 @@ StoreRoot = Annotated[str | None, option_of(Folders, "store")[1]]
 StudyStorage = Annotated[str | None, option_of(Storage, "study_storage")[1]]
 GpuModel = Annotated[str | None, option_of(Forecast, "gpu_model")[1]]
 DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
+    bool, typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE)
 ]
 Added = tuple[Any, Any]
 """Annotation and default of an option that is added to several commands."""

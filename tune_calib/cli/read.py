@@ -65,8 +65,7 @@ def report(
         ),
     ] = False,
     with_pictures: Annotated[
-        bool,
-        typer.Option("--pictures", help="first compute the logits that some figures need"),
+        bool, typer.Option("--pictures", help="first compute the logits that some figures need")
     ] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,

@@ -8,15 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
 from tune_calib.spec.experiment import Entry, Where
-from tune_calib.spec.request import (
-    WHERE,
-    Address,
-    Backbone,
-    DataRoot,
-    OptionHelp,
-    Out,
-    SeedPairs,
-)
+from tune_calib.spec.request import WHERE, Address, Backbone, DataRoot, OptionHelp, Out, SeedPairs
 from tune_calib.spec.strict import LocalPath, Part, Words
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 

@@ -105,9 +105,7 @@ LadderName = Annotated[str, Name(LADDERS)]
 Pipeline = Annotated[str, Name(METHODS, joint="+")]
 
 DataRoot = Annotated[
-    LocalFolder | None,
-    OptionHelp(DATA),
-    Field(description="folder with the files of the data set"),
+    LocalFolder | None, OptionHelp(DATA), Field(description="folder with the files of the data set")
 ]
 DatasetTitle = Annotated[
     Text | None, OptionHelp(DATA, "its folder's name"), Field(description="title of your own data")
