@@ -210,14 +210,10 @@ _SHARED: dict[str, Added] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Properties that commands share.
-
-    Commands that train load the plug-ins in a user's file of defaults. The others only read results
-    and load only plug-ins that are typed.
-    """
+    """Properties that commands share."""
 
     is_long: bool = False  # whether it shows its progress
-    trains: bool = False
+    trains: bool = False  # whether it loads the plug-ins in a user's file of defaults
     logs: bool = False  # whether loggers can follow its trials
     has_table: bool = False  # whether it prints a table whose columns users can choose
 

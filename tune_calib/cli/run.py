@@ -139,7 +139,8 @@ def resume(request: ResumeRequest) -> None:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    folder = _open_search(request.out)
+    folder = parse_path(request.out)
+    read_search_manifest(folder)  # refuses any other folder before slow imports
 
     from tune_calib.tuning.search.run import load_search
 
@@ -147,13 +148,6 @@ def resume(request: ResumeRequest) -> None:
     location = replace(run.location, command=format_typed())
     length = max(request.trials, run.length)
     _search(replace(run, length=length, location=location, retry=request.retry))
-
-
-def _open_search(out: str) -> AnyPath:
-    """Return the folder of a search; refuse any other folder before slow imports."""
-    folder = parse_path(out)
-    read_search_manifest(folder)
-    return folder
 
 
 def _search(run: "SearchRun") -> None:
@@ -182,7 +176,8 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
         tune-calib evaluate runs/search --seeds 5
         tune-calib evaluate runs/search --seeds 10 --extend
     """
-    folder = _open_search(request.out)
+    folder = parse_path(request.out)
+    read_search_manifest(folder)  # refuses any other folder before slow imports
 
     from analysis import report as ladder_report
     from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation

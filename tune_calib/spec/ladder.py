@@ -59,10 +59,7 @@ class PlannedTrial:
 
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
-    """Expand a ladder to trial specs in the order of its rungs; a rung's own settings come first.
-
-    A rung without ``head`` has one trial for all head seeds.
-    """
+    """Expand a ladder to trial specs in the order of its rungs."""
     overrides, pairs = request.overrides, request.seeds.pairs()
     rungs = [
         rung for rung in select_rungs(ladder, request) if request.controls or rung.kind != "control"
@@ -112,12 +109,7 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
 
 
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
-    """Return the rungs of a ladder that cannot be run as requested, by the reason.
-
-    A rung is left out if it trains a frozen network, if it runs the network while only features or
-    logits are imported, or if its post-hoc method takes another number of classes (if the user
-    named such a rung, its spec is refused instead).
-    """
+    """Return the rungs of a ladder that cannot be run as requested, by the reason."""
     found: dict[str, list[Rung]] = {}
     if request.is_frozen:
         what = "they need the network itself" if request.is_imported else "they train the network"
@@ -126,6 +118,7 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
             for rung in ladder.rungs
             if _trains_network(rung) or (request.is_imported and _runs_network(rung))
         ]
+    # If the user named a rung for another number of classes, its spec is refused instead.
     if not ladder.is_named and any(_required_classes(rung) for rung in ladder.rungs):
         classes = request.spec().data.info.classes
         found[f"they do not take {classes} classes"] = [
@@ -170,16 +163,13 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
 
 
 def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
-    """Build the trial spec of a rung under a network and a head seed.
-
-    The rung's own settings override those of the request. Settings that its methods lack are left
-    out, since they are for other rungs.
-    """
+    """Build the trial spec of a rung, whose settings override the request's, for two seeds."""
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
     for slot in SLOTS:
         own = rung.slots.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
+            # Settings that its methods lack are for other rungs.
             known = set(known_keys(slot, method_of(slot, own)))
             below = {
                 key: value for key, value in request.overrides.get(slot, {}).items() if key in known
@@ -243,11 +233,7 @@ def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
 
 
 def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
-    """Build a ladder of methods, or pipelines such as ``ls+mac_cal+temperature``, as variants.
-
-    The methods of a pipeline are of different kinds; without a network method the network is
-    trained with CE. ``settings`` are those of each pipeline, by slot.
-    """
+    """Build a ladder of pipelines such as ``ls+mac_cal+temperature``, with settings of each."""
     settings = settings or [{}] * len(pipelines)
     rungs = tuple(
         build_rung(name, own, "variant" if index else "base")
