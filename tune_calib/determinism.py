@@ -1,7 +1,4 @@
-"""Child seeds, and the environment in which all x86 processors with AVX2 compute the same numbers.
-
-One seed of the design drives all randomness.
-"""
+"""Child seeds, and the environment in which all x86 processors with AVX2 get the same numbers."""
 
 import hashlib
 import os

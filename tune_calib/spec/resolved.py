@@ -38,15 +38,12 @@ class Seeds:
         return [(n, h) for n in self.network for h in self.head]
 
 
-ONE_SEED = Seeds((0,), (0,), is_paired=True)
-
-
 @dataclass(frozen=True)
 class ResolvedRequest:
     """A request of a ladder or a search, without what the rungs or suggestions set themselves."""
 
     overrides: Settings = field(default_factory=dict)  # by slot; a search does not vary them
-    seeds: Seeds = ONE_SEED
+    seeds: Seeds = Seeds((0,), (0,), is_paired=True)
     # Stored instead of looked up: a search continues with the recipe that it began with.
     recipe: Recipe | None = None  # None: the program's defaults
     controls: bool = False  # add the ladder's controls
