@@ -12,19 +12,8 @@ import yaml
 
 from tune_calib import console
 from tune_calib.errors import UserError
-from tune_calib.spec import plugins
+from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.request import (
-    ALWAYS,
-    WHERE,
-    DataRequest,
-    Folders,
-    Forecast,
-    Storage,
-    build_request,
-    field_names,
-    option_help,
-)
 from tune_calib.spec.strict import Part, parse_share
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
 
@@ -55,7 +44,9 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             return command(read_request(model, values), **options)
 
         _, *own = signature(command).parameters.values()
-        return _with_signature(run, [*(_parameter(model, n) for n in field_names(model)), *own])
+        return _with_signature(
+            run, [*(_parameter(model, n) for n in request.field_names(model)), *own]
+        )
 
     return decorate
 
@@ -81,7 +72,7 @@ def with_options(
 
 def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
     """Return the type and the description from which Typer makes the option of a field."""
-    shown, field = option_help(model, name), model.model_fields[name]
+    shown, field = request.option_help(model, name), model.model_fields[name]
     kind = _type_of(name, field.annotation, is_required=field.is_required())
     further: dict[str, Any] = {"help": field.description}
     if shown.names is not None:
@@ -136,7 +127,7 @@ def read_request(model: type[R], options: Mapping[str, Any]) -> R:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
     if "set" in values:
         values["set"] = _settings(values["set"] or [])
-    return build_request(model, values)
+    return request.build_request(model, values)
 
 
 def _share(text: str) -> float:
@@ -171,12 +162,15 @@ def _value(words: str, value: str) -> Any:
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 
 
-DataRoot = Annotated[Path | None, option_of(DataRequest, "data_root")[1]]
-StoreRoot = Annotated[str | None, option_of(Folders, "store")[1]]
-StudyStorage = Annotated[str | None, option_of(Storage, "study_storage")[1]]
-GpuModel = Annotated[str | None, option_of(Forecast, "gpu_model")[1]]
+DataRoot = Annotated[Path | None, option_of(request.DataRequest, "data_root")[1]]
+StoreRoot = Annotated[str | None, option_of(request.Folders, "store")[1]]
+StudyStorage = Annotated[str | None, option_of(request.Storage, "study_storage")[1]]
+GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE)
+    bool,
+    typer.Option(
+        "--dry-run", help="print the plan and start nothing", rich_help_panel=request.WHERE
+    ),
 ]
 Added = tuple[Any, Any]
 """Annotation and default of an option that is added to several commands."""
@@ -193,7 +187,7 @@ def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> A
 
 _SHARED: dict[str, Added] = {
     "log": added(
-        list[str] | None, ALWAYS["log"], WHERE,
+        list[str] | None, request.ALWAYS["log"], request.WHERE,
         metavar="NAME",
     ),
     "columns": added(
@@ -202,7 +196,7 @@ _SHARED: dict[str, Added] = {
     ),
     "wide": added(bool, "show all columns, however wide", TABLES, "--wide"),
     "plugin": added(
-        list[str] | None, ALWAYS["plugin"], EVERY,
+        list[str] | None, request.ALWAYS["plugin"], EVERY,
         metavar="FILE|MODULE",
     ),
 }  # fmt: skip
