@@ -40,11 +40,7 @@ _BESIDE = ("analysis", "ablations", "search_spaces")
 
 
 def _refuse_hidden() -> None:
-    """Refuse to run if another package hides one of the program's own.
-
-    Raises:
-        ImportError: Python finds another folder or file with such a name first.
-    """
+    """Refuse to run if Python finds another folder or file of the name of an own package first."""
     parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     for name in _BESIDE:
         spec = find_spec(name)

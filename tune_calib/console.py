@@ -1,8 +1,4 @@
-"""Lay out text for a screen, wrapped at its width.
-
-The program prints through ``echo``, which escapes control characters in foreign text instead of
-sending them to the terminal.
-"""
+"""Lay out text for a screen, wrapped at its width, and print it without control characters."""
 
 import os
 import re
@@ -31,11 +27,7 @@ _CONTROLS = re.compile(
 
 
 def printable(text: str) -> str:
-    r"""Return a text with its control characters escaped, e.g. as ``\u001b``.
-
-    Labels, titles, messages and folder names may come from anybody. Their control characters could
-    hide or forge what a terminal or a page shows.
-    """
+    r"""Escape control characters (``\u001b``), with which a text could forge what is shown."""
     return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 

@@ -1,18 +1,11 @@
-"""Child seeds, and the environment in which all x86 processors with AVX2 compute the same numbers.
-
-One seed of the design drives all randomness.
-"""
+"""Child seeds, and the environment in which all x86 processors with AVX2 get the same numbers."""
 
 import hashlib
 import os
 
 # torch, oneDNN and MKL choose instructions for the processor they run on, and wider registers sum
 # in another order.
-PORTABLE = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "MKL_CBWR": "COMPATIBLE",
-}
+PORTABLE = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_CBWR": "COMPATIBLE"}
 """Environment variables that are read when torch is loaded."""
 
 

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ def report_progress(
     doing: str,
     at: int = 0,
     of: int = 0,
-    metrics: Mapping[str, float] = MappingProxyType({}),
+    metrics: Mapping[str, float] = {},
     at_once: bool = False,
 ) -> None:
     """Send a ``ProgressEvent`` to the last listener."""

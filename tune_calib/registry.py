@@ -71,14 +71,9 @@ class Registry(Generic[T]):
         return record
 
     def register_family(
-        self,
-        resolve: Callable[[str], T | None],
-        names: Callable[[], Iterable[str]] | None = None,
+        self, resolve: Callable[[str], T | None], names: Callable[[], Iterable[str]] | None = None
     ) -> None:
-        """Add a rule for names that are too many to list; it returns None for other names.
-
-        The built-in rules also list their ``names``, so that ``require`` imports nothing.
-        """
+        """Add a rule that returns None for other names; a built-in one also lists its ``names``."""
         self._families.append((resolve, self._origin_of_caller(sys._getframe(1).f_globals)))
         if names is not None:
             self._names_of_families.append(names)
@@ -212,10 +207,7 @@ REGISTRIES: "weakref.WeakSet[Registry[Any]]" = weakref.WeakSet()
 
 @cache
 def read_index() -> dict[str, Any]:
-    """Return facts about the packages whose modules take seconds to import.
-
-    ``python -m docs.generate.index`` writes the file, and ``tests/test_registry.py`` checks it.
-    """
+    """Return facts about packages that import slowly, as ``docs.generate.index`` wrote them."""
     index: dict[str, Any] = json.loads(Path(__file__).with_name("index.json").read_text("utf-8"))
     return index
 

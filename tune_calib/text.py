@@ -5,8 +5,8 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -84,19 +84,12 @@ def _branch(location: Sequence[int | str], model: Any) -> int | None:
         fields = getattr(model, "model_fields", {})
         if part not in fields:
             return None
-        kinds = [kind for kind in _kinds(fields[part].annotation) if kind is not type(None)]
-        if len(kinds) > 1:
-            return index
-        model = kinds[0]
+        model = fields[part].annotation
+        if get_origin(model) in (Union, UnionType):
+            model, *others = (kind for kind in get_args(model) if kind is not NoneType)
+            if others:
+                return index
     return None
-
-
-def _kinds(annotation: Any) -> Sequence[Any]:
-    """Return the branches of a union, or the annotation alone."""
-    if get_origin(annotation) is Annotated:
-        return _kinds(get_args(annotation)[0])
-    is_union = get_origin(annotation) in (Union, UnionType)
-    return get_args(annotation) if is_union else (annotation,)
 
 
 _MOST_NAMES = 8  # that a message suggests

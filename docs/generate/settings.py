@@ -17,7 +17,8 @@ def of_slots() -> str:
                 f'<span id="{slot}-{name}">`{slot}.{name}`</span>',
                 fields.default_of(field),
                 fields.range_of(field),
-                linked(fields.first_paragraph(field), "").replace("``", "`"),
+                # Without the list of its options.
+                linked((field.description or "").split("\n\n")[0], "").replace("``", "`"),
             )
             for name, field in fields.list_settings(model).items()
         ]

@@ -3,19 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.request import (
-    ALWAYS,
-    build_request,
-    field_names,
-    is_argument,
-    option_help,
-)
+from tune_calib.spec.request import ALWAYS, build_request, field_names, is_argument, option_help
 from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import nearest
 
@@ -26,10 +21,7 @@ Words = str | Sequence[str]
 
 
 def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a function the fields of a request as arguments, and document them.
-
-    The decorated function takes the request, ``log`` and ``plugin``; the plug-ins are loaded first.
-    """
+    """Give a function of a request, ``log`` and ``plugin`` the documented fields as arguments."""
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         signature = _signature(model, inspect.signature(function).return_annotation)
@@ -66,26 +58,19 @@ def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T
     return decorate
 
 
-def _signature(model: type[Part], returned: Any) -> inspect.Signature:
+def _signature(model: type[Part], returned: Any) -> Signature:
     parameters = []
     for name in field_names(model):
-        field = model.model_fields[name]
-        kind: Any = inspect.Parameter.KEYWORD_ONLY
+        field, kind = model.model_fields[name], Parameter.KEYWORD_ONLY
         if is_argument(model, name):
-            kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        default = inspect.Parameter.empty if field.is_required() else field.default
-        parameters.append(
-            inspect.Parameter(
-                name, kind, default=default, annotation=_accepted(field.rebuild_annotation())
-            )
-        )
-    parameters += [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Words | None
-        )
-        for name in ALWAYS
-    ]
-    return inspect.Signature(parameters, return_annotation=returned)
+            kind = Parameter.POSITIONAL_OR_KEYWORD
+        default = Parameter.empty if field.is_required() else field.default
+        annotation = _accepted(field.rebuild_annotation())
+        parameters.append(Parameter(name, kind, default=default, annotation=annotation))
+    for name in ALWAYS:
+        always = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Words | None)
+        parameters.append(always)
+    return Signature(parameters, return_annotation=returned)
 
 
 def _accepted(annotation: Any) -> Any:
@@ -101,7 +86,7 @@ def _accepted(annotation: Any) -> Any:
     return annotation
 
 
-def _document(model: type[Part], signature: inspect.Signature, text: str) -> str:
+def _document(model: type[Part], signature: Signature, text: str) -> str:
     """Insert a section about the arguments into a docstring, before its other sections."""
     lines = []
     for name, parameter in signature.parameters.items():
@@ -110,7 +95,7 @@ def _document(model: type[Part], signature: inspect.Signature, text: str) -> str
             about, shown = str(model.model_fields[name].description), option_help(model, name)
             if shown.default is not None:
                 about += f" (default: {shown.default})"
-            elif parameter.default not in (None, (), inspect.Parameter.empty):
+            elif parameter.default not in (None, (), Parameter.empty):
                 about += f" (default: {parameter.default!r})"
         lines.append(f"    {name} ({format_type(parameter.annotation)}): {about}.")
     before, mark, behind = text.partition("Returns:")

@@ -95,10 +95,7 @@ def _note_unloaded(folder: AnyPath) -> None:
 
 
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
-    """Print a description of a folder, or of each entry of an experiment file.
-
-    If an entry cannot be described, print the others and then exit with code 1.
-    """
+    """Print a description of a folder, or of each entry of an experiment file that has one."""
 
     def format_entry(one: AnyPath) -> str:
         with damage_in_one_line(str(one)):
@@ -118,7 +115,7 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
         except UserError as error:
             text, refused = f"error: {as_option(error)}", refused + 1
         echo(f"== {entry.name} ==\n{text}\n")
-    if refused:
+    if refused:  # the other entries are printed nevertheless
         raise typer.Exit(1)
 
 

@@ -26,17 +26,13 @@ _EMPTY = re.compile(r"(--[\w-]+)=\s*")
 def as_option(message: object) -> str:
     """Spell settings in a message as options (``--guard``) and arguments (``METHODS``)."""
     return spell_settings(
-        message,
-        lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}",
+        message, lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}"
     )
 
 
 @contextlib.contextmanager
 def one_line() -> Iterator[None]:
-    """Turn a user's mistake or an error of the operating system into one line and exit code 2.
-
-    A bug in the program still gives a traceback.
-    """
+    """Turn a user's mistake or an error of the system (no bug) into one line and exit code 2."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # characters that the encoding lacks
@@ -88,10 +84,7 @@ def refuse_empty(arguments: Sequence[str]) -> None:
 
 
 class Command(TyperCommand):
-    """A command with examples in its help; typed options override the user's own defaults.
-
-    The section ``Examples`` of its docstring is shown last, before the documentation page.
-    """
+    """A command with examples in its help; typed options override the user's own defaults."""
 
     def __init__(self, name: str | None, *, help: str | None = None, **settings: Any) -> None:
         text, _, lines = inspect.cleandoc(help or "").partition("\n\nExamples:\n")

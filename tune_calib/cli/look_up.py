@@ -4,7 +4,7 @@ import io
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,17 +18,12 @@ from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.metrics import METRICS, Metric
-from tune_calib.spec.recipe import RECIPES, fitting
-from tune_calib.spec.space import SPACES
+from tune_calib.spec.recipe import RECIPES, Recipe, fitting
+from tune_calib.spec.space import SPACES, Space
 from tune_calib.text import nearest
-
-if TYPE_CHECKING:
-    from tune_calib.spec.ladder import Ladder
-    from tune_calib.spec.recipe import Recipe
-    from tune_calib.spec.space import Space
 
 Entry = dict[str, Any]
 
@@ -50,7 +45,7 @@ def _describe_method(record: MethodInfo) -> Entry:
     }
 
 
-def _describe_recipe(record: "Recipe") -> Entry:
+def _describe_recipe(record: Recipe) -> Entry:
     return {
         "title": record.title,
         "source": record.source,
@@ -63,12 +58,12 @@ def _describe_recipe(record: "Recipe") -> Entry:
     }
 
 
-def _describe_ladder(record: "Ladder") -> Entry:
+def _describe_ladder(record: Ladder) -> Entry:
     rungs = [rung.label for rung in record.rungs]
     return {"title": record.title, "published": record.published, "rungs": rungs}
 
 
-def _describe_space(record: "Space") -> Entry:
+def _describe_space(record: Space) -> Entry:
     settings = {key: setting.plain() for key, setting in record.settings.items()}
     return {"settings": settings, "first": [dict(point) for point in record.first]}
 
@@ -125,10 +120,7 @@ def list_(
         str,
         typer.Argument(help=f"one of {', '.join(LISTS)}", autocompletion=complete(lambda: LISTS)),
     ],
-    name: Annotated[
-        str | None,
-        typer.Argument(help="show one entry in full"),
-    ] = None,
+    name: Annotated[str | None, typer.Argument(help="show one entry in full")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="print JSON", rich_help_panel=FORMATS)
     ] = False,

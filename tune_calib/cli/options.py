@@ -1,34 +1,21 @@
 """The options of commands: those of request fields, and those shared by many commands."""
 
 import functools
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import typer
 import yaml
 
 from tune_calib import console
 from tune_calib.errors import UserError
-from tune_calib.spec import plugins
+from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
-from tune_calib.spec.request import (
-    ALWAYS,
-    WHERE,
-    DataRequest,
-    Folders,
-    Forecast,
-    Storage,
-    build_request,
-    field_names,
-    option_help,
-)
 from tune_calib.spec.strict import Part, parse_share
 from tune_calib.spec.yaml_text import UnfoldedError, value_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 R = TypeVar("R", bound=Part)
 
@@ -56,18 +43,18 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             values = {name: options.pop(name) for name in model.model_fields}
             return command(read_request(model, values), **options)
 
-        _, *own = inspect.signature(command).parameters.values()
-        return _with_signature(run, [*(_parameter(model, n) for n in field_names(model)), *own])
+        _, *own = signature(command).parameters.values()
+        return _with_signature(
+            run, [*(_parameter(model, n) for n in request.field_names(model)), *own]
+        )
 
     return decorate
 
 
-def _with_signature(
-    run: Callable[..., Any], parameters: Iterable[inspect.Parameter]
-) -> Callable[..., Any]:
+def _with_signature(run: Callable[..., Any], parameters: Iterable[Parameter]) -> Callable[..., Any]:
     """Set the signature of a function, from which Typer reads the options of a command."""
-    by_name = (each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters)
-    run.__signature__ = inspect.Signature(list(by_name))  # type: ignore[attr-defined]
+    by_name = (each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters)
+    run.__signature__ = Signature(list(by_name))  # type: ignore[attr-defined]
     run.__annotations__ = {}  # it also reads these, and those of a wrapped function
     return run
 
@@ -77,21 +64,21 @@ def with_options(
 ) -> Callable[..., Any]:
     """Give a function the options of a command and further ones, by annotation and default."""
     added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
         for name, (option, default) in options.items()
     ]
-    return _with_signature(run, [*inspect.signature(command).parameters.values(), *added])
+    return _with_signature(run, [*signature(command).parameters.values(), *added])
 
 
-def option_of(model: type[Part], name: str) -> Any:
-    """Return the annotation from which Typer makes the option of a field."""
-    shown, field = option_help(model, name), model.model_fields[name]
+def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
+    """Return the type and the description from which Typer makes the option of a field."""
+    shown, field = request.option_help(model, name), model.model_fields[name]
     kind = _type_of(name, field.annotation, is_required=field.is_required())
     further: dict[str, Any] = {"help": field.description}
     if shown.names is not None:
         further["autocompletion"] = complete(shown.names)
     if not shown.panel:
-        return Annotated[kind, typer.Argument(**further)]
+        return kind, typer.Argument(**further)
     if shown.default is not None:
         further["show_default"] = shown.default
     if kind == list[str] | None:
@@ -101,19 +88,16 @@ def option_of(model: type[Part], name: str) -> Any:
     if name == "gpus":
         further["parser"] = _share
     flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
-    return Annotated[kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)]
+    return kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)
 
 
-def _parameter(model: type[Part], name: str) -> inspect.Parameter:
-    field = model.model_fields[name]
-    default = inspect.Parameter.empty if field.is_required() else field.default
-    is_several = get_origin(_plain(field.annotation)) is tuple
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None if is_several else default,
-        annotation=option_of(model, name),
-    )
+def _parameter(model: type[Part], name: str) -> Parameter:
+    field, (kind, option) = model.model_fields[name], option_of(model, name)
+    default = Parameter.empty if field.is_required() else field.default
+    if get_origin(_plain(field.annotation)) is tuple:
+        default = None
+    annotation = Annotated[kind, option]
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _plain(annotation: Any) -> Any:
@@ -143,7 +127,7 @@ def read_request(model: type[R], options: Mapping[str, Any]) -> R:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
     if "set" in values:
         values["set"] = _settings(values["set"] or [])
-    return build_request(model, values)
+    return request.build_request(model, values)
 
 
 def _share(text: str) -> float:
@@ -178,20 +162,15 @@ def _value(words: str, value: str) -> Any:
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 
 
-if TYPE_CHECKING:
-    DataRoot: TypeAlias = Path | None
-    StoreRoot: TypeAlias = str | None
-    StudyStorage: TypeAlias = str | None
-    GpuModel: TypeAlias = str | None
-else:
-    DataRoot = option_of(DataRequest, "data_root")
-    StoreRoot = option_of(Folders, "store")
-    StudyStorage = option_of(Storage, "study_storage")
-    GpuModel = option_of(Forecast, "gpu_model")
-
+DataRoot = Annotated[Path | None, option_of(request.DataRequest, "data_root")[1]]
+StoreRoot = Annotated[str | None, option_of(request.Folders, "store")[1]]
+StudyStorage = Annotated[str | None, option_of(request.Storage, "study_storage")[1]]
+GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]
 DryRun = Annotated[
     bool,
-    typer.Option("--dry-run", help="print the plan and start nothing", rich_help_panel=WHERE),
+    typer.Option(
+        "--dry-run", help="print the plan and start nothing", rich_help_panel=request.WHERE
+    ),
 ]
 Added = tuple[Any, Any]
 """Annotation and default of an option that is added to several commands."""
@@ -208,7 +187,7 @@ def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> A
 
 _SHARED: dict[str, Added] = {
     "log": added(
-        list[str] | None, ALWAYS["log"], WHERE,
+        list[str] | None, request.ALWAYS["log"], request.WHERE,
         metavar="NAME",
     ),
     "columns": added(
@@ -217,7 +196,7 @@ _SHARED: dict[str, Added] = {
     ),
     "wide": added(bool, "show all columns, however wide", TABLES, "--wide"),
     "plugin": added(
-        list[str] | None, ALWAYS["plugin"], EVERY,
+        list[str] | None, request.ALWAYS["plugin"], EVERY,
         metavar="FILE|MODULE",
     ),
 }  # fmt: skip
@@ -225,14 +204,10 @@ _SHARED: dict[str, Added] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Properties that commands share.
-
-    Commands that train load the plug-ins in a user's file of defaults. The others only read results
-    and load only plug-ins that are typed.
-    """
+    """Properties that commands share."""
 
     is_long: bool = False  # whether it shows its progress
-    trains: bool = False
+    trains: bool = False  # whether it loads the plug-ins in a user's file of defaults
     logs: bool = False  # whether loggers can follow its trials
     has_table: bool = False  # whether it prints a table whose columns users can choose
 

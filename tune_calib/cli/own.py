@@ -4,7 +4,7 @@ import shlex
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 _FILES = "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays"
 
 
-def _files(help_: str) -> typer.models.OptionInfo:
-    option: typer.models.OptionInfo = typer.Option(metavar="FILE", help=help_)
-    return option
+def _files(help_: str) -> Any:
+    return typer.Option(metavar="FILE", help=help_)
 
 
 def import_(

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
@@ -65,8 +64,7 @@ def report(
         ),
     ] = False,
     with_pictures: Annotated[
-        bool,
-        typer.Option("--pictures", help="first compute the logits that some figures need"),
+        bool, typer.Option("--pictures", help="first compute the logits that some figures need")
     ] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
@@ -91,7 +89,7 @@ def report(
 
 
 def print_report(
-    out: str, study_storage: str | None = None, options: Mapping[str, Any] = MappingProxyType({})
+    out: str, study_storage: str | None = None, options: Mapping[str, Any] = {}
 ) -> None:
     """Write the report of a folder and print its table, by options of ``write_report``."""
 
@@ -136,7 +134,7 @@ def as_trials_ran(
     command: list[str],
     store: str | None,
     data_root: Path | None,
-    options: Mapping[str, object] = MappingProxyType({}),
+    options: Mapping[str, object] = {},
 ) -> bool:
     """Run a command in a process that loads torch as portable trials did, if there are any.
 

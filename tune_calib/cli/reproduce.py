@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.entries import EntryJob
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
-    from tune_calib.spec.reproduction import Reproduction
     from tune_calib.tuning.ladder import LadderRun
     from tune_calib.tuning.search.run import SearchRun
 
@@ -66,9 +65,8 @@ def reproduce(
 
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
-    plans = [
-        _plan(each, context, dry_run) for each in tables
-    ]  # all of them, before the first one starts
+    # All of them, before the first one starts.
+    plans = [_plan(each, context, dry_run) for each in tables]
     failures = []
     for plan in plans:
         try:
@@ -159,7 +157,18 @@ def _run(plan: _Plan) -> list[str]:
 
 
 def _print_list(as_json: bool) -> None:
-    entries = [_entry(REPRODUCTIONS[name]) for name in REPRODUCTIONS]
+    entries: list[dict[str, Any]] = [
+        {
+            "name": record.name,
+            "title": record.title,
+            "published": record.published,
+            "metrics": list(record.metrics),
+            "scales": list(record.scales),
+            "claims": [claim.text for claim in record.claims],
+            "note": record.note,
+        }
+        for record in map(REPRODUCTIONS.__getitem__, REPRODUCTIONS)
+    ]
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return
@@ -172,15 +181,3 @@ def _print_list(as_json: bool) -> None:
     scales = "; ".join(f"{name}: {what}" for name, what in SCALES.items())
     table = table_of(heads, rows)
     console.echo(console.shown(console.Text([table, console.Prose(f"Scales: {scales}.")])))
-
-
-def _entry(record: "Reproduction") -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "title": record.title,
-        "published": record.published,
-        "metrics": list(record.metrics),
-        "scales": list(record.scales),
-        "claims": [claim.text for claim in record.claims],
-        "note": record.note,
-    }

@@ -1,9 +1,8 @@
 """The commands that run trials: ablate, compare, search, resume, evaluate, run."""
 
-import contextlib
 import json
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,6 +24,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import is_finished, read_search_manifest
 from tune_calib.spec import plugins
+from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -139,7 +139,8 @@ def resume(request: ResumeRequest) -> None:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    folder = _open_search(request.out)
+    folder = parse_path(request.out)
+    read_search_manifest(folder)  # refuses any other folder before slow imports
 
     from tune_calib.tuning.search.run import load_search
 
@@ -147,13 +148,6 @@ def resume(request: ResumeRequest) -> None:
     location = replace(run.location, command=format_typed())
     length = max(request.trials, run.length)
     _search(replace(run, length=length, location=location, retry=request.retry))
-
-
-def _open_search(out: str) -> AnyPath:
-    """Return the folder of a search; refuse any other folder before slow imports."""
-    folder = parse_path(out)
-    read_search_manifest(folder)
-    return folder
 
 
 def _search(run: "SearchRun") -> None:
@@ -182,7 +176,8 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
         tune-calib evaluate runs/search --seeds 5
         tune-calib evaluate runs/search --seeds 10 --extend
     """
-    folder = _open_search(request.out)
+    folder = parse_path(request.out)
+    read_search_manifest(folder)  # refuses any other folder before slow imports
 
     from analysis import report as ladder_report
     from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation
@@ -232,7 +227,7 @@ def run(
     from tune_calib.experiments.file import read_experiment_file
 
     again = format_command("run", request, ("retry",), plugins.as_options())
-    with _in_keys():
+    try:
         read = read_experiment_file(request.file).override(request.address, gpu_model)
 
         from tune_calib.experiments.entries import plan_jobs
@@ -249,22 +244,13 @@ def run(
             again, lambda: list(run_jobs(read, jobs, request.retry, print_settings))
         )
         _report_entries(read.out, ended)
+    except UserError as error:
+        raise UserError(spell_keys(error)) from None
     failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
     if failures:
         echo("\n".join(failures), err=True)
         echo(f"{len(failures)} failed; run them again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
-
-
-@contextlib.contextmanager
-def _in_keys() -> Iterator[None]:
-    """Spell settings in messages as keys of the file."""
-    try:
-        yield
-    except UserError as error:
-        from tune_calib.spec.experiment import spell_keys
-
-        raise UserError(spell_keys(error)) from None
 
 
 def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
@@ -279,7 +265,6 @@ def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
 
 def _describe_entry(ended: "Ended") -> str:
     from analysis.report import write_report, write_search_report
-    from tune_calib.spec.experiment import spell_keys
     from tune_calib.tuning.search.outcome import summarise
 
     if ended.is_refused:
@@ -299,8 +284,6 @@ def schema() -> None:
     Examples:
         tune-calib schema > sweep.schema.json
     """
-    from tune_calib.spec.experiment import ExperimentFile
-
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
 

@@ -39,8 +39,7 @@ Published = Annotated[
     ),
 ]
 Where = Annotated[
-    list[str] | None,
-    typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable"),
+    list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable")
 ]
 
 _FORMATS = {

@@ -16,16 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.library.arrays import (
-    Estimator,
-    find_classes,
-    logits_of,
-    match_type,
-    number_labels,
-    refuse_unknown,
-    rows_of,
-    take_classes,
-)
+from tune_calib.library import arrays
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
@@ -33,7 +24,7 @@ from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.text import nearest
 
 
-class PostHocEstimator(Estimator):
+class PostHocEstimator(arrays.Estimator):
     """A transform of logits that is fitted on held-out samples.
 
     Attributes:
@@ -48,13 +39,13 @@ class PostHocEstimator(Estimator):
 
     def __init__(self, **settings: Any) -> None:
         fields = self.info.params.model_fields
-        refuse_unknown(settings, list(fields), type(self).__name__)
+        arrays.refuse_unknown(settings, list(fields), type(self).__name__)
         defaults = {k: field.get_default(call_default_factory=True) for k, field in fields.items()}
         self.settings = {**defaults, **settings}
 
     def set_params(self, **params: Any) -> Self:
         """Change settings; raise a ValueError for an unknown one. Call ``fit`` afterwards."""
-        refuse_unknown(params, list(self.settings), type(self).__name__, ValueError)
+        arrays.refuse_unknown(params, list(self.settings), type(self).__name__, ValueError)
         return super().set_params(**params)
 
     def fit(self, logits: Any, labels: Any, classes: Any = None) -> Self:
@@ -73,7 +64,7 @@ class PostHocEstimator(Estimator):
                 logits are probabilities.
             UserError: a setting is out of range, or the method does not support the classes.
         """
-        rows = logits_of(_two_columns(logits))
+        rows = arrays.logits_of(_two_columns(logits))
         if _is_scores(logits) and bool(((rows >= 0) & (rows <= 1)).all()):
             raise ValueError(
                 "scores of two classes look like probabilities: all are in [0, 1]; pass their "
@@ -81,13 +72,13 @@ class PostHocEstimator(Estimator):
             )
         if rows.shape[1] < 2:
             raise ValueError(f"logits must have two or more classes, got {tuple(rows.shape)}")
-        self.classes_ = find_classes(labels, rows.shape[1], classes)
-        own = number_labels(labels, len(rows), self.classes_).to(rows.device)
+        self.classes_ = arrays.find_classes(labels, rows.shape[1], classes)
+        own = arrays.number_labels(labels, len(rows), self.classes_).to(rows.device)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
         self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), own))
         self.n_features_in_ = rows.shape[1]
         for name, tensor in self.transform_.state().items():
-            setattr(self, f"{name.replace('.', '_')}_", match_type(tensor[0], logits))
+            setattr(self, f"{name.replace('.', '_')}_", arrays.match_type(tensor[0], logits))
         for name, tensor in self.transform_.fitted().items():
             setattr(self, f"{name}_", float(tensor[0]))
         flags = self.transform_.flags().items()
@@ -103,12 +94,12 @@ class PostHocEstimator(Estimator):
             ValueError: the logits have another number of classes than in ``fit``, are not finite,
                 or are several rows of probabilities.
         """
-        return match_type(self._calibrated(logits).softmax(-1), logits)
+        return arrays.match_type(self._calibrated(logits).softmax(-1), logits)
 
     def decision_function(self, logits: Any) -> Any:
         """Return calibrated logits (N, C), float64, or scores (N,) for scores."""
         found = self._calibrated(logits)
-        return match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
+        return arrays.match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
 
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:
@@ -129,7 +120,7 @@ def _two_columns(given: Any) -> Any:
     if not _is_scores(given):
         return given
     column = given[:, None] if isinstance(given, Tensor) else np.reshape(given, (-1, 1))
-    scores = rows_of(column, "logits")[:, 0]
+    scores = arrays.rows_of(column, "logits")[:, 0]
     return torch.stack([torch.zeros_like(scores), scores], 1)
 
 
@@ -226,7 +217,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def predict(self, X: Any) -> Any:  # noqa: N803
         """Return the most probable class of each sample, (N,)."""
         probs = self.predict_proba(X)  # first, since it refuses an unfitted estimator
-        return take_classes(self.classes_, probs)
+        return arrays.take_classes(self.classes_, probs)
 
     @torch.no_grad()
     def _logits(self, samples: Any) -> Any:

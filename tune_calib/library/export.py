@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,10 +61,7 @@ def export(
     artifacts, device = Store(store), torch.device("cuda" if is_gpu else "cpu")
     set_switches(spec.network, device)
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
-
-    def development() -> Development:
-        return load_development(spec.data, data_root, artifacts.images)
-
+    development = partial(load_development, spec.data, data_root, artifacts.images)
     try:
         is_imported = spec.data.import_record is not None
         trained = None if is_imported else network_behind(spec, artifacts, development, device)

@@ -73,7 +73,7 @@ class Files(NamedTuple):
 
 
 def files_of(file: str | Path) -> Files:
-    """Return the two files that a name refers to."""
+    """Return the files that a name refers to."""
     path = expand_path(file)
     stem = path.name
     for ending in ENDINGS:

@@ -154,12 +154,7 @@ class CalibrationReport:
 
 
 def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":
-    """Draw accuracy against confidence above, and the share of samples in each bin below.
-
-    A vertical line marks how far the accuracy of a bin lies from its confidence by chance alone in
-    a calibrated classifier: the middle 95 % of a binomial distribution. ``bins`` has one row a bin:
-    lower, upper, count, confidence and accuracy, fractions. pyplot does not keep the figure.
-    """
+    """Draw bins with the columns lower, upper, count, confidence and accuracy, all fractions."""
     # Here, since most reports need no drawing.
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
@@ -178,7 +173,7 @@ def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":
         left, gap, width, filled["accuracy"], color="none", edgecolor=_GAP, hatch="////", **box
     )
     # Rounding may take a mean confidence past 1.
-    chance = binom(filled["count"], filled["confidence"].clip(0, 1))
+    chance = binom(filled["count"], filled["confidence"].clip(0, 1))  # of a calibrated classifier
     ends = [chance.ppf(level) / filled["count"] for level in ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)]
     upper.vlines(left + width / 2, *ends, color="0.1", linewidth=1)
     upper.plot([0, 1], [0, 1], color="0.1", linewidth=0.8, linestyle="--")

@@ -12,20 +12,12 @@ from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.machine import on_threads
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.errors import UserError
-from tune_calib.library.arrays import (
-    Estimator,
-    find_classes,
-    match_type,
-    number_labels,
-    refuse_unknown,
-    rows_of,
-    to_array,
-)
+from tune_calib.library import arrays
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
 
-class RetrainedHead(Estimator):
+class RetrainedHead(arrays.Estimator):
     """A head retrained on the frozen features of a network.
 
     It gives the same numbers as a trial on the same features.
@@ -73,7 +65,7 @@ class RetrainedHead(Estimator):
             UserError: a setting is unknown or out of range, or the training diverged.
         """
         slot = self._slot()
-        rows = rows_of(features, "features").float()
+        rows = arrays.rows_of(features, "features").float()
         head = None if own_head is None else _own_head(own_head, rows)
         if head is not None:
             if classes not in (None, len(head.weight)):
@@ -81,19 +73,19 @@ class RetrainedHead(Estimator):
                     f"own_head has {len(head.weight)} classes, but classes is {classes}"
                 )
             classes = len(head.weight)
-        known = find_classes(labels, classes)
+        known = arrays.find_classes(labels, classes)
         if len(known) < 2:
             raise ValueError("labels have only one class; give the number of `classes`")
-        train = _split(rows, number_labels(labels, len(rows), known), head)
+        train = _split(rows, arrays.number_labels(labels, len(rows), known), head)
         held_out = None
         if select is not None:
-            own = rows_of(select[0], "features of select").float().to(rows.device)
+            own = arrays.rows_of(select[0], "features of select").float().to(rows.device)
             if own.shape[1] != rows.shape[1]:
                 raise ValueError(
                     f"features of select must be (N, {rows.shape[1]}) as those of training, got "
                     f"{tuple(own.shape)}"
                 )
-            numbers = number_labels(select[1], len(own), known, "labels of select")
+            numbers = arrays.number_labels(select[1], len(own), known, "labels of select")
             held_out = _split(own, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
         if head is None:  # one of NaN, for which no loss is finite
@@ -119,11 +111,11 @@ class RetrainedHead(Estimator):
 
     def predict_proba(self, features: Any) -> Any:
         """Return probabilities (N, C), float64; a tensor for a tensor, else an array."""
-        return match_type(self._logits(features).softmax(-1), features)
+        return arrays.match_type(self._logits(features).softmax(-1), features)
 
     def decision_function(self, features: Any) -> Any:
         """Return logits (N, C), float64, for example to fit a post-hoc method to them."""
-        return match_type(self._logits(features), features)
+        return arrays.match_type(self._logits(features), features)
 
     def _logits(self, features: Any) -> Tensor:
         rows = self._rows(features, "features").float()
@@ -139,7 +131,7 @@ class RetrainedHead(Estimator):
         # Settings of the images from which the features were computed do not apply here.
         others = {"method", "params", "plugin", "views", "bn_mode", "augment"}
         known = sorted({*HeadSlot.model_fields.keys() - others, *own})
-        refuse_unknown(settings, known, f"RetrainedHead({info.name!r})")
+        arrays.refuse_unknown(settings, known, f"RetrainedHead({info.name!r})")
         params = {key: settings.pop(key) for key in own & settings.keys()}
         return HeadSlot.build(method=info.name, params=params, augment="none", **settings)
 
@@ -171,8 +163,9 @@ def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSpli
 
 
 def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
-    weight = rows_of(given[0], "weight of own_head").float().to(rows.device)
-    bias = rows_of(np.reshape(to_array(given[1]), (1, -1)), "bias of own_head").float()[0]
+    weight = arrays.rows_of(given[0], "weight of own_head").float().to(rows.device)
+    row = np.reshape(arrays.to_array(given[1]), (1, -1))
+    bias = arrays.rows_of(row, "bias of own_head").float()[0]
     if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
         raise ValueError(
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "

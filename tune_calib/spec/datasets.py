@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
@@ -83,7 +83,7 @@ class DatasetInfo:
     stored: int | None = None
     # Like ``load``, with images stored at another size; None if all have the same size.
     load_at: Callable[[Path | None, int], Any] | None = None
-    general: "General | None" = None  # reader of a data set described only by its files
+    general: Any = None  # ``data.datasets.general.General`` of data described only by its files
     reading: str = ""  # what determines the pixels besides the files, e.g. a size
     digest: str | None = None  # of all images, if a spec names it; None: any copy
     rule: str = DEFAULT_RULE  # the rule in use
@@ -111,7 +111,8 @@ class DatasetInfo:
         """Return the record with the options of a data slot applied."""
         changed = self._stored_as(slot)
         if slot.split != DEFAULT_RULE:
-            self._refuse_unknown("split", slot.split, (*GENERAL_RULES, *self.rules))
+            rules = (DEFAULT_RULE, *GENERAL_RULES, *self.rules)
+            self._refuse_unknown("split", slot.split, rules)
             changed["rule"] = slot.split
         if slot.holdout == "test":
             changed["holdout_shares"] = slot.holdout_shares
@@ -148,7 +149,8 @@ class DatasetInfo:
     def _stored_as(self, slot: Any) -> dict[str, Any]:
         """Return the stored size of the images, or the properties found by a scan of the files."""
         if self.general is not None:
-            return self.general.effective(slot)
+            effective: dict[str, Any] = self.general.effective(slot)
+            return effective
         for key in ("grey", "image_column", "label_column", "found"):
             if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse"):
                 raise UserError(f"data.{key} does not apply to {self.name}; leave it out")
@@ -183,19 +185,8 @@ class DatasetInfo:
 
     def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
         if name not in known:
-            names = sorted({*known, DEFAULT_RULE} if key == "split" else known)
-            near = nearest(name, names) or f"; known: {', '.join(names)}"
+            near = nearest(name, sorted({*known}))
             raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{near}")
-
-
-class General(Protocol):
-    """Reader of data sets of a user's own images, which are described only by their files."""
-
-    def effective(self, slot: Any) -> dict[str, Any]:
-        """Return the fields of the record that follow from a slot's ``found``, if it has one."""
-
-    def describe(self, slot: Any, root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """Return the fields of ``ScannedData``, read from the files."""
 
 
 def refuse_crop(stored: int, size: int) -> None:

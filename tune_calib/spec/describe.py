@@ -76,9 +76,10 @@ def _settings(method: MethodInfo) -> Iterator[str]:
     for key, field in settings.items():
         where = f"; searched in `{searched[key]}`" if key in searched else ""
         name = f'<span id="{key}">`{method.kind}.{key}`</span>'
-        meaning = " ".join(first_paragraph(field).split())
-        yield f"- {name} = {default_of(field)} ({range_of(field)}{where}): {meaning}"
-        if options := options_of(field):
+        meaning, _, options = (field.description or "").partition("\n\n")
+        text = " ".join(meaning.split())
+        yield f"- {name} = {default_of(field)} ({range_of(field)}{where}): {text}"
+        if options:
             yield indent(options, "    ")
     others = [
         f"`{method.kind}.{key}` in `{searched[key]}`" for key in searched if key not in settings
@@ -181,16 +182,6 @@ def range_of(field: FieldInfo) -> str:
     return " or ".join(dict.fromkeys(filter(None, parts)))
 
 
-def first_paragraph(field: FieldInfo) -> str:
-    """Return the meaning of a setting, without the list of its options."""
-    return (field.description or "").split("\n\n")[0]
-
-
-def options_of(field: FieldInfo) -> str:
-    """Return the list of a setting's options with their meanings; empty if it has none."""
-    return (field.description or "").partition("\n\n")[2]
-
-
 def list_settings(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the fields that a user can set."""
     return {
@@ -219,20 +210,15 @@ def _plain(annotation: Any) -> str:
 
 def _interval(metadata: list[Any]) -> str:
     """Format bounds, e.g. ``[0, 1)`` or ``≥ 1``."""
-    low = high = ""
-    left, right = "(", ")"
+    low = high = sign = ""
     for bound in metadata:
         match bound:
             case Ge(ge=value):
-                low, left = str(value), "["
+                low, sign = f"[{value}", "≥"
             case Gt(gt=value):
-                low = str(value)
+                low, sign = f"({value}", ">"
             case Le(le=value):
-                high, right = str(value), "]"
+                high, sign = f"{value}]", "≤"
             case Lt(lt=value):
-                high = str(value)
-    if low and high:
-        return f"{left}{low}, {high}{right}"
-    if low:
-        return f"{'≥' if left == '[' else '>'} {low}"
-    return f"{'≤' if right == ']' else '<'} {high}" if high else ""
+                high, sign = f"{value})", "<"
+    return f"{low}, {high}" if low and high else f"{sign} {low[1:] or high[:-1]}".strip()

@@ -2,59 +2,22 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import spell_settings
+from tune_calib.spec import request
 from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import NOT_SETTINGS
-from tune_calib.spec.request import (
-    ALWAYS,
-    GIVES,
-    LADDER,
-    METHOD_LIST,
-    AblateRequest,
-    AllOfKind,
-    Backbone,
-    Budget,
-    Choice,
-    CompareRequest,
-    Controls,
-    DataRequest,
-    DataRoot,
-    Dataset,
-    DatasetTitle,
-    ExtrasRequest,
-    Folders,
-    Forecast,
-    LadderName,
-    OwnRecipes,
-    Pipeline,
-    RecipeName,
-    ResourcesRequest,
-    Sampling,
-    SearchRequest,
-    SeedsRequest,
-    Storage,
-)
-from tune_calib.spec.slots.data import DataSlot
-from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.strict import Part
+from tune_calib.spec.trial import SLOTS
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
     """Add the keys of every slot to the schema: its own, and those of its methods."""
-    slots: dict[str, type[BaseModel]] = {
-        "data": DataSlot,
-        "network": NetworkSlot,
-        "head": HeadSlot,
-        "posthoc": PostHocSlot,
-    }
     for slot in schema["properties"]:
-        keys = slots[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
+        keys = SLOTS[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
         allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
         # The target of $ref is checked when the file is read.
         plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
@@ -106,7 +69,7 @@ class Settings(MethodSettings):
 class Method(Part):
     """A method or pipeline with settings of its own."""
 
-    method: Pipeline
+    method: request.Pipeline
     """method, or several of different kinds as ls+mac_cal+temperature"""
     set: MethodSettings = MethodSettings()
     """settings of this method only"""
@@ -115,7 +78,7 @@ class Method(Part):
 _COUNTS = {"seeds": "both", "network_seeds": "networks", "head_seeds": "heads"}
 
 
-class SeedCounts(SeedsRequest):
+class SeedCounts(request.SeedsRequest):
     """Numbers of seeds; a plain number varies network and head together."""
 
     model_config = ConfigDict(alias_generator=lambda name: _COUNTS[name])
@@ -130,7 +93,7 @@ Counts = Annotated[
 ]
 
 
-class TrialResources(ResourcesRequest):
+class TrialResources(request.ResourcesRequest):
     """Resources of one Ray trial."""
 
     @model_validator(mode="before")
@@ -158,7 +121,7 @@ class Keys(Part):
         return {k: value for k, value in values.items() if value is not None or k not in optional}
 
 
-class SearchOptions(Keys, Choice, Budget, Sampling):
+class SearchOptions(Keys, request.Choice, request.Budget, request.Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     one_of = ("trials", "heads", "hours")
@@ -170,34 +133,34 @@ class SearchOptions(Keys, Choice, Budget, Sampling):
     """seeds of each suggestion, instead of those of the entry"""
 
 
-class Where(Keys, ExtrasRequest):
+class Where(Keys, request.ExtrasRequest):
     """Keys of the file that an entry may override by naming them."""
 
-    datasets: tuple[Dataset, ...] = Field(
-        (DataRequest.model_fields["dataset"].default,), min_length=1
+    datasets: tuple[request.Dataset, ...] = Field(
+        (request.DataRequest.model_fields["dataset"].default,), min_length=1
     )
     """data sets (see: tune-calib list datasets), one run each"""
-    backbones: tuple[Backbone, ...] = Field((), min_length=1)
+    backbones: tuple[request.Backbone, ...] = Field((), min_length=1)
     """backbones (see: tune-calib list backbones), one run each, instead of the recipe's: also any
     of timm, or FILE.py:FUNCTION (a path relative to this file)"""
     seeds: Counts = SeedCounts()
     """seeds of networks and heads, also in searches"""
     resources: TrialResources = TrialResources()
     """resources of one Ray trial"""
-    recipe: RecipeName = None
-    own_recipes: OwnRecipes = False
+    recipe: request.RecipeName = None
+    own_recipes: request.OwnRecipes = False
     set: Settings = Settings()
     """settings by slot; a search does not vary them"""
 
 
 _KINDS: dict[type[Part], str] = {
-    AblateRequest: "a ladder",
-    CompareRequest: "a comparison",
-    SearchRequest: "a search",
+    request.AblateRequest: "a ladder",
+    request.CompareRequest: "a comparison",
+    request.SearchRequest: "a search",
 }
 
 
-class Entry(Choice, Where):
+class Entry(request.Choice, Where):
     """A comparison of methods, a ladder, or (with search) a search for each method."""
 
     one_of = ("methods", "ladder", "all")
@@ -212,20 +175,20 @@ class Entry(Choice, Where):
             ],
             ...,
         ],
-        METHOD_LIST,
+        request.METHOD_LIST,
     ] = Field((), min_length=1)
-    ladder: Annotated[LadderName | None, LADDER] = None
-    all: AllOfKind = None
-    controls: Controls = False
+    ladder: Annotated[request.LadderName | None, request.LADDER] = None
+    all: request.AllOfKind = None
+    controls: request.Controls = False
     search: SearchOptions | None = None
     """search the settings of the methods instead of running them at their defaults"""
 
     @property
-    def request_model(self) -> type[AblateRequest | CompareRequest | SearchRequest]:
+    def request_model(self) -> type[request.TrialsRequest]:
         """Return the model of the requests that the entry makes."""
         if self.search is not None:
-            return SearchRequest
-        return CompareRequest if self.ladder is None else AblateRequest
+            return request.SearchRequest
+        return request.CompareRequest if self.ladder is None else request.AblateRequest
 
     @model_validator(mode="after")
     def _fits_request(self) -> "Entry":
@@ -247,12 +210,12 @@ class Entry(Choice, Where):
         return build_comparison([method.method for method in self.methods], settings)
 
 
-class ExperimentFile(Forecast, Storage, Folders, Where):
+class ExperimentFile(request.Forecast, request.Storage, request.Folders, Where):
     """An experiment file of tune-calib: its entries and the keys that they share."""
 
-    data_root: DataRoot = None
-    dataset_title: DatasetTitle = Field(None, alias="title")
-    plugins: tuple[str, ...] = Field((), description=ALWAYS["plugin"])
+    data_root: request.DataRoot = None
+    dataset_title: request.DatasetTitle = Field(None, alias="title")
+    plugins: tuple[str, ...] = Field((), description=request.ALWAYS["plugin"])
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
     """entries by name; the names of their folders begin with it"""
 
@@ -273,5 +236,5 @@ _KEYS = {
 
 def spell_keys(message: object) -> str:
     """Spell the settings in a message as keys of an experiment file (``search.guard``)."""
-    keys = {**{field: f"set.{name}" for field, name in GIVES.items()}, **_KEYS}
+    keys = {**{field: f"set.{name}" for field, name in request.GIVES.items()}, **_KEYS}
     return spell_settings(message, lambda field: keys.get(field, field))

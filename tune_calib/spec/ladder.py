@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.datasets import Settings
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
@@ -59,10 +59,7 @@ class PlannedTrial:
 
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
-    """Expand a ladder to trial specs in the order of its rungs; a rung's own settings come first.
-
-    A rung without ``head`` has one trial for all head seeds.
-    """
+    """Expand a ladder to trial specs in the order of its rungs."""
     overrides, pairs = request.overrides, request.seeds.pairs()
     rungs = [
         rung for rung in select_rungs(ladder, request) if request.controls or rung.kind != "control"
@@ -112,12 +109,7 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
 
 
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
-    """Return the rungs of a ladder that cannot be run as requested, by the reason.
-
-    A rung is left out if it trains a frozen network, if it runs the network while only features or
-    logits are imported, or if its post-hoc method takes another number of classes (if the user
-    named such a rung, its spec is refused instead).
-    """
+    """Return the rungs of a ladder that cannot be run as requested, by the reason."""
     found: dict[str, list[Rung]] = {}
     if request.is_frozen:
         what = "they need the network itself" if request.is_imported else "they train the network"
@@ -126,9 +118,9 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
             for rung in ladder.rungs
             if _trains_network(rung) or (request.is_imported and _runs_network(rung))
         ]
+    # If the user named a rung for another number of classes, its spec is refused instead.
     if not ladder.is_named and any(_required_classes(rung) for rung in ladder.rungs):
-        data = request.spec().data
-        classes = DATASETS[data.dataset].with_options(data).classes
+        classes = request.spec().data.info.classes
         found[f"they do not take {classes} classes"] = [
             rung for rung in ladder.rungs if _required_classes(rung) not in (None, classes)
         ]
@@ -159,7 +151,7 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
         f"{slot}.{key}": value
         for slot, own in overrides.items()
         for key, value in own.items()
-        if _own(first, slot).get(key, absent) != _own(second, slot).get(key, absent)
+        if first.slots.get(slot, {}).get(key, absent) != second.slots.get(slot, {}).get(key, absent)
     }
     words = (f"{setting}={value}" for setting, value in blamed.items())
     cause = f" with {' '.join(words)}" if blamed else ""
@@ -170,22 +162,14 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     )
 
 
-def _own(rung: Rung, slot: str) -> Mapping[str, Any]:
-    """Return the settings that a rung itself sets."""
-    return rung.slots.get(slot, {})
-
-
 def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
-    """Build the trial spec of a rung under a network and a head seed.
-
-    The rung's own settings override those of the request. Settings that its methods lack are left
-    out, since they are for other rungs.
-    """
+    """Build the trial spec of a rung, whose settings override the request's, for two seeds."""
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
     for slot in SLOTS:
         own = rung.slots.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
+            # Settings that its methods lack are for other rungs.
             known = set(known_keys(slot, method_of(slot, own)))
             below = {
                 key: value for key, value in request.overrides.get(slot, {}).items() if key in known
@@ -229,15 +213,13 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
     """Refuse settings that change no rung."""
     for slot, own in overrides.items():
         known = list(_known_keys(rungs, slot))
-        taken = {
-            k for rung in rungs for k in _known_keys([rung], slot) if k not in _own(rung, slot)
-        }
         for key in own:
             setting = f"{slot}.{key}"
             if key not in known:
                 hint = nearest(key, known) if known else f": none has a {slot} method; leave it out"
                 raise UserError(f"no rung has a setting {setting}{hint}", setting)
-            if key not in taken:
+            having = [rung for rung in rungs if key in _known_keys([rung], slot)]
+            if all(key in rung.slots.get(slot, {}) for rung in having):
                 raise UserError(
                     f"every rung with the setting {setting} sets it itself; leave it out", setting
                 )
@@ -247,15 +229,11 @@ def _known_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
     """Yield the settings of a slot that some rung fills."""
     for rung in rungs:
         if slot in rung.slots or slot not in ("head", "posthoc"):
-            yield from known_keys(slot, method_of(slot, _own(rung, slot)))
+            yield from known_keys(slot, method_of(slot, rung.slots.get(slot, {})))
 
 
 def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:
-    """Build a ladder of methods, or pipelines such as ``ls+mac_cal+temperature``, as variants.
-
-    The methods of a pipeline are of different kinds; without a network method the network is
-    trained with CE. ``settings`` are those of each pipeline, by slot.
-    """
+    """Build a ladder of pipelines such as ``ls+mac_cal+temperature``, with settings of each."""
     settings = settings or [{}] * len(pipelines)
     rungs = tuple(
         build_rung(name, own, "variant" if index else "base")
@@ -269,14 +247,11 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
     return Ladder(name, "Methods side by side", rungs, is_named=True)
 
 
-def _kind_of(method: str) -> str:
-    return METHODS.facts(method).get("kind") or METHODS[method].kind
-
-
 def build_kind_comparison(kind: MethodKind) -> Ladder:
     """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
+    kinds = {name: METHODS.facts(name).get("kind") or METHODS[name].kind for name in METHODS}
     # Plain cross entropy is the unchanged network.
-    names = [name for name in METHODS if _kind_of(name) == kind and name != "ce"]
+    names = [name for name in METHODS if kinds[name] == kind and name != "ce"]
     vanilla = Rung("vanilla", "the network as it is", kind="base")
     rungs = (vanilla, *(build_rung(name, {}, "variant") for name in names))
     labels = " ".join(rung.label for rung in rungs)
@@ -286,7 +261,10 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
 
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
-    methods = [METHODS[part] for part in _parts(name)]
+    parts = name.split("+")
+    if not all(part.strip() for part in parts):
+        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
+    methods = [METHODS[part] for part in parts]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:
@@ -302,10 +280,3 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     for slot, own in settings.items():
         slots[slot] = {**own, **slots.get(slot, {})}
     return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
-
-
-def _parts(name: str) -> list[str]:
-    parts = name.split("+")
-    if not all(part.strip() for part in parts):
-        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
-    return parts

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.text import nearest
 
 INF = float("inf")
 LARGE = 1e6  # bound of an unbounded metric, where a finite value is needed
@@ -156,23 +155,17 @@ NO_BEST = "describes a classifier and has no best value; use ece, o_ece or u_ece
 def refuse_unsearchable(metrics: Sequence[str]) -> None:
     """Refuse metrics that a search cannot optimise together."""
     for name in metrics:
-        if name not in METRICS:
-            raise UserError(
-                f"unknown `metric` {name!r}{nearest(name, searchable_metrics())}", "metric"
-            )
         if METRICS[name].direction is None:
-            raise UserError(f"{name} {NO_BEST}", setting="metric")
-        if not METRICS[name].is_of_trials:
-            raise UserError(
-                f"{name} needs shifted images; a search sees only select", setting="metric"
-            )
-        if not METRICS[name].is_searchable:
-            raise UserError(
-                f"{name} is not computed in searches; use one of {', '.join(searchable_metrics())}",
-                setting="metric",
-            )
-        if metrics.count(name) > 1:
-            raise UserError(f"{name} is given twice; give it once", setting="metric")
+            why = NO_BEST
+        elif not METRICS[name].is_of_trials:
+            why = "needs shifted images; a search sees only select"
+        elif not METRICS[name].is_in_searches:
+            why = f"is not computed in searches; use one of {', '.join(searchable_metrics())}"
+        elif metrics.count(name) > 1:
+            why = "is given twice; give it once"
+        else:
+            continue
+        raise UserError(f"{name} {why}", setting="metric")
 
 
 # Recorded for a network on each split, including train: they show whether it fits its training

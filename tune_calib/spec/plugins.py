@@ -53,8 +53,8 @@ class Plugin:
 
 
 _in_use: dict[str, Plugin] = {}  # by content
-_kept: dict[str, list[tuple[Any, Any]]] = {}  # registered records, so that each plug-in runs once
-_run_before: dict[str, Plugin] = {}  # by content
+# All that ran, with the records that they registered, so that each of them runs once.
+_ran: dict[str, tuple[Plugin, list[tuple[Any, Any]]]] = {}
 
 
 def read(given: str, folder: Path = Path()) -> Plugin:
@@ -123,7 +123,7 @@ def as_options() -> list[str]:
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
     """Return the plug-ins with these contents that this process ran because its user named them."""
-    return tuple(_run_before[content] for content in contents if content in _run_before)
+    return tuple(_ran[content][0] for content in contents if content in _ran)
 
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
@@ -196,8 +196,8 @@ def _register(plugin: Plugin) -> None:
             )
     try:
         with loading(plugin.content):
-            if plugin.content in _kept:
-                for add, record in _kept[plugin.content]:
+            if plugin.content in _ran:
+                for add, record in _ran[plugin.content][1]:
                     add(record)
             else:
                 _run(plugin)
@@ -206,8 +206,8 @@ def _register(plugin: Plugin) -> None:
         _remove(plugin.content)
         found = locate_error(error, files.__contains__)
         raise UserError(f"plug-in {found.place or plugin.where}: {found.text}") from None
-    _kept[plugin.content] = list(_registered(plugin.content))
-    _in_use[plugin.content] = _run_before[plugin.content] = plugin
+    _ran[plugin.content] = plugin, list(_registered(plugin.content))
+    _in_use[plugin.content] = plugin
 
 
 def _run(plugin: Plugin) -> None:

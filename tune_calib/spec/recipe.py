@@ -91,10 +91,7 @@ RECIPES: Registry[Recipe] = Registry("recipe", "tune_calib.spec.recipes", Recipe
 
 
 def recipe_for(name: str | None, dataset: str) -> Recipe:
-    """Return the named recipe narrowed to a data set; the data set's quick recipe if none is named.
-
-    A named quick recipe fits any backbone; otherwise it fits only those that it was made for.
-    """
+    """Return the named recipe narrowed to a data set; its quick recipe if none is named."""
     refuse_unfit(name, dataset)
     recipe: Recipe = RECIPES[name or QUICK]
     if recipe.name != QUICK:
@@ -106,15 +103,12 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
         title=quick.title,
         settings=quick.settings,
         datasets=(dataset,),
-        backbones=() if name else quick.backbones,
+        backbones=() if name else quick.backbones,  # any if the user wants it nevertheless
     )
 
 
 def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
-    """Refuse a recipe that does not fit a data set or, unless it was named, a backbone.
-
-    The name None is that of the data set's quick recipe. Neither data set nor backbone is imported.
-    """
+    """Refuse a recipe that does not fit a data set or, unless named, a backbone; import neither."""
     RECIPES.require(name or QUICK)
     DATASETS.require(dataset)
     if name is not None and name != QUICK:
@@ -129,16 +123,11 @@ def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) ->
     if made_for is None:
         raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
     if name is None and backbone is not None:
-        _refuse_backbone(made_for, dataset, backbone)
+        refuse_backbone(made_for, dataset, backbone)
 
 
-def refuse_backbone(recipe: Recipe, dataset: str, backbone: str) -> None:
-    """Refuse a quick recipe that was not named and was made for other backbones."""
-    if recipe.name == QUICK:
-        _refuse_backbone(recipe.backbones, dataset, backbone)
-
-
-def _refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
+def refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
+    """Refuse a quick recipe that was not named for a backbone that it was not made for."""
     if not made_for or backbone in made_for:
         return
     BACKBONES.require(backbone)  # an unknown backbone is another mistake
@@ -165,10 +154,7 @@ def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bo
 
 
 def fitting(dataset: str, backbone: str | None = None) -> list[str]:
-    """Return the recipes that fit a data set; with a backbone, those that fit it too, except quick.
-
-    The quick recipe comes first.
-    """
+    """Return the recipes that fit a data set; with a backbone, those but quick that fit both."""
     recipes = [RECIPES[name] for name in RECIPES if dataset in RECIPES[name].datasets]
     if backbone is None:
         quick = [QUICK] if dataset in DATASETS and _quick_backbones(dataset) is not None else []

@@ -1,41 +1,27 @@
 """Models of the tables and figures of papers: experiment files with scales and claims."""
 
 from pathlib import Path
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
 from tune_calib.spec.experiment import Entry, Where
-from tune_calib.spec.request import (
-    WHERE,
-    Address,
-    Backbone,
-    DataRoot,
-    OptionHelp,
-    Out,
-    SeedPairs,
-)
+from tune_calib.spec.request import WHERE, Address, Backbone, DataRoot, OptionHelp, Out, SeedPairs
 from tune_calib.spec.strict import LocalPath, Part, Words
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
 
 Scale = Literal["smoke", "cpu", "day", "gpu", "paper"]
-SCALES: dict[Scale, str] = dict(
-    zip(
-        get_args(Scale),
-        (
-            "one to two minutes for a table of heads, on over-confident networks for digits",
-            "about an hour on two cores",
-            "hours to days on two cores with the recipe fast (the same command resumes it)",
-            "about half an hour on one GPU",
-            "as in the paper",
-        ),
-        strict=True,
-    )
-)
+SCALES: dict[Scale, str] = {
+    "smoke": "one to two minutes for a table of heads, on over-confident networks for digits",
+    "cpu": "about an hour on two cores",
+    "day": "hours to days on two cores with the recipe fast (the same command resumes it)",
+    "gpu": "about half an hour on one GPU",
+    "paper": "as in the paper",
+}
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))

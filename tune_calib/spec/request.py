@@ -8,10 +8,12 @@ an option are defined only here.
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from tune_calib import text
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -33,7 +35,6 @@ from tune_calib.spec.strict import (
     Words,
     as_tuple,
 )
-from tune_calib.text import command_line, format_mistake, format_yaml, nearest, short_repr
 
 DATA = "Data"
 TRAINING = "Network, head and recipe"
@@ -67,7 +68,7 @@ def _plain(name: str, value: Any) -> Any:
         return json.loads(json.dumps(value, default=lambda array: array.tolist()))
     except (TypeError, ValueError, AttributeError):
         raise ValueError(
-            f"{name}: {short_repr(value)} is not a number, string, boolean or list of these"
+            f"{name}: {text.short_repr(value)} is not a number, string, boolean or list of these"
         ) from None
 
 
@@ -75,10 +76,6 @@ def _plain_settings(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
     return {str(name): _plain(str(name), each) for name, each in value.items()}
-
-
-def _plain_constants(value: Any) -> Any:
-    return value if value is None or isinstance(value, str) else _plain("constants", value)
 
 
 ALWAYS = {
@@ -108,9 +105,7 @@ LadderName = Annotated[str, Name(LADDERS)]
 Pipeline = Annotated[str, Name(METHODS, joint="+")]
 
 DataRoot = Annotated[
-    LocalFolder | None,
-    OptionHelp(DATA),
-    Field(description="folder with the files of the data set"),
+    LocalFolder | None, OptionHelp(DATA), Field(description="folder with the files of the data set")
 ]
 DatasetTitle = Annotated[
     Text | None, OptionHelp(DATA, "its folder's name"), Field(description="title of your own data")
@@ -177,7 +172,7 @@ class DataRequest(Part):
     """source of select and calib: train or test"""
     norm: Annotated[
         str | list[list[float]] | None,
-        BeforeValidator(_plain_constants),
+        BeforeValidator(partial(_plain, "constants")),
         OptionHelp(DATA, "the data set's"),
     ] = None
     """pixel normalisation: name or lists"""
@@ -432,14 +427,14 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
         return model.model_validate(given, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
-    message, value = format_mistake(first), short_repr(first["input"])
+    message, value = text.format_mistake(first), text.short_repr(first["input"])
     is_complete = "`" in message or (isinstance(first["input"], str) and value in message)
     if not first["loc"] or (first["type"] == "value_error" and is_complete):
         raise UserError(message)
     name = str(first["loc"][0])
     known = option_help(model, name).names
     if first["type"] == "literal_error" and known is not None:
-        message = f"{value} is unknown{nearest(str(first['input']), list(known()))}"
+        message = f"{value} is unknown{text.nearest(str(first['input']), list(known()))}"
     elif first["type"] != "missing" and (first["type"], name) != ("value_error", "set"):
         message += f", got {value}"
     raise UserError(message, setting=name)
@@ -448,10 +443,7 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
 def format_command(
     name: str, request: Part, without: Sequence[str] = (), further: Sequence[str] = ()
 ) -> str:
-    """Return the command line of a request, without defaults and some fields.
-
-    ``further`` are the words of options that are not fields.
-    """
+    """Return the command line of a request, without defaults and some fields, and further words."""
     model = type(request)
     words = ["tune-calib", name]
     for key in field_names(model):
@@ -461,18 +453,16 @@ def format_command(
         if is_argument(model, key):
             words += map(str, value if isinstance(value, tuple) else (value,))
         else:
-            words += _option(f"--{key.replace('_', '-')}", value)
-    return command_line([*words, *further])
+            words += text.option_words(
+                (key.replace("_", "-"), each) for each in _list_values(value)
+            )
+    return text.command_line([*words, *further])
 
 
-def _option(option: str, value: Any) -> Sequence[str]:
-    if value is True:
-        return [option]
+def _list_values(value: Any) -> Sequence[Any]:
+    """Return the values of a field with which its option is repeated."""
     if isinstance(value, Mapping):
-        return [
-            word for key, each in value.items() for word in (option, f"{key}={format_yaml(each)}")
-        ]
+        return [f"{key}={text.format_yaml(each)}" for key, each in value.items()]
     if isinstance(value, list):  # constants are a single value
-        return [option, json.dumps(value)]
-    values = value if isinstance(value, tuple) else (value,)
-    return [word for each in values for word in (option, str(each))]
+        return [json.dumps(value)]
+    return value if isinstance(value, tuple) else (value,)

@@ -80,16 +80,14 @@ def takes_title(dataset: str) -> bool:
 
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
+    resolved = resolve(request)  # before methods are imported
     if isinstance(request, AblateRequest):
         ladder: Ladder = LADDERS[request.ladder]
-        refuse_unused(ladder.rungs, resolve_settings(request))
-    resolved = resolve(request)  # before methods are imported
-    if isinstance(request, CompareRequest):
-        if request.all is None:
-            ladder = build_comparison(request.methods)
-        else:
-            ladder = build_kind_comparison(request.all)
-        refuse_unused(ladder.rungs, resolve_settings(request))
+    elif request.all is None:
+        ladder = build_comparison(request.methods)
+    else:
+        ladder = build_kind_comparison(request.all)
+    refuse_unused(ladder.rungs, resolve_settings(request))
     return ladder, resolved
 
 

@@ -27,11 +27,9 @@ class Seeds:
     def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
         """Return so many pairs of the first seeds, or networks crossed with heads."""
         is_paired = network is None and head is None
-        refuse_large((both or 1) if is_paired else (network or 1) * (head or 1))
-        if is_paired:
-            numbers = tuple(range(both or 1))
-            return cls(numbers, numbers, is_paired=True)
-        return cls(tuple(range(network or 1)), tuple(range(head or 1)), is_paired=False)
+        networks, heads = (both or 1, both or 1) if is_paired else (network or 1, head or 1)
+        refuse_large(networks if is_paired else networks * heads)
+        return cls(tuple(range(networks)), tuple(range(heads)), is_paired)
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return all pairs (network seed, head seed) that are run."""
@@ -40,15 +38,12 @@ class Seeds:
         return [(n, h) for n in self.network for h in self.head]
 
 
-ONE_SEED = Seeds((0,), (0,), is_paired=True)
-
-
 @dataclass(frozen=True)
 class ResolvedRequest:
     """A request of a ladder or a search, without what the rungs or suggestions set themselves."""
 
     overrides: Settings = field(default_factory=dict)  # by slot; a search does not vary them
-    seeds: Seeds = ONE_SEED
+    seeds: Seeds = Seeds((0,), (0,), is_paired=True)
     # Stored instead of looked up: a search continues with the recipe that it began with.
     recipe: Recipe | None = None  # None: the program's defaults
     controls: bool = False  # add the ladder's controls
@@ -94,10 +89,7 @@ class ResolvedRequest:
 
     @property
     def fixed(self) -> dict[str, Any]:
-        """Return the overrides by ``slot.key``, without those that other options set.
-
-        Left out are the data set, the import and what was read from their files.
-        """
+        """Return the overrides by ``slot.key``, except the data set, its files and an import."""
         named = {"data": {"dataset", "imported", "found"}}
         if self.is_imported:
             named["network"] = {"backbone", "epochs"}
@@ -139,10 +131,7 @@ class ResolvedRequest:
         return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
 
     def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
-        """Add the properties of a data set of the user's own images, read from its files.
-
-        All images are read, decoded and cached in the folder ``images``.
-        """
+        """Add the properties of the user's own images, which are read and cached in ``images``."""
         data = self.overrides.get("data", {})
         slot = self.spec().data
         general = DATASETS[slot.dataset].general

@@ -56,15 +56,11 @@ def add_import(overrides: Settings) -> Settings:
 
 
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
-    """Return the named recipe, or the quick one, for the data set of some settings.
-
-    None for a frozen network on a data set without a quick setting: only heads are trained, with
-    the program's defaults.
-    """
+    """Return the named recipe, or the quick one, for the data set of some settings."""
     dataset = _named("data", "dataset", overrides)
     refuse_misfit(overrides, name)
     if name is None and is_frozen(overrides) and DATASETS[dataset].quick is None:
-        return None
+        return None  # only heads are trained, with the program's defaults
     return recipe_for(name, dataset)
 
 
@@ -78,11 +74,7 @@ def refuse_misfit(overrides: Settings, name: str | None = None) -> None:
 def restore_recipe(
     overrides: Settings, defaults: Settings, record: Mapping[str, Any] | None
 ) -> Recipe | None:
-    """Return the recipe with which a search began, from its manifest; the current one may differ.
-
-    ``defaults`` are the settings of the recipe; ``record`` has its name and its exceptions, and is
-    None for a quick recipe.
-    """
+    """Return the recipe with which a search began; a quick recipe has settings and no record."""
     if not defaults and record is None:
         return None
     about = record or {"name": QUICK, "on": {}, "methods": {}}
@@ -93,10 +85,7 @@ def restore_recipe(
 
 
 def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
-    """Return the optimiser settings of a method's authors on a data set.
-
-    They do not include epochs, backbone and augmentation.
-    """
+    """Return the settings of the optimiser of a method's authors on a data set."""
     if method.recipe is None:
         return {}
     recipe: Recipe = RECIPES[method.recipe]
@@ -120,8 +109,8 @@ def resolve_spec(
     defaults = _of_recipe(recipe, overrides) if recipe else {}
     places = dataset, _named("network", "backbone", overrides, defaults)
     has_training = not is_frozen(overrides)
-    if recipe is not None and has_training:
-        refuse_backbone(recipe, *places)
+    if recipe is not None and has_training and recipe.name == QUICK:
+        refuse_backbone(recipe.backbones, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
         if name == "network" and not has_training:

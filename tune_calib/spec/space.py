@@ -50,18 +50,14 @@ class Setting:
 
     def levels(self) -> Sequence[Choice]:
         """Return the grid values: every choice, or both ends and the middle of a range."""
-        from optuna import distributions
-
-        match self.distribution:
-            case distributions.CategoricalDistribution(choices=choices):
-                return list(choices)
-            case distributions.IntDistribution(low=low, high=high, step=step):
-                count = (high - low) // step
-                return sorted({low, low + step * (count // 2), low + step * count})
-            case distributions.FloatDistribution(low=low, high=high, log=log):
-                middle = (low * high) ** 0.5 if log else (low + high) / 2
-                return [low, middle, high]
-        raise TypeError(f"no levels for {self.distribution}")
+        values = self.values()
+        if isinstance(values, range):
+            return sorted({values[0], values[(len(values) - 1) // 2], values[-1]})
+        if values is not None:
+            return values
+        own: Any = self.distribution
+        middle = (own.low * own.high) ** 0.5 if own.log else (own.low + own.high) / 2
+        return [own.low, middle, own.high]
 
     def values(self) -> Sequence[Choice] | None:
         """Return all values; None for a range of real numbers."""
@@ -85,16 +81,11 @@ class Setting:
 
     def __str__(self) -> str:
         """Format for a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
-        from optuna import distributions
-
-        match self.distribution:
-            case distributions.CategoricalDistribution(choices=choices):
-                text = " | ".join(map(format_setting, choices))
-            case (
-                distributions.IntDistribution(low=low, high=high, log=log)
-                | distributions.FloatDistribution(low=low, high=high, log=log)
-            ):
-                text = f"{low:g} to {high:g}" + (", log" if log else "")
+        own: Any = self.distribution
+        if hasattr(own, "choices"):
+            text = " | ".join(map(format_setting, own.choices))
+        else:
+            text = f"{own.low:g} to {own.high:g}" + (", log" if own.log else "")
         conditions = (
             f"{k} is {' or '.join(map(format_setting, v))}" for k, v in self.only_if.items()
         )

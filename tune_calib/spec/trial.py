@@ -12,7 +12,6 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.slots.base import Slot, find_setting
@@ -88,11 +87,10 @@ class TrialSpec(StrictModel):
 
     def _refuse_classes(self) -> None:
         """Refuse a post-hoc method that does not support the data set's number of classes."""
-        taken = METHODS[self.posthoc.method].classes if self.posthoc else None
-        if self.posthoc is None or taken is None:
+        if self.posthoc is None:
             return
-        classes = DATASETS[self.data.dataset].with_options(self.data).classes
-        if taken != classes:
+        taken, classes = METHODS[self.posthoc.method].classes, self.data.info.classes
+        if taken not in (None, classes):
             raise UserError(
                 f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
                 f"{self.data.dataset!r} has {classes}; leave it out"
@@ -112,11 +110,7 @@ class TrialSpec(StrictModel):
 
     @classmethod
     def build(cls, **slots: Any) -> Self:
-        """Build a spec from dictionaries, e.g. those of a result row.
-
-        Omitted settings have the program's defaults; ``settings.resolve_spec`` adds those of the
-        data set and the recipe.
-        """
+        """Build a spec from dictionaries, e.g. of a result row, with the program's defaults."""
         try:
             return cls(**slots)
         except ValidationError as error:

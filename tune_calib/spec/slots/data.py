@@ -127,12 +127,6 @@ class DataSlot(Slot):
     """Name of features and logits imported by `tune-calib import`, with the data set `imported`; a
     spec contains their description instead (docs/pages/own-network.md#features-and-logits)."""
 
-    @field_validator("dataset")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        DATASETS[value]
-        return value
-
     @model_validator(mode="after")
     def _of_import(self) -> Self:
         if (self.dataset == IMPORTED) != (self.imported is not None):
