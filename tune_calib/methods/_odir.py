@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds, losses
+from tune_calib.methods._functional import label_log_probs
+from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.spec.methods import Params
 
@@ -42,7 +43,7 @@ class _Split:
 
     def loss(self, found: Affine) -> Tensor:
         """Return the NLL of each held-out sample."""
-        return losses(found(self.held_inputs), self.held_labels)
+        return -label_log_probs(found(self.held_inputs), self.held_labels)
 
 
 class Odir(FittedAlone):

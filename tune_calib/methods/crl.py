@@ -103,17 +103,6 @@ class CorrectnessRanking(NetworkMethod):
         return {}
 
 
-MOON = """
-@inproceedings{moon2020confidence,
-  author = {Moon, Jooyoung and Kim, Jihyo and Shin, Younghak and Hwang, Sangheum},
-  title = {Confidence-Aware Learning for Deep Neural Networks},
-  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
-  pages = {7034--7044},
-  year = {2020},
-  url = {https://arxiv.org/abs/2007.01458},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="crl",
@@ -127,7 +116,16 @@ METHODS.register(
             \quad r_i = \big[ |c_i - c_{i+1}| - \operatorname{sign}(c_i - c_{i+1})
                 (\kappa_i - \kappa_{i+1}) \big]_+ \text{ where } c_i \ne c_{i+1}, \text{ else } 0
         """,
-        bibtex=MOON,
+        bibtex="""
+@inproceedings{moon2020confidence,
+  author = {Moon, Jooyoung and Kim, Jihyo and Shin, Younghak and Hwang, Sangheum},
+  title = {Confidence-Aware Learning for Deep Neural Networks},
+  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
+  pages = {7034--7044},
+  year = {2020},
+  url = {https://arxiv.org/abs/2007.01458},
+}
+""",
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
         pairs_by_order=True,

@@ -120,7 +120,7 @@ class Resampled:
         return with_zero(cells.over) / cells.samples.clamp(min=1)
 
     def _ranked(self, weights: Tensor) -> Ranked:
-        return Ranked(self._ranking, self._correct, weights, 1 - _shares(weights))
+        return Ranked(self._ranking, self._correct, weights, 1 - weights.new_tensor(SHARES))
 
     def _per_sample(
         self, logits: Tensor, probs: Tensor, labels: Tensor, limit: Tensor | None
@@ -195,10 +195,6 @@ class Resampled:
         """Return the drawn confidences (R, B) at zero-based ranks (B,)."""
         wanted = places.expand(len(ranked.after), -1).contiguous()
         return self._ranking.scores[torch.searchsorted(ranked.after, wanted, right=True)]
-
-
-def _shares(like: Tensor) -> Tensor:
-    return torch.tensor(SHARES, dtype=like.dtype, device=like.device)
 
 
 def _each(drawn: Tensor, once: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ def aurc(ranked: Ranked) -> Tensor:
     # Ranks before and after each group of equal confidence, counted from the most confident.
     low, high = _around(ranked, ranked.count)
     before, after = total - high, total - low
-    errors = after - before - _within(ranked, ranked.right)
+    right_low, right_high = _around(ranked, ranked.right)
+    errors = after - before - (right_high - right_low)
     harmonic = _harmonic(ranked)
     known_before, known_after = harmonic[before.long()], harmonic[after.long()]
     # Each error of a group is at a random position within it, and from there on contributes 1/n to
@@ -45,8 +46,8 @@ def error_auroc(ranked: Ranked) -> Tensor:
     Ties count as half. The result is (...), in [0, 1]; NaN where all samples are correct or all are
     wrong.
     """
-    errors = _within(ranked, ranked.count) - _within(ranked, ranked.right)
-    low, high = _around(ranked, ranked.right)
+    (before, after), (low, high) = _around(ranked, ranked.count), _around(ranked, ranked.right)
+    errors = after - before - (high - low)
     right = ranked.right[..., -1]
     # The correct samples of higher confidence, and half of those of equal confidence.
     above = right[..., None] - (low + high) / 2
@@ -62,11 +63,6 @@ def _around(ranked: Ranked, cumulative: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sums below and including each group of equal confidence that has errors."""
     ranks, first = ranked.with_errors, ranked.ranking.first
     return pick(cumulative, first[..., ranks]), cumulative[..., ranks + 1]
-
-
-def _within(ranked: Ranked, cumulative: Tensor) -> Tensor:
-    low, high = _around(ranked, cumulative)
-    return high - low
 
 
 def _summed(ranked: Ranked, values: Tensor) -> Tensor:

@@ -54,10 +54,13 @@ def evaluate(
         **_of_ranks(probs, labels, in_search),
         **compute_plugin_metrics(logits, labels),
     }
-    if in_search:
-        return found
-    conformal_sets = {} if calib is None else _conformal(probs, labels, calib)
-    return {**found, **_costly(logits, probs, labels, found), **conformal_sets}
+    if not in_search:
+        found |= _costly(logits, probs, labels, found)
+        if calib is not None:
+            limit = conformal.threshold(calib[0].softmax(-1), calib[1])
+            found["conformal_size"] = conformal.set_sizes(probs, limit).mean(-1)
+            found["conformal_coverage"] = conformal.covered(probs, labels, limit).mean(-1)
+    return found
 
 
 def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
@@ -94,14 +97,6 @@ def _costly(
         "classwise_debiased": classwise_debiased(probs, labels),
         "entropy_right": mean_where(entropies, correct),
         "entropy_wrong": mean_where(entropies, 1 - correct),
-    }
-
-
-def _conformal(probs: Tensor, labels: Tensor, calib: Split) -> dict[str, Tensor]:
-    limit = conformal.threshold(calib[0].softmax(-1), calib[1])
-    return {
-        "conformal_size": conformal.set_sizes(probs, limit).mean(-1),
-        "conformal_coverage": conformal.covered(probs, labels, limit).mean(-1),
     }
 
 
