@@ -21,8 +21,6 @@ _RISE = 1.001  # factor of the held-out NLL; smaller rises may come from inexact
 
 
 class OdirParams(Params):
-    """Hyper-parameters."""
-
     off_diagonal: float | None = Field(None, ge=0)
     """Weight of the mean square of the off-diagonal entries; 0 for no penalty. If none is given, it
     is chosen by 5-fold cross-validation on `calib`: from 1e8 to 0.01 by factors of 100, until the

@@ -21,8 +21,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class AclsParams(Params):
-    """Hyper-parameters."""
-
     pos_lambda: float = Field(1.0, ge=0)
     """Weight of the penalty on the largest logit."""
     neg_lambda: float = Field(0.1, ge=0)

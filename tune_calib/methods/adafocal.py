@@ -29,8 +29,6 @@ SHIFT = 1e-20
 
 
 class AdaFocalParams(Params):
-    """Hyper-parameters."""
-
     bins: int = Field(15, ge=1)
     """Number of bins."""
     lam: float = Field(1.0, ge=0)

@@ -43,8 +43,6 @@ MOMENTUM = 0.01
 
 
 class BalCalParams(Params):
-    """Hyper-parameters."""
-
     delta: float = Field(0.95, gt=0, le=1)
     """Target ratio of confidence to accuracy on the training batches."""
 

@@ -29,8 +29,6 @@ SHIFT = 1e-10
 
 
 class PairwiseConstraintsParams(Params):
-    """Hyper-parameters."""
-
     lambda_bdc: float = Field(0.1, ge=0)
     """Weight of the binary discrimination constraints."""
     lambda_bec: float = Field(1.0, ge=0)

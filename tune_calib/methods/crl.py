@@ -25,8 +25,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class CorrectnessRankingParams(Params):
-    """Hyper-parameters."""
-
     weight: float = Field(1.0, ge=0)
     """Weight of the ranking loss."""
     target: Literal["softmax", "entropy", "margin"] = "softmax"

@@ -29,8 +29,6 @@ GAMMA = {
 
 
 class DualFocalParams(Params):
-    """Hyper-parameters."""
-
     gamma: float = Field(5.0, ge=0)
     """Exponent; 0 gives the cross entropy."""
 

@@ -22,8 +22,6 @@ SMALLEST = 1e-10
 
 
 class EntropyPenaltyParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(0.1, ge=0)
     """Weight of the entropy."""
     entropy_reduction: Literal["mean_classes", "sum_classes"] = "mean_classes"

@@ -15,8 +15,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class LabelSmoothingParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(0.05, ge=0, lt=1)
     """Smoothing mass, spread over all classes."""
 

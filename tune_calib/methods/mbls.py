@@ -19,8 +19,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MarginLabelSmoothingParams(Params):
-    """Hyper-parameters."""
-
     margin: float = Field(6.0, ge=0)
     """Distance from the largest logit up to which a logit is not penalised."""
     alpha: float = Field(0.1, ge=0)

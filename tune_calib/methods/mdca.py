@@ -22,8 +22,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MdcaParams(Params):
-    """Hyper-parameters."""
-
     beta: float = Field(1.0, ge=0)
     """Weight of the difference. The authors' scripts set 1; the default of their program is 10."""
     pairing: Literal["nll", "fl", "ls_wrong_only"] = "fl"

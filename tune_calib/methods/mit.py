@@ -29,8 +29,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MitParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(1.0, ge=0)
     """Both parameters of the Beta distribution of the shares; 0 disables mixing."""
     margin: float = Field(0.5, ge=0, le=0.9)

@@ -21,8 +21,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MixupParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(1.0, ge=0)
     """Both parameters of the Beta distribution of the share; 0 disables mixing."""
 

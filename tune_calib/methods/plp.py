@@ -41,8 +41,6 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class PlpParams(Params):
-    """Hyper-parameters."""
-
     gamma: float = Field(1.0, gt=0)
     """Exponent of the schedule. Above 1, freezing starts earlier; below 1, later."""
 

@@ -16,8 +16,6 @@ from tune_calib.spec.slots.head import HeadSlot
 
 
 class RetrainParams(Params):
-    """Hyper-parameters."""
-
     start: Literal["fresh", "continued"] = "fresh"
     """Initial weights.
 

@@ -25,8 +25,6 @@ AT_BOUND = "temperature_bound"
 
 
 class TemperatureParams(Params):
-    """Hyper-parameters."""
-
     fit: Literal["nll", "grid_ece", "grid_nll"] = "nll"
     """Objective that the temperature minimises on `calib`.
 

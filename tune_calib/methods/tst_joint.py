@@ -21,8 +21,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class JointTwoStageParams(Params):
-    """Hyper-parameters."""
-
     latent: int = Field(256, ge=1)
     """Width Z of the last hidden layer; the layer before has width 3Z."""
 

@@ -32,8 +32,6 @@ NOISE_BLOCK = 256  # number of samples whose noise at evaluation is drawn togeth
 
 
 class VariationalTwoStageParams(Params):
-    """Hyper-parameters."""
-
     latent: int = Field(256, ge=1)
     """Width Z of the Gaussian layer; the layers before have width 3Z."""
     kl_weight: float = Field(1.0, ge=0)
