@@ -41,11 +41,6 @@ class TemperatureScaling(FittedAlone):
 
     harm_flag = "temperature_harms"  # the name is older than the flags of other methods
 
-    @property
-    def temperature(self) -> Tensor:
-        """Return the temperature of each head, (K,)."""
-        return self.state()["temperature"]
-
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit T, and raise a flag where no temperature is optimal."""
         temperature = self._best(logits, labels)
