@@ -119,14 +119,10 @@ _register(
     {"network.beta": 1.0, "network.theta": 0.5},
     {"network.alpha": 0.05, "network.margin": 10.0, "network.theta": 0.5},
 )
-_register(
-    "tst_joint",
-    {**_LR, **_WEIGHT_DECAY, "network.latent": choice(10, 64, 256)},
-    # The default of TST's program; its example uses 256.
-    {"network.latent": 10},
-)
-_register(
-    "vtst_joint",
-    {**_LR, **_WEIGHT_DECAY, "network.latent": choice(10, 64, 256)},
-    {"network.latent": 10},
-)
+for _joint in ("tst_joint", "vtst_joint"):
+    _register(
+        _joint,
+        {**_LR, **_WEIGHT_DECAY, "network.latent": choice(10, 64, 256)},
+        # The default of TST's program; its example uses 256.
+        {"network.latent": 10},
+    )

@@ -160,7 +160,7 @@ BROKEN = {
     ),
     "a temperature for all": (
         POSTHOC,
-        "def fit(self, *a): super().fit(*a); self.temperature[:] = self.temperature.mean()",
+        "def fit(self, *a): super().fit(*a); t = self.state()['temperature']; t[:] = t.mean()",
         "independent", "depend on other classifiers fitted together",
     ),
     "a state of nothing": (POSTHOC, "def state(self): return {}", "kept", "KeyError"),

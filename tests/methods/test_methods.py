@@ -51,7 +51,7 @@ def test_the_temperature_is_the_minimum_of_the_nll(scale):
     scaling = TemperatureScaling(TemperatureParams())
     scaling.fit(logits, labels)
     for k in range(2):
-        best = float(scaling.temperature[k])
+        best = float(scaling.state()["temperature"][k])
 
         def value(temperature, k=k):
             log_probs = (logits[k].double() / temperature).log_softmax(-1)

@@ -10,8 +10,7 @@ from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
 from tests.support import each
-from tune_calib.metrics import conformal, equal_mass, kolmogorov, refinement, selective, smooth
-from tune_calib.metrics.calibration import classwise_debiased
+from tune_calib.metrics import conformal, refinement, smooth
 from tune_calib.metrics.summary import evaluate
 
 
@@ -30,6 +29,11 @@ def case(samples=600, classes=5, scale=1.5, ties=False):
 def top(logits, labels):
     confidence, predicted = logits.softmax(-1).max(-1)
     return confidence.numpy(), (predicted == labels).double().numpy()
+
+
+def smooth_at(over, width):
+    """The smooth ECE at a given bandwidth, from mean differences on the grid."""
+    return float(smooth.smoothed(smooth.cosine_transform(over), torch.full_like(over[0], width)))
 
 
 SIZES = [(600, 5), (1003, 3), (2000, 30)]
@@ -53,11 +57,12 @@ def test_debiased_ece_equals_the_code_of_its_authors(size, scale):
     logits, labels = case(*size, scale=scale)
     probs = logits.softmax(-1)
     theirs = kumar.lower_bound_scaling_top_ce(probs.numpy(), labels.numpy())
-    assert float(equal_mass.debiased_ece(probs, labels)) == pytest.approx(theirs, abs=1e-9)
+    values = evaluate(logits, labels)
+    assert float(values["debiased_ece"]) == pytest.approx(theirs, abs=1e-9)
     theirs = kumar.lower_bound_scaling_ce(
         probs.numpy(), labels.numpy(), binning_scheme=kumar.utils.get_equal_prob_bins
     )
-    assert float(classwise_debiased(probs, labels)) == pytest.approx(theirs, abs=1e-9)
+    assert float(values["classwise_debiased"]) == pytest.approx(theirs, abs=1e-9)
 
 
 @each("size", SIZES)
@@ -67,12 +72,13 @@ def test_smooth_ece_equals_relplot(monkeypatch, size, scale):
     # thousandth of 1 count less than they should. By the definition they count whole.
     monkeypatch.setattr(relplot.config, "smECE_mesh_pts", 2000)
     logits, labels = case(*size, scale=scale)
-    probs, (confidence, correct) = logits.softmax(-1), top(logits, labels)
+    confidence, correct = top(logits, labels)
     theirs = relplot.smECE(confidence, correct)
-    assert float(smooth.smooth_ece(probs, labels)) == pytest.approx(theirs, rel=0.05, abs=1e-3)
+    found = float(evaluate(logits, labels)["smooth_ece"])
+    assert found == pytest.approx(theirs, rel=0.05, abs=1e-3)
     over = smooth.on_grid(*map(torch.from_numpy, (confidence, confidence - correct)))
     for width in (0.02, 0.1):
-        found = float(smooth.smooth_at(over / len(labels), width))
+        found = smooth_at(over / len(labels), width)
         theirs = relplot.smECE_sigma(confidence, correct, width)
         assert found == pytest.approx(theirs, rel=0.05)
         if size == SIZES[0]:  # of more samples the kernels fill memory
@@ -90,25 +96,25 @@ def integrated(confidence, correct, width):
 @each("scale", [0.7, 1.0, 2.0])
 def test_the_width_of_smooth_ece_equals_the_error(scale):
     logits, labels = case(scale=scale)
-    found = float(smooth.smooth_ece(logits.softmax(-1), labels))
+    found = float(evaluate(logits, labels)["smooth_ece"])
     confidence, correct = map(torch.from_numpy, top(logits, labels))
     over = smooth.on_grid(confidence, confidence - correct) / len(labels)
-    assert float(smooth.smooth_at(over, found)) == pytest.approx(found, abs=1e-9)
+    assert smooth_at(over, found) == pytest.approx(found, abs=1e-9)
 
 
 @each("size", SIZES)
 def test_ranks_without_ties_equal_a_loop(size):
     logits, labels = case(*size)
-    probs, (confidence, correct) = logits.softmax(-1), top(logits, labels)
+    values, (confidence, correct) = evaluate(logits, labels), top(logits, labels)
     order = np.argsort(confidence)
     sums = np.cumsum((confidence - correct)[order]) / len(labels)
-    assert float(kolmogorov.ks_error(probs, labels)) == pytest.approx(np.abs(sums).max())
+    assert float(values["ks_error"]) == pytest.approx(np.abs(sums).max())
     numbers = np.arange(1, len(labels) + 1)
     wrong = 1 - correct
     area = (np.cumsum(wrong[order[::-1]]) / numbers).mean()
     least = (np.cumsum(np.sort(wrong)) / numbers).mean()
-    assert float(selective.aurc(probs, labels)) == pytest.approx(area)
-    assert float(selective.e_aurc(probs, labels)) == pytest.approx(area - least)
+    assert float(values["aurc"]) == pytest.approx(area)
+    assert float(values["e_aurc"]) == pytest.approx(area - least)
 
 
 @each("size", SIZES)
@@ -123,14 +129,14 @@ def test_sweep_ece_equals_a_loop(size):
             break
         expected = sum(abs((a - b).sum()) for a, b in zip(*cut, strict=True)) / len(labels)
     assert bins > 3
-    assert float(equal_mass.sweep_ece(logits.softmax(-1), labels)) == pytest.approx(expected)
+    assert float(evaluate(logits, labels)["sweep_ece"]) == pytest.approx(expected)
 
 
 @each("ties", [False, True])
 def test_error_auroc_equals_scikit_learn(ties):
     logits, labels = case(ties=ties)
     confidence, correct = top(logits, labels)
-    found = float(selective.error_auroc(logits.softmax(-1), labels))
+    found = float(evaluate(logits, labels)["error_auroc"])
     assert found == pytest.approx(roc_auc_score(correct, confidence))
 
 
@@ -145,7 +151,7 @@ def test_of_equal_confidences_every_order_counts_alike():
         order = mixed[np.argsort(-confidence[mixed], kind="stable")]
         areas.append((np.cumsum(1 - correct[order]) / np.arange(1, len(labels) + 1)).mean())
     error = np.std(areas) / len(areas) ** 0.5
-    found = float(selective.aurc(logits.softmax(-1), labels))
+    found = float(evaluate(logits, labels)["aurc"])
     assert abs(found - np.mean(areas)) < 4 * error
 
 

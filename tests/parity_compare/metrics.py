@@ -8,21 +8,35 @@ import torch
 
 from tests.parity_compare import close, compared, tensor
 from tune_calib.metrics import calibration, ood, scoring
+from tune_calib.metrics.binning import bin_table
 
 Case = dict[str, Any]
 
+
+def _over_bins(
+    name: str, probs: torch.Tensor, labels: torch.Tensor, bins: int, convention: Any = "right"
+) -> torch.Tensor:
+    table = bin_table(probs, labels, bins, convention)
+    return calibration.errors_of(table, len(labels))[name]
+
+
+def _oe_thulasidasan(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> torch.Tensor:
+    table = bin_table(probs, labels, bins)
+    return (table.count / len(labels) * table.confidence * table.gap.clamp(min=0)).sum(-1)
+
+
 _ON_PROBS: dict[str, Callable[..., torch.Tensor]] = {
     "ece": calibration.ece,
-    "ece_loop": partial(calibration.ece, convention="ceil"),
-    "ece_torchmetrics": partial(calibration.ece, convention="left"),
-    "ece_balcal": partial(calibration.ece, convention="left"),
-    "mce": partial(calibration.mce, convention="ceil"),
-    "mce_torchmetrics": partial(calibration.mce, convention="left"),
-    "ace": calibration.ace,
-    "rmsce": calibration.rmsce,
-    "o_ece": calibration.o_ece,
-    "u_ece": calibration.u_ece,
-    "oe_thulasidasan": calibration.oe_thulasidasan,
+    "ece_loop": partial(_over_bins, "ece", convention="ceil"),
+    "ece_torchmetrics": partial(_over_bins, "ece", convention="left"),
+    "ece_balcal": partial(_over_bins, "ece", convention="left"),
+    "mce": partial(_over_bins, "mce", convention="ceil"),
+    "mce_torchmetrics": partial(_over_bins, "mce", convention="left"),
+    "ace": partial(_over_bins, "ace"),
+    "rmsce": partial(_over_bins, "rmsce"),
+    "o_ece": partial(_over_bins, "o_ece"),
+    "u_ece": partial(_over_bins, "u_ece"),
+    "oe_thulasidasan": _oe_thulasidasan,
     "aece": calibration.aece,
     "aece_equal_mass": partial(calibration.aece, equal_mass=True),
     "cece": calibration.cece,

@@ -296,7 +296,7 @@ def temperature_scaling(case: dict[str, Any]) -> None:
     for key, fit in (("T_grid_ece", "grid_ece"), ("T_grid_nll", "grid_nll"), ("T_nll", "nll")):
         scaling = TemperatureScaling(TemperatureParams(fit=fit))
         scaling.fit(logits, labels)
-        actual[key] = scaling.temperature[0]
+        actual[key] = scaling.state()["temperature"][0]
     _compare(case, actual)
 
 

@@ -25,13 +25,6 @@ def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tenso
     return torch.from_numpy(knots if knots.shape[1] > 1 else np.repeat(knots, 2, axis=1))
 
 
-def joined(knots: list[Tensor]) -> Tensor:
-    """Stack the knots of several curves, (C, 2, M); shorter curves repeat their last knot."""
-    width = max(each.shape[1] for each in knots)
-    ends = [each[:, -1:].expand(2, width - each.shape[1]) for each in knots]
-    return torch.stack([torch.cat([each, end], 1) for each, end in zip(knots, ends, strict=True)])
-
-
 def count_below(places: Tensor, values: Tensor) -> Tensor:
     """Count the sorted places (C, M) that do not exceed each of the values (C, N): (C, N).
 

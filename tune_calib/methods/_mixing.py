@@ -63,8 +63,3 @@ def unmix(mixed1: Tensor, mixed2: Tensor, share1: float, share2: float) -> tuple
     first = ((1 - share2) * mixed1 - (1 - share1) * mixed2) / gap
     second = (share1 * mixed2 - share2 * mixed1) / gap
     return first, second
-
-
-def permutation(samples: int, generator: torch.Generator, device: torch.device) -> Tensor:
-    """Draw a random permutation of the batch, (samples,) int64."""
-    return torch.randperm(samples, generator=generator).to(device)

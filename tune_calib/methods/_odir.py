@@ -9,7 +9,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
-from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds, losses
+from tune_calib.methods._functional import label_log_probs
+from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone, folds
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.spec.methods import Params
 
@@ -20,8 +21,6 @@ _RISE = 1.001  # factor of the held-out NLL; smaller rises may come from inexact
 
 
 class OdirParams(Params):
-    """Hyper-parameters."""
-
     off_diagonal: float | None = Field(None, ge=0)
     """Weight of the mean square of the off-diagonal entries; 0 for no penalty. If none is given, it
     is chosen by 5-fold cross-validation on `calib`: from 1e8 to 0.01 by factors of 100, until the
@@ -42,7 +41,7 @@ class _Split:
 
     def loss(self, found: Affine) -> Tensor:
         """Return the NLL of each held-out sample."""
-        return losses(found(self.held_inputs), self.held_labels)
+        return -label_log_probs(found(self.held_inputs), self.held_labels)
 
 
 class Odir(FittedAlone):

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
+from tune_calib.methods._functional import label_log_probs
 
 UNCONVERGED = "posthoc_unconverged"
 SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
@@ -60,7 +61,7 @@ class FittedAlone(PostHocMethod):
         heads = [head.double() for head in logits]
         fits = [self.fit_one(head, labels) for head in heads]
         self._state = {
-            name: _stacked([fit.state[name] for fit in fits]).to(logits.device)
+            name: stacked([fit.state[name] for fit in fits]).to(logits.device)
             for name in fits[0].state
         }
         self._record = {
@@ -104,14 +105,14 @@ class FittedAlone(PostHocMethod):
         The difference must exceed its noise and 1 %. Without these margins, every second classifier
         that needs no transform would be flagged.
         """
-        excess, without = [], losses(logits, labels)
+        excess, without = [], -label_log_probs(logits, labels)
         for fold, held in enumerate(folds(labels)):
             if whole.of_folds is None:
                 state = self.fit_fold(logits[~held], labels[~held], whole).state
             else:
                 state = whole.of_folds[fold]
             values = self.apply(logits[held], state)
-            excess.append(losses(values, labels[held]) - without[held])
+            excess.append(-label_log_probs(values, labels[held]) - without[held])
         if not excess:
             return False
         found = torch.cat(excess)
@@ -138,11 +139,6 @@ def exact(value: float, like: Tensor) -> Tensor:
     return like.new_tensor(value)
 
 
-def losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the NLL of each sample, (N,)."""
-    return -logits.log_softmax(-1).gather(1, labels[:, None]).squeeze(1)
-
-
 def logarithm(probabilities: Tensor) -> Tensor:
     """Normalise rows (N, C) and return their logarithms, at least log 1e-12.
 
@@ -167,14 +163,10 @@ def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
     return raised.log_softmax(-1)
 
 
-def _stacked(parts: Sequence[Tensor]) -> Tensor:
-    """Stack the tensors of several classifiers; a shorter one repeats its last column."""
-    width = max((part.shape[-1] for part in parts if part.ndim), default=0)
-    return torch.stack([_padded(part, width) for part in parts])
-
-
-def _padded(part: Tensor, width: int) -> Tensor:
-    if not part.ndim or part.shape[-1] == width:
-        return part
-    last = part[..., -1:].expand(*part.shape[:-1], width - part.shape[-1])
-    return torch.cat([part, last], -1)
+def stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Stack tensors of equal shape but for their width; a narrower one repeats its last column."""
+    if not parts[0].ndim:
+        return torch.stack(list(parts))
+    width = max(part.shape[-1] for part in parts)
+    ends = [part[..., -1:].expand(*part.shape[:-1], width - part.shape[-1]) for part in parts]
+    return torch.stack([torch.cat(pair, -1) for pair in zip(parts, ends, strict=True)])

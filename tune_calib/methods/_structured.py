@@ -21,8 +21,6 @@ from tune_calib.spec.methods import Params
 
 
 class StructuredParams(Params):
-    """Hyper-parameters."""
-
     lambda_intercept: float = Field(1.0, gt=0)
     """Penalty of the squared intercepts, times C / n."""
     lambda_diagonal: float = Field(1.0, gt=0)

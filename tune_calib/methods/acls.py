@@ -21,8 +21,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class AclsParams(Params):
-    """Hyper-parameters."""
-
     pos_lambda: float = Field(1.0, ge=0)
     """Weight of the penalty on the largest logit."""
     neg_lambda: float = Field(0.1, ge=0)
@@ -66,17 +64,6 @@ class Acls(NetworkMethod):
         return params.pos_lambda * above.sum() / samples + params.neg_lambda * below.sum() / others
 
 
-PARK = """
-@inproceedings{park2023acls,
-  author = {Park, Hyekang and Noh, Jongyoun and Oh, Youngmin and Baek, Donghyeon and Ham, Bumsub},
-  title = {{ACLS}: Adaptive and Conditional Label Smoothing for Network Calibration},
-  booktitle = {Proceedings of the IEEE/CVF International Conference on Computer Vision},
-  pages = {3936--3945},
-  year = {2023},
-  url = {https://arxiv.org/abs/2308.11911},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="acls",
@@ -93,7 +80,16 @@ METHODS.register(
                 [\operatorname{sg}(\max_l z_{i,l}) - z_{i,k} - m]_+^2,
             \quad t_{i,k} = 1[z_{i,k} = \max_l z_{i,l}]
         """,
-        bibtex=PARK,
+        bibtex="""
+@inproceedings{park2023acls,
+  author = {Park, Hyekang and Noh, Jongyoun and Oh, Youngmin and Baek, Donghyeon and Ham, Bumsub},
+  title = {{ACLS}: Adaptive and Conditional Label Smoothing for Network Calibration},
+  booktitle = {Proceedings of the IEEE/CVF International Conference on Computer Vision},
+  pages = {3936--3945},
+  year = {2023},
+  url = {https://arxiv.org/abs/2308.11911},
+}
+""",
         params=AclsParams,
         implementation=Acls,
         recipe="acls",

@@ -29,8 +29,6 @@ SHIFT = 1e-20
 
 
 class AdaFocalParams(Params):
-    """Hyper-parameters."""
-
     bins: int = Field(15, ge=1)
     """Number of bins."""
     lam: float = Field(1.0, ge=0)
@@ -132,17 +130,6 @@ class AdaFocal(NetworkMethod):
         return {"adafocal/gamma_min": float(lowest), "adafocal/gamma_max": float(highest)}
 
 
-GHOSH = """
-@inproceedings{ghosh2022adafocal,
-  author = {Ghosh, Arindam and Schaaf, Thomas and Gormley, Matthew R.},
-  title = {{AdaFocal}: Calibration-aware Adaptive Focal Loss},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {35},
-  year = {2022},
-  url = {https://arxiv.org/abs/2211.11838},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="adafocal",
@@ -157,7 +144,16 @@ METHODS.register(
             \quad g_b \leftarrow g_b \, e^{\operatorname{sign}(g_b) \, \lambda \,
                 (\mathrm{conf}_b - \mathrm{acc}_b)} \text{ after each epoch}
         """,
-        bibtex=GHOSH,
+        bibtex="""
+@inproceedings{ghosh2022adafocal,
+  author = {Ghosh, Arindam and Schaaf, Thomas and Gormley, Matthew R.},
+  title = {{AdaFocal}: Calibration-aware Adaptive Focal Loss},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {35},
+  year = {2022},
+  url = {https://arxiv.org/abs/2211.11838},
+}
+""",
         params=AdaFocalParams,
         implementation=AdaFocal,
         needs=frozenset({"calib_pass"}),

@@ -43,8 +43,6 @@ MOMENTUM = 0.01
 
 
 class BalCalParams(Params):
-    """Hyper-parameters."""
-
     delta: float = Field(0.95, gt=0, le=1)
     """Target ratio of confidence to accuracy on the training batches."""
 
@@ -235,17 +233,6 @@ class BalCal(NetworkMethod):
         return self.share * linear + (1 - self.share) * (unit @ self.etf)
 
 
-NI = """
-@inproceedings{ni2025balcal,
-  author = {Ni, Jiani and Zhao, He and Gao, Jintong and Guo, Dandan and Zha, Hongyuan},
-  title = {Balancing Two Classifiers via A Simplex {ETF} Structure for Model Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {30712--30721},
-  year = {2025},
-  url = {https://arxiv.org/abs/2504.10007},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="balcal",
@@ -262,7 +249,16 @@ METHODS.register(
             \quad f_i = \tfrac{a(x_i)}{\| a(x_i) \|},
             \quad \lambda \text{ after each epoch so that } \mathrm{conf} = \delta \, \mathrm{acc}
         """,
-        bibtex=NI,
+        bibtex="""
+@inproceedings{ni2025balcal,
+  author = {Ni, Jiani and Zhao, He and Gao, Jintong and Guo, Dandan and Zha, Hongyuan},
+  title = {Balancing Two Classifiers via A Simplex {ETF} Structure for Model Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {30712--30721},
+  year = {2025},
+  url = {https://arxiv.org/abs/2504.10007},
+}
+""",
         params=BalCalParams,
         implementation=BalCal,
         needs=frozenset({"stages"}),

@@ -29,8 +29,6 @@ SHIFT = 1e-10
 
 
 class PairwiseConstraintsParams(Params):
-    """Hyper-parameters."""
-
     lambda_bdc: float = Field(0.1, ge=0)
     """Weight of the binary discrimination constraints."""
     lambda_bec: float = Field(1.0, ge=0)
@@ -88,17 +86,6 @@ class PairwiseConstraints(NetworkMethod):
         )
 
 
-CHENG = """
-@inproceedings{cheng2022pairwise,
-  author = {Cheng, Jiacheng and Vasconcelos, Nuno},
-  title = {Calibrating Deep Neural Networks by Pairwise Constraints},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {13709--13718},
-  year = {2022},
-  url = {https://openaccess.thecvf.com/CVPR2022},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="cpc",
@@ -117,7 +104,16 @@ METHODS.register(
             \quad E_i = \frac{1}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
                 -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k})
         """,
-        bibtex=CHENG,
+        bibtex="""
+@inproceedings{cheng2022pairwise,
+  author = {Cheng, Jiacheng and Vasconcelos, Nuno},
+  title = {Calibrating Deep Neural Networks by Pairwise Constraints},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {13709--13718},
+  year = {2022},
+  url = {https://openaccess.thecvf.com/CVPR2022},
+}
+""",
         params=PairwiseConstraintsParams,
         implementation=PairwiseConstraints,
         recipe="acls",

@@ -25,8 +25,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class CorrectnessRankingParams(Params):
-    """Hyper-parameters."""
-
     weight: float = Field(1.0, ge=0)
     """Weight of the ranking loss."""
     target: Literal["softmax", "entropy", "margin"] = "softmax"
@@ -103,17 +101,6 @@ class CorrectnessRanking(NetworkMethod):
         return {}
 
 
-MOON = """
-@inproceedings{moon2020confidence,
-  author = {Moon, Jooyoung and Kim, Jihyo and Shin, Younghak and Hwang, Sangheum},
-  title = {Confidence-Aware Learning for Deep Neural Networks},
-  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
-  pages = {7034--7044},
-  year = {2020},
-  url = {https://arxiv.org/abs/2007.01458},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="crl",
@@ -127,7 +114,16 @@ METHODS.register(
             \quad r_i = \big[ |c_i - c_{i+1}| - \operatorname{sign}(c_i - c_{i+1})
                 (\kappa_i - \kappa_{i+1}) \big]_+ \text{ where } c_i \ne c_{i+1}, \text{ else } 0
         """,
-        bibtex=MOON,
+        bibtex="""
+@inproceedings{moon2020confidence,
+  author = {Moon, Jooyoung and Kim, Jihyo and Shin, Younghak and Hwang, Sangheum},
+  title = {Confidence-Aware Learning for Deep Neural Networks},
+  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
+  pages = {7034--7044},
+  year = {2020},
+  url = {https://arxiv.org/abs/2007.01458},
+}
+""",
         params=CorrectnessRankingParams,
         implementation=CorrectnessRanking,
         pairs_by_order=True,

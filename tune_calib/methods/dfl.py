@@ -29,8 +29,6 @@ GAMMA = {
 
 
 class DualFocalParams(Params):
-    """Hyper-parameters."""
-
     gamma: float = Field(5.0, ge=0)
     """Exponent; 0 gives the cross entropy."""
 
@@ -52,17 +50,6 @@ class DualFocal(NetworkMethod):
         return (power(one_minus_exp(right) + runner_up, self.params.gamma) * -right).mean()
 
 
-TAO = """
-@inproceedings{tao2023dual,
-  author = {Tao, Linwei and Dong, Minjing and Xu, Chang},
-  title = {Dual Focal Loss for Calibration},
-  booktitle = {Proceedings of the 40th International Conference on Machine Learning},
-  pages = {33833--33849},
-  year = {2023},
-  url = {https://arxiv.org/abs/2305.13665},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="dfl",
@@ -75,7 +62,16 @@ METHODS.register(
             L = \frac{1}{N} \sum_i (1 - p_{i,y_i} + q_i)^\gamma (-\log p_{i,y_i}),
             \quad q_i = \max \{ p_{i,k} : p_{i,k} < p_{i,y_i} \} \text{ or } 0
         """,
-        bibtex=TAO,
+        bibtex="""
+@inproceedings{tao2023dual,
+  author = {Tao, Linwei and Dong, Minjing and Xu, Chang},
+  title = {Dual Focal Loss for Calibration},
+  booktitle = {Proceedings of the 40th International Conference on Machine Learning},
+  pages = {33833--33849},
+  year = {2023},
+  url = {https://arxiv.org/abs/2305.13665},
+}
+""",
         params=DualFocalParams,
         implementation=DualFocal,
         recipe="focal",

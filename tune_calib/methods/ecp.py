@@ -22,8 +22,6 @@ SMALLEST = 1e-10
 
 
 class EntropyPenaltyParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(0.1, ge=0)
     """Weight of the entropy."""
     entropy_reduction: Literal["mean_classes", "sum_classes"] = "mean_classes"
@@ -50,17 +48,6 @@ class EntropyPenalty(NetworkMethod):
         return F.cross_entropy(logits, labels) - self.params.alpha * entropy
 
 
-PEREYRA = r"""
-@inproceedings{pereyra2017regularizing,
-  author = {Pereyra, Gabriel and Tucker, George and Chorowski, Jan and Kaiser, {\L}ukasz and
-    Hinton, Geoffrey},
-  title = {Regularizing Neural Networks by Penalizing Confident Output Distributions},
-  booktitle = {International Conference on Learning Representations, Workshop Track},
-  year = {2017},
-  url = {https://arxiv.org/abs/1701.06548},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="ecp",
@@ -73,7 +60,16 @@ METHODS.register(
             L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
                 - \alpha \frac{1}{C} \sum_k -p_{i,k} \log p_{i,k} \Big]
         """,
-        bibtex=PEREYRA,
+        bibtex=r"""
+@inproceedings{pereyra2017regularizing,
+  author = {Pereyra, Gabriel and Tucker, George and Chorowski, Jan and Kaiser, {\L}ukasz and
+    Hinton, Geoffrey},
+  title = {Regularizing Neural Networks by Penalizing Confident Output Distributions},
+  booktitle = {International Conference on Learning Representations, Workshop Track},
+  year = {2017},
+  url = {https://arxiv.org/abs/1701.06548},
+}
+""",
         params=EntropyPenaltyParams,
         implementation=EntropyPenalty,
         recipe="acls",

@@ -30,8 +30,6 @@ _FACES = [face for size in (1, 2, 3) for face in combinations(range(3), size)]
 
 
 class EtsParams(Params):
-    """Hyper-parameters."""
-
     loss: Literal["brier", "nll"] = "brier"
     """Loss that temperature and weights minimise on `calib`; the authors' program supports both.
 

@@ -42,8 +42,6 @@ SHIFT = 1e-3
 
 
 class FedlasParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(0.05, ge=0, le=0.5)
     """Mean amount of smoothing; the amount of a sample lies between 0 and 2 `alpha`."""
     beta: float = Field(4.0, ge=0)
@@ -81,7 +79,7 @@ class FedlasParams(Params):
 
 
 class FedlasMarginParams(FedlasParams):
-    """Hyper-parameters of ``fedlas_ls``, where alpha weights the penalty, and a margin."""
+    """Hyper-parameters of ``fedlas_mbls``, where alpha weights the penalty, and a margin."""
 
     alpha: float = Field(0.1, ge=0, le=0.5)
     """Mean weight of the penalty; the weight of a sample lies between 0 and 2 `alpha`."""

@@ -17,8 +17,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class FocalParams(Params):
-    """Hyper-parameters."""
-
     gamma: float = Field(3.0, ge=0)
     """Exponent; 0 gives the cross entropy."""
 

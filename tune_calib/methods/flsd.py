@@ -18,8 +18,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class SampleDependentFocalParams(Params):
-    """Hyper-parameters."""
-
     gamma: float = Field(3.0, ge=0)
     """Exponent of samples with p[y] >= 0.5: 3 gives FLSD-53, and 2 gives FLSD-52."""
 

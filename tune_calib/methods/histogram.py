@@ -21,8 +21,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class HistogramParams(Params):
-    """Hyper-parameters."""
-
     bins: int = Field(10, ge=1, le=1000)
     """Number of bins per class."""
     binning: Literal["equal_mass", "equal_width"] = "equal_mass"

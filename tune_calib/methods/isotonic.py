@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from tune_calib.methods._base import NoParams
-from tune_calib.methods._curves import interpolated, isotonic, joined
-from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
+from tune_calib.methods._curves import interpolated, isotonic
+from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm, stacked
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 
@@ -25,7 +25,7 @@ class IsotonicCalibration(FittedAlone):
         probs = logits.softmax(-1).T.cpu().numpy()
         targets = one_hot(labels, logits.shape[-1]).T.double().cpu().numpy()
         curves = [isotonic(own, target) for own, target in zip(probs, targets, strict=True)]
-        return Fit({"knots": joined(curves).to(logits.device)})
+        return Fit({"knots": stacked(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curves."""

@@ -15,8 +15,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class LabelSmoothingParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(0.05, ge=0, lt=1)
     """Smoothing mass, spread over all classes."""
 
@@ -31,29 +29,6 @@ class LabelSmoothing(NetworkMethod):
         return F.cross_entropy(logits, labels, label_smoothing=self.params.alpha)
 
 
-SZEGEDY = """
-@inproceedings{szegedy2016rethinking,
-  author = {Szegedy, Christian and Vanhoucke, Vincent and Ioffe, Sergey and Shlens, Jonathon and
-    Wojna, Zbigniew},
-  title = {Rethinking the Inception Architecture for Computer Vision},
-  booktitle = {Proceedings of the IEEE Conference on Computer Vision and Pattern Recognition},
-  pages = {2818--2826},
-  year = {2016},
-  url = {https://arxiv.org/abs/1512.00567},
-}
-"""
-
-MUELLER = r"""
-@inproceedings{mueller2019when,
-  author = {M{\"u}ller, Rafael and Kornblith, Simon and Hinton, Geoffrey E.},
-  title = {When Does Label Smoothing Help?},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {32},
-  year = {2019},
-  url = {https://arxiv.org/abs/1906.02629},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="ls",
@@ -66,7 +41,26 @@ METHODS.register(
             L = \frac{1}{N} \sum_i \Big[ (1 - \alpha) (-\log p_{i,y_i})
                 + \alpha \frac{1}{C} \sum_k -\log p_{i,k} \Big]
         """,
-        bibtex=SZEGEDY + MUELLER,
+        bibtex=r"""
+@inproceedings{szegedy2016rethinking,
+  author = {Szegedy, Christian and Vanhoucke, Vincent and Ioffe, Sergey and Shlens, Jonathon and
+    Wojna, Zbigniew},
+  title = {Rethinking the Inception Architecture for Computer Vision},
+  booktitle = {Proceedings of the IEEE Conference on Computer Vision and Pattern Recognition},
+  pages = {2818--2826},
+  year = {2016},
+  url = {https://arxiv.org/abs/1512.00567},
+}
+
+@inproceedings{mueller2019when,
+  author = {M{\"u}ller, Rafael and Kornblith, Simon and Hinton, Geoffrey E.},
+  title = {When Does Label Smoothing Help?},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume = {32},
+  year = {2019},
+  url = {https://arxiv.org/abs/1906.02629},
+}
+""",
         params=LabelSmoothingParams,
         implementation=LabelSmoothing,
         recipe="focal",

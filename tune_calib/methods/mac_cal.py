@@ -176,13 +176,9 @@ class MacCalParams(Params):
                 "evaluation=expected with mask_scale=inverted would scale by q twice; use "
                 "evaluation=dense, which is the expectation in this case"
             )
-        if self.start == "frozen":
-            self._refuse_trained()
-        return self
-
-    def _refuse_trained(self) -> None:
-        wanted = {"shape": "linear", "masking": "functional"}
-        for name, value in wanted.items():
+        if self.start != "frozen":
+            return self
+        for name, value in {"shape": "linear", "masking": "functional"}.items():
             if getattr(self, name) != value:
                 raise ValueError(
                     f"start=frozen needs {name}={value}, because the network's own head is not "
@@ -193,6 +189,7 @@ class MacCalParams(Params):
                 "start=frozen with evaluation=dense is just the network's own head; use "
                 "evaluation=last_mask, expected or mc"
             )
+        return self
 
 
 class MacCal(HeadMethod):
@@ -206,7 +203,10 @@ class MacCal(HeadMethod):
         if params.start == "frozen":
             self.parameters["0.weight"].data.copy_(context.weight)
             self.parameters["0.bias"].data.copy_(context.bias)
-        self.masked_names = self._masked_names(len(sizes) - 1)
+        layers = range(len(sizes) - 1)
+        chosen = {"all": layers, "first": layers[:1], "last": layers[-1:]}[params.masked_layers]
+        kinds = ("weight", "bias") if params.mask_bias else ("weight",)
+        self.masked_names = [f"{i}.{kind}" for i in chosen for kind in kinds]
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
         # The q of the current masks. At the end of an epoch q changes, but the weights that are
@@ -221,11 +221,6 @@ class MacCal(HeadMethod):
             [context.val_ratio if gamma == "val_ratio" else gamma for gamma in gammas],
             device=context.device,
         )
-
-    def _masked_names(self, layers: int) -> list[str]:
-        chosen = {"all": range(layers), "first": [0], "last": [layers - 1]}
-        kinds = ("weight", "bias") if self.params.mask_bias else ("weight",)
-        return [f"{i}.{kind}" for i in chosen[self.params.masked_layers] for kind in kinds]
 
     def begin_epoch(self, epoch: int) -> None:
         """Draw masks for the epoch if ``refresh`` is ``epoch``."""
@@ -326,20 +321,17 @@ class MacCal(HeadMethod):
         if self.params.evaluation == "last_mask":
             return self._apply(self._masked(self.masks), features)
         if self.params.evaluation == "mc":
-            return self._monte_carlo(features)
+            # The masks depend only on the number of the draw, so that all samples of a split are
+            # evaluated under the same masks, however it is divided.
+            return log_mean_exp(
+                self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
+                for sample in range(self.params.mc_samples)
+            )
         return self._apply(self.parameters, features)
 
     def draws(self) -> bool:
         """Return whether probabilities of several draws are averaged."""
         return bool(self.params.evaluation == "mc")
-
-    def _monte_carlo(self, features: Tensor) -> Tensor:
-        # The masks depend only on the number of the draw, so that all samples of a split are
-        # evaluated under the same masks, however it is divided.
-        return log_mean_exp(
-            self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
-            for sample in range(self.params.mc_samples)
-        )
 
     def state(self) -> dict[str, Tensor]:
         """Return the keep probabilities and the current masks."""
@@ -361,16 +353,6 @@ class MacCal(HeadMethod):
         }
 
 
-NI = """
-@misc{ni2025maccal,
-  author = {Ni, Jiani and Zhao, He and Yang, Yibo and Guo, Dandan},
-  title = {Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic Masking},
-  howpublished = {arXiv:2508.09116},
-  year = {2025},
-  url = {https://arxiv.org/abs/2508.09116},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="mac_cal",
@@ -387,7 +369,15 @@ METHODS.register(
                 - \mathrm{conf}_t, -\tau_t, \tau_t), q_{\min}, 1),
             \quad \tau_t = \tau_0 \, e^{-k t / T}
         """,
-        bibtex=NI,
+        bibtex="""
+@misc{ni2025maccal,
+  author = {Ni, Jiani and Zhao, He and Yang, Yibo and Guo, Dandan},
+  title = {Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic Masking},
+  howpublished = {arXiv:2508.09116},
+  year = {2025},
+  url = {https://arxiv.org/abs/2508.09116},
+}
+""",
         params=MacCalParams,
         implementation=MacCal,
         recipe="focal",

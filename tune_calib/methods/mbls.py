@@ -19,8 +19,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MarginLabelSmoothingParams(Params):
-    """Hyper-parameters."""
-
     margin: float = Field(6.0, ge=0)
     """Distance from the largest logit up to which a logit is not penalised."""
     alpha: float = Field(0.1, ge=0)
@@ -38,17 +36,6 @@ class MarginLabelSmoothing(NetworkMethod):
         return F.cross_entropy(logits, labels) + self.params.alpha * penalty
 
 
-LIU = """
-@inproceedings{liu2022devil,
-  author = {Liu, Bingyuan and Ben Ayed, Ismail and Galdran, Adrian and Dolz, Jose},
-  title = {The Devil Is in the Margin: Margin-based Label Smoothing for Network Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {80--88},
-  year = {2022},
-  url = {https://arxiv.org/abs/2111.15430},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="mbls",
@@ -61,7 +48,16 @@ METHODS.register(
             L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
                 + \alpha \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big]
         """,
-        bibtex=LIU,
+        bibtex="""
+@inproceedings{liu2022devil,
+  author = {Liu, Bingyuan and Ben Ayed, Ismail and Galdran, Adrian and Dolz, Jose},
+  title = {The Devil Is in the Margin: Margin-based Label Smoothing for Network Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {80--88},
+  year = {2022},
+  url = {https://arxiv.org/abs/2111.15430},
+}
+""",
         params=MarginLabelSmoothingParams,
         implementation=MarginLabelSmoothing,
         recipe="acls",

@@ -22,8 +22,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MdcaParams(Params):
-    """Hyper-parameters."""
-
     beta: float = Field(1.0, ge=0)
     """Weight of the difference. The authors' scripts set 1; the default of their program is 10."""
     pairing: Literal["nll", "fl", "ls_wrong_only"] = "fl"
@@ -72,18 +70,6 @@ class Mdca(NetworkMethod):
         return F.cross_entropy(logits, labels)
 
 
-HEBBALAGUPPE = """
-@inproceedings{hebbalaguppe2022stitch,
-  author = {Hebbalaguppe, Ramya and Prakash, Jatin and Madan, Neelabh and Arora, Chetan},
-  title = {A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural
-    Network Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {16081--16090},
-  year = {2022},
-  url = {https://arxiv.org/abs/2203.13834},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="mdca",
@@ -96,7 +82,17 @@ METHODS.register(
             L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \left|
                 \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \right|
         """,
-        bibtex=HEBBALAGUPPE,
+        bibtex="""
+@inproceedings{hebbalaguppe2022stitch,
+  author = {Hebbalaguppe, Ramya and Prakash, Jatin and Madan, Neelabh and Arora, Chetan},
+  title = {A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural
+    Network Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {16081--16090},
+  year = {2022},
+  url = {https://arxiv.org/abs/2203.13834},
+}
+""",
         params=MdcaParams,
         implementation=Mdca,
         recipe="mdca",

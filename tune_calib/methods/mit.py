@@ -24,13 +24,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
-from tune_calib.methods._mixing import draw_beta, draw_shares, mix, permutation, unmix
+from tune_calib.methods._mixing import draw_beta, draw_shares, mix, unmix
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MitParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(1.0, ge=0)
     """Both parameters of the Beta distribution of the shares; 0 disables mixing."""
     margin: float = Field(0.5, ge=0, le=0.9)
@@ -55,16 +53,13 @@ class _Mit(NetworkMethod):
         """Return the parts of the network after which the mixtures are solved, in order."""
         raise NotImplementedError
 
-    def draw(self) -> float:
-        """Draw one Beta variable."""
-        return draw_beta(self.params.alpha, self.chance)
-
     def step(self, network: Any, batch: Batch) -> Step:
         """Run two forward passes of every section, each with its own batch statistics."""
-        order = permutation(len(batch.labels), self.chance, batch.labels.device)
+        order = torch.randperm(len(batch.labels), generator=self.chance).to(batch.labels.device)
         first, second = batch.images, batch.images[order]
+        draw = partial(draw_beta, self.params.alpha, self.chance)
         for section in self.sections(network):
-            share1, share2 = draw_shares(self.draw, self.params.margin)
+            share1, share2 = draw_shares(draw, self.params.margin)
             mixed1 = section(mix(first, second, share1))
             mixed2 = section(mix(first, second, share2))
             first, second = unmix(mixed1, mixed2, share1, share2)
@@ -76,7 +71,7 @@ class MitLogits(_Mit):
 
     def sections(self, network: Any) -> list[Any]:
         """Return the whole network as one part."""
-        return [partial(_logits, network)]
+        return [lambda images: network(images).logits]
 
 
 class MitAll(_Mit):
@@ -97,23 +92,6 @@ class MitAll(_Mit):
         *stages, last = network.stages()
         return [*stages, torch.nn.Sequential(last, network.head)]
 
-
-def _logits(network: Any, images: Tensor) -> Tensor:
-    logits: Tensor = network(images).logits
-    return logits
-
-
-WANG = """
-@inproceedings{wang2023pitfall,
-  author = {Wang, Deng-Bao and Li, Lanqing and Zhao, Peilin and Heng, Pheng-Ann and Zhang,
-    Min-Ling},
-  title = {On the Pitfall of Mixup for Uncertainty Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {7609--7618},
-  year = {2023},
-  url = {https://github.com/dengbaowang/Mixup-Inference-in-Training},
-}
-"""
 
 _FORMULA_L = r"""
 L = \tfrac{1}{2} L_{\mathrm{CE}}(o_A, y_A) + \tfrac{1}{2} L_{\mathrm{CE}}(o_B, y_B),
@@ -144,7 +122,17 @@ for _name, _title, _formula, _class, _needs in (
             year=2023,
             url="https://github.com/dengbaowang/Mixup-Inference-in-Training",
             formula=_formula,
-            bibtex=WANG,
+            bibtex="""
+@inproceedings{wang2023pitfall,
+  author = {Wang, Deng-Bao and Li, Lanqing and Zhao, Peilin and Heng, Pheng-Ann and Zhang,
+    Min-Ling},
+  title = {On the Pitfall of Mixup for Uncertainty Calibration},
+  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
+  pages = {7609--7618},
+  year = {2023},
+  url = {https://github.com/dengbaowang/Mixup-Inference-in-Training},
+}
+""",
             params=MitParams,
             implementation=_class,
             needs=frozenset({"two_forward_passes", *_needs}),

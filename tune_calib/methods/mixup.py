@@ -16,13 +16,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
-from tune_calib.methods._mixing import draw_beta, mix, permutation
+from tune_calib.methods._mixing import draw_beta, mix
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class MixupParams(Params):
-    """Hyper-parameters."""
-
     alpha: float = Field(1.0, ge=0)
     """Both parameters of the Beta distribution of the share; 0 disables mixing."""
 
@@ -55,20 +53,10 @@ class Mixup(NetworkMethod):
     def step(self, network: torch.nn.Module, batch: Batch) -> Step:
         """Run one forward pass of the mixed batch."""
         share = draw_beta(self.params.alpha, self.chance)
-        order = permutation(len(batch.labels), self.chance, batch.labels.device)
+        order = torch.randperm(len(batch.labels), generator=self.chance).to(batch.labels.device)
         logits = network(mix(batch.images, batch.images[order], share)).logits
         return Step(mixup_loss(logits, batch.labels, batch.labels[order], share), logits)
 
-
-ZHANG = r"""
-@inproceedings{zhang2018mixup,
-  author = {Zhang, Hongyi and Ciss{\'e}, Moustapha and Dauphin, Yann N. and Lopez-Paz, David},
-  title = {mixup: Beyond Empirical Risk Minimization},
-  booktitle = {International Conference on Learning Representations},
-  year = {2018},
-  url = {https://arxiv.org/abs/1710.09412},
-}
-"""
 
 METHODS.register(
     MethodInfo(
@@ -83,7 +71,15 @@ METHODS.register(
                 y_\pi), \quad \tilde x = \lambda x + (1 - \lambda) x_\pi,
             \quad \lambda \sim \mathrm{Beta}(\alpha, \alpha)
         """,
-        bibtex=ZHANG,
+        bibtex=r"""
+@inproceedings{zhang2018mixup,
+  author = {Zhang, Hongyi and Ciss{\'e}, Moustapha and Dauphin, Yann N. and Lopez-Paz, David},
+  title = {mixup: Beyond Empirical Risk Minimization},
+  booktitle = {International Conference on Learning Representations},
+  year = {2018},
+  url = {https://arxiv.org/abs/1710.09412},
+}
+""",
         params=MixupParams,
         implementation=Mixup,
         pairs_by_order=True,

@@ -29,15 +29,11 @@ ROOT_SHIFT = 1e-10
 
 
 class MmceParams(Params):
-    """Hyper-parameters."""
-
     lam: float = Field(1.0, ge=0)
     """Weight of the calibration term."""
 
 
 class WeightedMmceParams(Params):
-    """Hyper-parameters."""
-
     lam: float = Field(2.0, ge=0)
     """Weight of the calibration term; 2 in every script of Mukhoti et al."""
     normalisation: Literal["code", "paper"] = "code"

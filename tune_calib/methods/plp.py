@@ -41,8 +41,6 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
 class PlpParams(Params):
-    """Hyper-parameters."""
-
     gamma: float = Field(1.0, gt=0)
     """Exponent of the schedule. Above 1, freezing starts earlier; below 1, later."""
 
@@ -131,17 +129,6 @@ class Plp(NetworkMethod):
         return F.cross_entropy(logits, labels)
 
 
-WANG = """
-@inproceedings{wang2024calibration,
-  author = {Wang, Deng-Bao and Zhang, Min-Ling},
-  title = {Calibration Bottleneck: Over-compressed Representations are Less Calibratable},
-  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
-  pages = {52156--52170},
-  year = {2024},
-  url = {https://proceedings.mlr.press/v235/wang24cm.html},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="plp",
@@ -155,7 +142,16 @@ METHODS.register(
             \quad \text{epoch } t \text{ trains the first } n_{j(t)} \text{ parameter tensors},
             \quad j(t) = \max \{ j : \lfloor (j / J)^\gamma \, T \rfloor \le t \}
         """,
-        bibtex=WANG,
+        bibtex="""
+@inproceedings{wang2024calibration,
+  author = {Wang, Deng-Bao and Zhang, Min-Ling},
+  title = {Calibration Bottleneck: Over-compressed Representations are Less Calibratable},
+  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
+  pages = {52156--52170},
+  year = {2024},
+  url = {https://proceedings.mlr.press/v235/wang24cm.html},
+}
+""",
         params=PlpParams,
         implementation=Plp,
         recipe="plp",

@@ -16,8 +16,6 @@ from tune_calib.spec.slots.head import HeadSlot
 
 
 class RetrainParams(Params):
-    """Hyper-parameters."""
-
     start: Literal["fresh", "continued"] = "fresh"
     """Initial weights.
 
@@ -65,17 +63,6 @@ class Retrain(HeadMethod):
         return apply_stack(self.parameters, features, [self.params.activation])
 
 
-KANG = """
-@inproceedings{kang2020decoupling,
-  author = {Kang, Bingyi and Xie, Saining and Rohrbach, Marcus and Yan, Zhicheng and Gordo,
-    Albert and Feng, Jiashi and Kalantidis, Yannis},
-  title = {Decoupling Representation and Classifier for Long-Tailed Recognition},
-  booktitle = {International Conference on Learning Representations},
-  year = {2020},
-  url = {https://arxiv.org/abs/1910.09217},
-}
-"""
-
 METHODS.register(
     MethodInfo(
         name="retrain",
@@ -88,7 +75,16 @@ METHODS.register(
             L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(g(h_i))_{y_i},
             \quad h_i \text{ frozen}
         """,
-        bibtex=KANG,
+        bibtex="""
+@inproceedings{kang2020decoupling,
+  author = {Kang, Bingyi and Xie, Saining and Rohrbach, Marcus and Yan, Zhicheng and Gordo,
+    Albert and Feng, Jiashi and Kalantidis, Yannis},
+  title = {Decoupling Representation and Classifier for Long-Tailed Recognition},
+  booktitle = {International Conference on Learning Representations},
+  year = {2020},
+  url = {https://arxiv.org/abs/1910.09217},
+}
+""",
         params=RetrainParams,
         implementation=Retrain,
     ),

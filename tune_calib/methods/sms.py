@@ -18,8 +18,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 class SmsParams(StructuredParams):
-    """Hyper-parameters."""
-
     lambda_off_diagonal: float = Field(1.0, gt=0)
     """Penalty of the squared off-diagonal entries, times C (C - 1) / n."""
 

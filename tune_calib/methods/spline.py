@@ -26,8 +26,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class SplineParams(Params):
-    """Hyper-parameters."""
-
     knots: int = Field(6, ge=3, le=100)
     """Number of knots of the spline."""
 

@@ -25,8 +25,6 @@ AT_BOUND = "temperature_bound"
 
 
 class TemperatureParams(Params):
-    """Hyper-parameters."""
-
     fit: Literal["nll", "grid_ece", "grid_nll"] = "nll"
     """Objective that the temperature minimises on `calib`.
 
@@ -42,11 +40,6 @@ class TemperatureScaling(FittedAlone):
     """One temperature per head; the accuracy does not change."""
 
     harm_flag = "temperature_harms"  # the name is older than the flags of other methods
-
-    @property
-    def temperature(self) -> Tensor:
-        """Return the temperature of each head, (K,)."""
-        return self.state()["temperature"]
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit T, and raise a flag where no temperature is optimal."""

@@ -20,8 +20,6 @@ from tune_calib.spec.slots.head import HeadSlot
 
 
 class TwoStageParams(Params):
-    """Hyper-parameters."""
-
     latent: int = Field(256, ge=1)
     """Width Z of the last hidden layer; the layer before has width 3Z. The authors' program has a
     default of 10 and uses 256 in its example; their values for each data set are not known."""

@@ -21,8 +21,6 @@ from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
 class JointTwoStageParams(Params):
-    """Hyper-parameters."""
-
     latent: int = Field(256, ge=1)
     """Width Z of the last hidden layer; the layer before has width 3Z."""
 
@@ -34,9 +32,7 @@ class JointTwoStage(NetworkMethod):
         super().__init__(params, context)
         latent = params.latent
         sizes = (context.width, 3 * latent, latent, context.classes)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(child_seed(context.seed, "tst head"))
-            first, *others = (nn.Linear(*pair) for pair in pairwise(sizes))
+        first, *others = linear_layers(sizes, context.seed, "tst head")
         self.head = nn.Sequential(first, nn.ReLU(), *others)
 
     def forward(self, network: Any, images: Tensor) -> Output:
@@ -49,6 +45,13 @@ class JointTwoStage(NetworkMethod):
         """Return the cross entropy of the MLP's logits."""
         logits = self(network, batch.images).logits
         return Step(F.cross_entropy(logits, batch.labels), logits)
+
+
+def linear_layers(sizes: tuple[int, ...], seed: int, purpose: str) -> list[nn.Linear]:
+    """Build layers of these widths, initialised from (seed, purpose) only."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(child_seed(seed, purpose))
+        return [nn.Linear(*pair) for pair in pairwise(sizes)]
 
 
 METHODS.register(

@@ -32,8 +32,6 @@ NOISE_BLOCK = 256  # number of samples whose noise at evaluation is drawn togeth
 
 
 class VariationalTwoStageParams(Params):
-    """Hyper-parameters."""
-
     latent: int = Field(256, ge=1)
     """Width Z of the Gaussian layer; the layers before have width 3Z."""
     kl_weight: float = Field(1.0, ge=0)
@@ -81,7 +79,7 @@ class VariationalTwoStage(HeadMethod):
         mean, log_variance = self.moments(features)
         # Stored, because loss() receives only probabilities.
         self.kl = gaussian_kl(mean, log_variance)
-        return self.decode(mean, log_variance, self.noise("eps", self.step, mean))
+        return self.decode(mean, log_variance, self.noise(mean))
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross entropy plus the weighted KL divergence over Z, (K,)."""
@@ -106,11 +104,11 @@ class VariationalTwoStage(HeadMethod):
         mean = apply_stack(self._part("mean."), features, ["relu"])
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
-    def noise(self, purpose: str, index: int, like: Tensor) -> Tensor:
-        """Draw standard normal noise (K, B, Z) of a batch from head seeds, purpose and index."""
+    def noise(self, like: Tensor) -> Tensor:
+        """Draw standard normal noise (K, B, Z) of a batch from head seeds and the step."""
         drawn = []
         for head in self.heads:
-            generator = torch.Generator().manual_seed(child_seed(head.seed, purpose, index))
+            generator = torch.Generator().manual_seed(child_seed(head.seed, "eps", self.step))
             drawn.append(torch.randn(like.shape[1:], generator=generator))
         return stacked_on(drawn, like.device)
 

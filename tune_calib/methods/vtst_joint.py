@@ -8,7 +8,6 @@ The head ``vtst`` draws separate noise for each sample at evaluation. Here all s
 with the same draws, because a network does not know the position of a batch within its split.
 """
 
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -19,13 +18,10 @@ from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step, log_mean_exp
 from tune_calib.methods._functional import gaussian_kl
 from tune_calib.methods._references import JORDAHN
+from tune_calib.methods.tst_joint import linear_layers
 from tune_calib.methods.vtst import VariationalTwoStageParams
 from tune_calib.models.network import Output
 from tune_calib.spec.methods import METHODS, MethodInfo
-
-
-class JointVariationalParams(VariationalTwoStageParams):
-    """Hyper-parameters, the same as those of ``vtst``."""
 
 
 class JointVariational(NetworkMethod):
@@ -38,9 +34,11 @@ class JointVariational(NetworkMethod):
         super().__init__(params, context)
         hidden = (context.width, 3 * params.latent, params.latent)
         # Mean and output layers start with the weights of `tst_joint` under the same seed.
-        first, second, self.output = _linear((*hidden, context.classes), context.seed, "tst head")
+        first, second, self.output = linear_layers(
+            (*hidden, context.classes), context.seed, "tst head"
+        )
         self.mean = nn.Sequential(first, nn.ReLU(), second)
-        first, second = _linear(hidden, context.seed, "variance")
+        first, second = linear_layers(hidden, context.seed, "variance")
         self.variance = nn.Sequential(first, nn.ReLU(), second)
         chance = torch.Generator().manual_seed(child_seed(context.seed, "mc eps"))
         # In the checkpoint, because an exported model has no seed.
@@ -80,13 +78,6 @@ class JointVariational(NetworkMethod):
         return logits
 
 
-def _linear(sizes: tuple[int, ...], seed: int, purpose: str) -> list[nn.Linear]:
-    """Build layers of these widths, initialised from (seed, purpose) only."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(child_seed(seed, purpose))
-        return [nn.Linear(*pair) for pair in pairwise(sizes)]
-
-
 METHODS.register(
     MethodInfo(
         name="vtst_joint",
@@ -102,7 +93,7 @@ METHODS.register(
             \quad h_i \text{ trained too}
         """,
         bibtex=JORDAHN,
-        params=JointVariationalParams,
+        params=VariationalTwoStageParams,
         implementation=JointVariational,
         pairs_by_order=True,
         trains_own_head=False,

@@ -12,13 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import (
-    BinTable,
-    Convention,
-    adaptive_table,
-    bin_table,
-    equal_mass_table,
-)
+from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table, equal_mass_table
 from tune_calib.metrics.equal_mass import debiased
 from tune_calib.metrics.validation import check
 
@@ -30,78 +24,31 @@ def ece_of(table: BinTable, samples: int) -> Tensor:
     return (table.count / samples * table.gap.abs()).sum(-1)
 
 
-def mce_of(table: BinTable) -> Tensor:
-    """Return the largest |gap_b|, where the gap of an empty bin is 0."""
-    return table.gap.abs().amax(-1)
+def errors_of(table: BinTable, samples: int) -> dict[str, Tensor]:
+    """Compute all errors over the bins of a table of so many samples, by name."""
+    shares, gap = table.count / samples, table.gap
+    return {
+        "ece": ece_of(table, samples),
+        "mce": gap.abs().amax(-1),  # the gap of an empty bin is 0
+        "ace": gap.abs().sum(-1) / (table.count > 0).sum(-1).clamp(min=1),  # of non-empty bins
+        "rmsce": (shares * gap.square()).sum(-1).sqrt(),
+        "o_ece": (shares * gap.clamp(min=0)).sum(-1),
+        "u_ece": (shares * (-gap).clamp(min=0)).sum(-1),
+    }
 
 
-def ace_of(table: BinTable) -> Tensor:
-    """Return the unweighted mean of |gap_b| over the non-empty bins."""
-    return table.gap.abs().sum(-1) / (table.count > 0).sum(-1).clamp(min=1)
-
-
-def rmsce_of(table: BinTable, samples: int) -> Tensor:
-    """Return the square root of the sum over bins of n_b/N gap_b^2."""
-    return (table.count / samples * table.gap.square()).sum(-1).sqrt()
-
-
-def o_ece_of(table: BinTable, samples: int) -> Tensor:
-    """Return the over-confident part of the ECE."""
-    return (table.count / samples * table.gap.clamp(min=0)).sum(-1)
-
-
-def u_ece_of(table: BinTable, samples: int) -> Tensor:
-    """Return the under-confident part of the ECE."""
-    return (table.count / samples * (-table.gap).clamp(min=0)).sum(-1)
-
-
-def ece(probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = "right") -> Tensor:
+def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Return the expected calibration error.
 
     Args:
         probs: (..., N, C), rows sum to 1.
         labels: (N,), int64.
         bins: number of equal-width bins.
-        convention: treatment of the bin edges, see ``bin_table``.
 
     Returns:
         (...), in [0, 1].
     """
-    return ece_of(bin_table(probs, labels, bins, convention), len(labels))
-
-
-def mce(probs: Tensor, labels: Tensor, bins: int = 15, convention: Convention = "right") -> Tensor:
-    """Return the maximum calibration error. For the arguments see ``ece``."""
-    return mce_of(bin_table(probs, labels, bins, convention))
-
-
-def ace(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the average calibration error, unweighted over bins. For the arguments see ``ece``."""
-    return ace_of(bin_table(probs, labels, bins))
-
-
-def rmsce(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the root mean square calibration error. For the arguments see ``ece``."""
-    return rmsce_of(bin_table(probs, labels, bins), len(labels))
-
-
-def o_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the over-confident part of the ECE. For the arguments see ``ece``."""
-    return o_ece_of(bin_table(probs, labels, bins), len(labels))
-
-
-def u_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the under-confident part of the ECE. For the arguments see ``ece``."""
-    return u_ece_of(bin_table(probs, labels, bins), len(labels))
-
-
-def oe_thulasidasan(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the over-confidence error of Thulasidasan et al. (NeurIPS 2019).
-
-    Each over-confident gap is multiplied by the confidence of its bin.
-    """
-    table = bin_table(probs, labels, bins)
-    return (table.count / len(labels) * table.confidence * table.gap.clamp(min=0)).sum(-1)
+    return ece_of(bin_table(probs, labels, bins), len(labels))
 
 
 def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:

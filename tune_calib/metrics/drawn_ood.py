@@ -31,42 +31,32 @@ def drawn_detection(
         A tensor (R,), float64, for each name.
     """
     probs = [logits.double().softmax(-1) for logits in (inside, outside)]
+    weights = torch.cat([own, foreign], -1).to(inside.device)
     found = {}
     for tail, score in (("", max_prob), ("_entropy", lambda each: -entropy(each))):
-        curve = _Curve(*(score(each) for each in probs))
-        weights = torch.cat([own, foreign], -1).to(inside.device)
-        both = torch.cat([curve.areas(part) for part in some_at_a_time(weights)], -1)
+        both = _areas(*(score(each) for each in probs), weights)
         found[f"auroc{tail}"], found[f"fpr95{tail}"] = both
     return found
 
 
-class _Curve:
-    """The sorted scores of two sets.
-
-    Args:
-        positive: (N,), scores of the set that should score high.
-        negative: (M,), scores of the other set.
-    """
-
-    def __init__(self, positive: Tensor, negative: Tensor) -> None:
-        self._sizes = len(positive), len(negative)
-        ranking = Ranking(torch.cat([positive, negative]))
-        self._order = ranking.order
-        self._is_own = (ranking.order < len(positive)).to(positive.dtype)
-        # The positions after each group of equal scores, and the start.
-        ends = ranking.is_end.nonzero().flatten() + 1
-        self._ends = torch.cat([ends.new_zeros(1), ends])
-
-    def areas(self, weights: Tensor) -> Tensor:
-        """Return AUROC and FPR95, (2, R), for weights (R, N + M)."""
-        positives, negatives = self._sizes
-        ordered = weights[:, self._order]
-        below = cumulated(ordered * self._is_own)[:, self._ends]
-        foreign = cumulated(ordered * (1 - self._is_own))[:, self._ends]
+def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
+    """Return AUROC and FPR95, (2, R), of scores (N,) and (M,) on draws with weights (R, N + M)."""
+    positives, negatives = len(positive), len(negative)
+    ranking = Ranking(torch.cat([positive, negative]))
+    is_own = (ranking.order < positives).to(positive.dtype)
+    # The positions after each group of equal scores, and the start.
+    ends = ranking.is_end.nonzero().flatten() + 1
+    ends = torch.cat([ends.new_zeros(1), ends])
+    found = []
+    for part in some_at_a_time(weights):
+        ordered = part[:, ranking.order]
+        below = cumulated(ordered * is_own)[:, ends]
+        foreign = cumulated(ordered * (1 - is_own))[:, ends]
         # Half of the OOD images with the same score count as below.
         area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
         accepted, wrong = (positives - below) / positives, (negatives - foreign) / negatives
-        return torch.stack([area.sum(-1) / (positives * negatives), _at(accepted, wrong)])
+        found.append(torch.stack([area.sum(-1) / (positives * negatives), _at(accepted, wrong)]))
+    return torch.cat(found, -1)
 
 
 def _at(accepted: Tensor, wrong: Tensor) -> Tensor:

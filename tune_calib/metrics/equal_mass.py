@@ -8,7 +8,7 @@ as in ``numpy.array_split`` and in the code of Kumar et al.
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.ranked import Ranked, top_ranked
+from tune_calib.metrics.ranked import Ranked
 
 # More bins occur only where confidence separates correct from wrong predictions perfectly, and the
 # ECE then hardly changes.
@@ -16,7 +16,7 @@ MOST_BINS = 500
 _ROUNDING = 1e-12
 
 
-def debiased_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
     """Return the root of the debiased squared calibration error.
 
     See Kumar, Liang, Ma, NeurIPS 2019, eq. 5. The expected contribution of chance is subtracted
@@ -24,40 +24,13 @@ def debiased_ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
 
     Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
+        ranked: samples by confidence.
         bins: number of equal-mass bins. A bin with fewer than two samples counts as 0.
+        is_plain: return the plug-in error instead.
 
     Returns:
         (...), in [0, 1].
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
     """
-    return debiased_of(top_ranked(probs, labels), bins)
-
-
-def sweep_ece(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the ECE over as many equal-mass bins as keep accuracy monotone.
-
-    This is algorithm 1 of Roelofs et al. (AISTATS 2022): the number of bins grows from 2, up to
-    ``MOST_BINS``, while the accuracies of the bins increase with confidence.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-
-    Returns:
-        (...), in [0, 1].
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
-    """
-    return sweep_of(top_ranked(probs, labels))
-
-
-def debiased_of(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
-    """Compute ``debiased_ece`` of ranked samples, or the plug-in error if ``is_plain``."""
     sizes = _sizes(ranked, bins)
     cuts = ranked.at(_edges(sizes))
     right = cuts.between(ranked.right)
@@ -83,8 +56,12 @@ def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
     return (shares * squares).sum(-1).clamp(min=0)
 
 
-def sweep_of(ranked: Ranked) -> Tensor:
-    """Compute ``sweep_ece`` of ranked samples."""
+def sweep_ece(ranked: Ranked) -> Tensor:
+    """Return the ECE over as many equal-mass bins as keep accuracy monotone, (...), in [0, 1].
+
+    This is algorithm 1 of Roelofs et al. (AISTATS 2022): the number of bins grows from 2, up to
+    ``MOST_BINS``, while the accuracies of the bins increase with confidence.
+    """
     found = ranked.over[..., -1].abs() / ranked.samples
     is_in_order = torch.ones_like(ranked.count[..., 0], dtype=torch.bool)
     for bins in range(2, min(ranked.samples, MOST_BINS) + 1):

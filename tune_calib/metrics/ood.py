@@ -65,14 +65,7 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 def aupr(positive: Tensor, negative: Tensor) -> float:
     """Return the area under the precision-recall curve as average precision.
 
-    It depends on N / M.
-
-    Args:
-        positive: (N,), finite scores of the class that should score high.
-        negative: (M,), finite scores of the other class.
-
-    Raises:
-        ValueError: a score is not finite, or a class is empty.
+    It depends on N / M. For the arguments see ``auroc``.
     """
     from sklearn.metrics import average_precision_score
 
@@ -84,14 +77,8 @@ def fpr95(
 ) -> float:
     """Return the false-positive rate at a true-positive rate of 95 %.
 
-    Args:
-        positive: (N,), finite scores of the class that should score high.
-        negative: (M,), finite scores of the other class.
-        method: ``roc`` interpolates the ROC curve at a true-positive rate of 0.95; ``percentile``
-            accepts scores at or above the 5th percentile of the positives.
-
-    Raises:
-        ValueError: a score is not finite, or a class is empty.
+    For the scores see ``auroc``. The method ``roc`` interpolates the ROC curve at a true-positive
+    rate of 0.95; ``percentile`` accepts scores at or above the 5th percentile of the positives.
     """
     truth, scores = _joined(positive, negative)
     if method == "percentile":

@@ -11,9 +11,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import top_label
-from tune_calib.metrics.validation import check
-
 
 class Ranking:
     """The order of a score.
@@ -134,14 +131,6 @@ class Cuts:
         """Return the sums between neighbouring cuts: (..., N + 1) to (..., B - 1)."""
         low, high = pick(cumulative, self._first), pick(cumulative, self._end)
         return (low + self._share * (high - low)).diff(dim=-1)
-
-
-def top_ranked(probs: Tensor, labels: Tensor) -> Ranked:
-    """Check the inputs and rank the samples by confidence; a hit is a correct prediction."""
-    check(probs, labels)
-    # Sums over thousands of ranks in float32 would lose digits.
-    confidence, correct = top_label(probs.double(), labels)
-    return Ranked(Ranking(confidence), correct)
 
 
 def cumulated(values: Tensor) -> Tensor:

@@ -16,22 +16,15 @@ from torch import Tensor
 
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import BinTable, top_label
-from tune_calib.metrics.calibration import (
-    ace_of,
-    ece_of,
-    mce_of,
-    o_ece_of,
-    rmsce_of,
-    u_ece_of,
-)
+from tune_calib.metrics.calibration import errors_of
 from tune_calib.metrics.class_cells import ClassCells, classwise_error, with_zero
-from tune_calib.metrics.equal_mass import debiased, debiased_of, sweep_of
-from tune_calib.metrics.kolmogorov import ks_of
+from tune_calib.metrics.equal_mass import debiased, debiased_ece, sweep_ece
+from tune_calib.metrics.kolmogorov import ks_error
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking, pick
 from tune_calib.metrics.refinement import cross_fitted, scores
-from tune_calib.metrics.selective import aurc_of, e_aurc_of, error_auroc_of
-from tune_calib.metrics.smooth import GRID, neighbours, smooth_of
+from tune_calib.metrics.selective import aurc, e_aurc, error_auroc
+from tune_calib.metrics.smooth import GRID, neighbours, smooth_ece
 from tune_calib.metrics.validation import check
 
 BINS = 15
@@ -93,19 +86,20 @@ class Resampled:
             ``shares_of``. NaN where a metric is not defined.
         """
         ranked = self._ranked(weights)
-        area = aurc_of(ranked)
+        area = aurc(ranked)
+        count, over = weights @ self._in_bin, _each(self._bin_over(weights), self._over_once[0])
         return {
             **self._means(weights),
-            **self._binned(weights),
+            **errors_of(table_of(count, over), self._samples),
             **self._classwise(weights),
             "aece": self._adaptive(ranked),
-            "debiased_ece": debiased_of(ranked, BINS),
-            "sweep_ece": sweep_of(ranked),
-            "ks_error": ks_of(ranked),
-            "smooth_ece": smooth_of(_each(self._grid_over(weights), self._over_once[1])),
+            "debiased_ece": debiased_ece(ranked, BINS),
+            "sweep_ece": sweep_ece(ranked),
+            "ks_error": ks_error(ranked),
+            "smooth_ece": smooth_ece(_each(self._grid_over(weights), self._over_once[1])),
             "aurc": area,
-            "e_aurc": e_aurc_of(ranked, area),
-            "error_auroc": error_auroc_of(ranked),
+            "e_aurc": e_aurc(ranked, area),
+            "error_auroc": error_auroc(ranked),
         }
 
     def plug_in(self) -> dict[str, Tensor]:
@@ -115,7 +109,7 @@ class Resampled:
         # This includes bins of one sample, whose error cannot be debiased.
         errors = self._gaps_once * with_zero(self._cells_once.over) / self._samples
         return {
-            "debiased_ece": debiased_of(ranked, BINS, is_plain=True)[AS_DRAWN, 0],
+            "debiased_ece": debiased_ece(ranked, BINS, is_plain=True)[AS_DRAWN, 0],
             "classwise_debiased": errors.sum(-1).mean(-1).sqrt()[0],
         }
 
@@ -126,7 +120,7 @@ class Resampled:
         return with_zero(cells.over) / cells.samples.clamp(min=1)
 
     def _ranked(self, weights: Tensor) -> Ranked:
-        return Ranked(self._ranking, self._correct, weights, 1 - _shares(weights))
+        return Ranked(self._ranking, self._correct, weights, 1 - weights.new_tensor(SHARES))
 
     def _per_sample(
         self, logits: Tensor, probs: Tensor, labels: Tensor, limit: Tensor | None
@@ -160,20 +154,6 @@ class Resampled:
         found["entropy_right"] = found["entropy_right"] / found["accuracy"]
         found["entropy_wrong"] = found["entropy_wrong"] / (1 - found["accuracy"])
         return found
-
-    def _binned(self, weights: Tensor) -> dict[str, Tensor]:
-        """Compute the metrics over equal-width bins."""
-        count = weights @ self._in_bin
-        over = _each(self._bin_over(weights), self._over_once[0])
-        table = table_of(count, over)
-        return {
-            "ece": ece_of(table, self._samples),
-            "mce": mce_of(table),
-            "ace": ace_of(table),
-            "rmsce": rmsce_of(table, self._samples),
-            "o_ece": o_ece_of(table, self._samples),
-            "u_ece": u_ece_of(table, self._samples),
-        }
 
     def _bin_over(self, weights: Tensor) -> Tensor:
         return weights @ (self._in_bin * self._over[:, None])
@@ -215,10 +195,6 @@ class Resampled:
         """Return the drawn confidences (R, B) at zero-based ranks (B,)."""
         wanted = places.expand(len(ranked.after), -1).contiguous()
         return self._ranking.scores[torch.searchsorted(ranked.after, wanted, right=True)]
-
-
-def _shares(like: Tensor) -> Tensor:
-    return torch.tensor(SHARES, dtype=like.dtype, device=like.device)
 
 
 def _each(drawn: Tensor, once: Tensor) -> Tensor:

@@ -7,61 +7,20 @@ of misclassification). Results are averages over all orders of samples of equal 
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.ranked import Ranked, pick, top_ranked
+from tune_calib.metrics.ranked import Ranked, cumulated, pick
 
 
-def aurc(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the area under the risk-coverage curve.
+def aurc(ranked: Ranked) -> Tensor:
+    """Return the area under the risk-coverage curve, (...), in [0, 1].
 
     It is the mean over n of the error rate of the n most confident samples.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-
-    Returns:
-        (...), in [0, 1].
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
     """
-    return aurc_of(top_ranked(probs, labels))
-
-
-def e_aurc(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the AURC minus that of an ideal order, with all correct samples first.
-
-    For the arguments see ``aurc``.
-    """
-    ranked = top_ranked(probs, labels)
-    return e_aurc_of(ranked, aurc_of(ranked))
-
-
-def error_auroc(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the probability that a correct sample is more confident than a wrong one.
-
-    Ties count as half.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-
-    Returns:
-        (...), in [0, 1]; NaN where all samples are correct or all are wrong.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
-    """
-    return error_auroc_of(top_ranked(probs, labels))
-
-
-def aurc_of(ranked: Ranked) -> Tensor:
-    """Compute ``aurc`` of ranked samples."""
     total = ranked.samples
     # Ranks before and after each group of equal confidence, counted from the most confident.
     low, high = _around(ranked, ranked.count)
     before, after = total - high, total - low
-    errors = after - before - _within(ranked, ranked.right)
+    right_low, right_high = _around(ranked, ranked.right)
+    errors = after - before - (right_high - right_low)
     harmonic = _harmonic(ranked)
     known_before, known_after = harmonic[before.long()], harmonic[after.long()]
     # Each error of a group is at a random position within it, and from there on contributes 1/n to
@@ -72,23 +31,23 @@ def aurc_of(ranked: Ranked) -> Tensor:
     return _summed(ranked, areas) / total
 
 
-def e_aurc_of(ranked: Ranked, area: Tensor) -> Tensor:
-    """Compute ``e_aurc`` of ranked samples, given their ``aurc_of``."""
-    # Both sums are rounded, so an ideal order could fall below 0.
-    return (area - _least_aurc_of(ranked)).clamp(min=0)
-
-
-def _least_aurc_of(ranked: Ranked) -> Tensor:
-    """Return the AURC of the best order of ranked samples."""
+def e_aurc(ranked: Ranked, area: Tensor) -> Tensor:
+    """Return the AURC (given) minus that of an ideal order, with all correct samples first."""
     total, right = ranked.samples, ranked.right[..., -1]
     harmonic = _harmonic(ranked)
-    return 1 - right / total * (1 + harmonic[total] - harmonic[right.round().long()])
+    least = 1 - right / total * (1 + harmonic[total] - harmonic[right.round().long()])
+    # Both sums are rounded, so an ideal order could fall below 0.
+    return (area - least).clamp(min=0)
 
 
-def error_auroc_of(ranked: Ranked) -> Tensor:
-    """Compute ``error_auroc`` of ranked samples."""
-    errors = _within(ranked, ranked.count) - _within(ranked, ranked.right)
-    low, high = _around(ranked, ranked.right)
+def error_auroc(ranked: Ranked) -> Tensor:
+    """Return the probability that a correct sample is more confident than a wrong one.
+
+    Ties count as half. The result is (...), in [0, 1]; NaN where all samples are correct or all are
+    wrong.
+    """
+    (before, after), (low, high) = _around(ranked, ranked.count), _around(ranked, ranked.right)
+    errors = after - before - (high - low)
     right = ranked.right[..., -1]
     # The correct samples of higher confidence, and half of those of equal confidence.
     above = right[..., None] - (low + high) / 2
@@ -106,11 +65,6 @@ def _around(ranked: Ranked, cumulative: Tensor) -> tuple[Tensor, Tensor]:
     return pick(cumulative, first[..., ranks]), cumulative[..., ranks + 1]
 
 
-def _within(ranked: Ranked, cumulative: Tensor) -> Tensor:
-    low, high = _around(ranked, cumulative)
-    return high - low
-
-
 def _summed(ranked: Ranked, values: Tensor) -> Tensor:
     """Sum over the groups of equal confidence that have errors, counting each group once."""
     return (values * ranked.ranking.is_end[..., ranked.with_errors]).sum(-1)
@@ -119,6 +73,4 @@ def _summed(ranked: Ranked, values: Tensor) -> Tensor:
 def _harmonic(ranked: Ranked) -> Tensor:
     """Return the harmonic numbers 0 to N, (N + 1,)."""
     numbers = torch.arange(1, ranked.samples + 1, device=ranked.count.device)
-    sums = torch.zeros(ranked.samples + 1, dtype=torch.float64, device=numbers.device)
-    torch.cumsum(1 / numbers.double(), 0, out=sums[1:])
-    return sums
+    return cumulated(1 / numbers.double())

@@ -3,35 +3,11 @@
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import top_label
-from tune_calib.metrics.validation import check
-
 # The spacing is about the smallest bandwidth, so splitting a sample between its two nearest grid
 # points hardly widens the kernel.
 GRID = 1024
 SMALLEST = 1e-3  # bandwidth, as in the authors' package
 _STEPS = 8
-
-
-def smooth_ece(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the integral of the absolute smoothed difference of confidence and correctness.
-
-    The differences are smoothed by a Gaussian that is reflected at 0 and 1. Its bandwidth is the
-    one that equals the error (section 3 of the paper), but at least ``SMALLEST``.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-
-    Returns:
-        (...), in [0, 1].
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
-    """
-    check(probs, labels)
-    confidence, correct = top_label(probs.double(), labels)
-    return smooth_of(on_grid(confidence, confidence - correct) / len(labels))
 
 
 def on_grid(places: Tensor, values: Tensor) -> Tensor:
@@ -50,9 +26,19 @@ def neighbours(places: Tensor) -> tuple[Tensor, Tensor]:
     return below, scaled - below
 
 
-def smooth_of(over: Tensor) -> Tensor:
-    """Compute ``smooth_ece`` from mean differences on the grid: (..., GRID + 1) to (...)."""
-    waves = _waves(over)
+def smooth_ece(over: Tensor) -> Tensor:
+    """Return the integral of the absolute smoothed difference of confidence and correctness.
+
+    The differences are smoothed by a Gaussian that is reflected at 0 and 1. Its bandwidth is the
+    one that equals the error (section 3 of the paper), but at least ``SMALLEST``.
+
+    Args:
+        over: (..., GRID + 1), mean differences on the grid (``on_grid``).
+
+    Returns:
+        (...), in [0, 1].
+    """
+    waves = cosine_transform(over)
     least = torch.full_like(over[..., 0], SMALLEST)
     most = smoothed(waves, least)
     # The error falls with the width, from its value at the smallest width to that of the mean.
@@ -74,12 +60,7 @@ def smooth_of(over: Tensor) -> Tensor:
     return torch.where(most > SMALLEST, width, most)
 
 
-def smooth_at(over: Tensor, width: float) -> Tensor:
-    """Return the error at a given bandwidth, from mean differences on the grid."""
-    return smoothed(_waves(over), torch.full_like(over[..., 0], width))
-
-
-def _waves(over: Tensor) -> Tensor:
+def cosine_transform(over: Tensor) -> Tensor:
     """Return the cosine transform, via the Fourier transform of the values and their mirror."""
     # A reflected Gaussian multiplies the n-th cosine by exp(-(pi n width)^2 / 2).
     mirrored = torch.cat([2 * over[..., :1], over[..., 1:-1], 2 * over[..., -1:]], -1)

@@ -7,25 +7,15 @@ from torch import Tensor
 
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import BinTable, bin_table, top_label
-from tune_calib.metrics.calibration import (
-    ace_of,
-    aece,
-    cece,
-    classwise_debiased,
-    ece_of,
-    mce_of,
-    o_ece_of,
-    rmsce_of,
-    u_ece_of,
-)
-from tune_calib.metrics.equal_mass import debiased_of, sweep_of
-from tune_calib.metrics.kolmogorov import ks_of
+from tune_calib.metrics.calibration import aece, cece, classwise_debiased, ece_of, errors_of
+from tune_calib.metrics.equal_mass import debiased_ece, sweep_ece
+from tune_calib.metrics.kolmogorov import ks_error
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
-from tune_calib.metrics.selective import aurc_of, e_aurc_of, error_auroc_of, mean_where
-from tune_calib.metrics.smooth import on_grid, smooth_of
+from tune_calib.metrics.selective import aurc, e_aurc, error_auroc, mean_where
+from tune_calib.metrics.smooth import on_grid, smooth_ece
 from tune_calib.spec.metrics import METRICS
 
 Split = tuple[Tensor, Tensor]
@@ -53,44 +43,43 @@ def evaluate(
         ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
             bounds.
     """
-    probs, samples = logits.softmax(-1), len(labels)
+    probs = logits.softmax(-1)
     table = bin_table(probs, labels)
     found = {
         **_regime(logits, probs, labels, table),
+        **errors_of(table, len(labels)),
         "aece": aece(probs, labels),
-        "mce": mce_of(table),
-        "ace": ace_of(table),
-        "rmsce": rmsce_of(table, samples),
         "cece": cece(probs, labels),
-        "o_ece": o_ece_of(table, samples),
-        "u_ece": u_ece_of(table, samples),
         "brier": brier(probs, labels),
         **_of_ranks(probs, labels, in_search),
         **compute_plugin_metrics(logits, labels),
     }
-    if in_search:
-        return found
-    conformal_sets = {} if calib is None else _conformal(probs, labels, calib)
-    return {**found, **_costly(logits, probs, labels, found), **conformal_sets}
+    if not in_search:
+        found |= _costly(logits, probs, labels, found)
+        if calib is not None:
+            limit = conformal.threshold(calib[0].softmax(-1), calib[1])
+            found["conformal_size"] = conformal.set_sizes(probs, limit).mean(-1)
+            found["conformal_coverage"] = conformal.covered(probs, labels, limit).mean(-1)
+    return found
 
 
 def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
     """Compute the metrics that depend on the order of the confidences, which are sorted once."""
     confidence, correct = top_label(probs.double(), labels)
     ranked = Ranked(Ranking(confidence), correct)
-    area = aurc_of(ranked)
+    area = aurc(ranked)
     found = {
-        "debiased_ece": debiased_of(ranked),
-        "ks_error": ks_of(ranked),
+        "debiased_ece": debiased_ece(ranked),
+        "ks_error": ks_error(ranked),
         "aurc": area,
-        "e_aurc": e_aurc_of(ranked, area),
+        "e_aurc": e_aurc(ranked, area),
     }
     if in_search:
         return found
     return found | {
-        "sweep_ece": sweep_of(ranked),
-        "error_auroc": error_auroc_of(ranked),
-        "smooth_ece": smooth_of(on_grid(confidence, confidence - correct) / len(labels)),
+        "sweep_ece": sweep_ece(ranked),
+        "error_auroc": error_auroc(ranked),
+        "smooth_ece": smooth_ece(on_grid(confidence, confidence - correct) / len(labels)),
     }
 
 
@@ -108,14 +97,6 @@ def _costly(
         "classwise_debiased": classwise_debiased(probs, labels),
         "entropy_right": mean_where(entropies, correct),
         "entropy_wrong": mean_where(entropies, 1 - correct),
-    }
-
-
-def _conformal(probs: Tensor, labels: Tensor, calib: Split) -> dict[str, Tensor]:
-    limit = conformal.threshold(calib[0].softmax(-1), calib[1])
-    return {
-        "conformal_size": conformal.set_sizes(probs, limit).mean(-1),
-        "conformal_coverage": conformal.covered(probs, labels, limit).mean(-1),
     }
 
 
