@@ -3,7 +3,6 @@
 Everything on it is computed from results that ``tune-calib reproduce`` left.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -25,14 +24,13 @@ from analysis.reproduction.tables import (
 )
 from analysis.tables.render import body
 from analysis.tables.table import table_of
-from tune_calib.errors import DamagedFileError
 from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 PAGE = "claims.md"
 TABLES_PAGE = "claims-tables.md"
-LOCK = "lock.json"
 
 PAPERS = {
     "maccal": "MaC-Cal (arXiv 2508.09116)",
@@ -62,16 +60,10 @@ def read_all(out: AnyPath) -> list[Made]:
     found = []
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]
-        lock = out / table.folder / LOCK
-        if not lock.exists():
-            continue
-        try:
-            content = json.loads(lock.read_text())
-            runs, command = dict(content["runs"]), str(content["command"])
-        except (ValueError, KeyError) as error:
-            raise DamagedFileError(f"{lock} tells no runs; make {name} again") from error
-        made = read_made(table, out / table.folder, runs, command)
-        found += [made] if made.sweeps else []
+        if lock := read_lock(out / table.folder):
+            runs, command = lock.get("runs", {}), str(lock.get("command", ""))
+            made = read_made(table, out / table.folder, runs, command)
+            found += [made] if made.sweeps else []
     return found
 
 
