@@ -112,7 +112,7 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     (told,) = verdict.comparisons.to_dict("records")
     assert 0 < told["p"] < 0.1
     assert np.isnan(told["low"])
-    assert "None where differences are 0 or tie" in view(verdict).render("plain")
+    assert "No interval if differences are 0 or tie" in view(verdict).render("plain")
     assert "None where" not in view(judge(verdict.matched, "t", "a")).render("plain")
 
 
@@ -122,7 +122,7 @@ def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(te
     values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
     for form in ("plain", "markdown", "latex", "json"):
         text = view(judge(matched(values), test, "a")).render(form)
-        assert "not adjusted as p (Holm) is" in text
+        assert "without Holm's correction" in text
         assert name in text or form in ("json", "latex")  # no heads there, broken ones here
 
 
@@ -176,7 +176,7 @@ def test_better_follows_the_direction_of_the_metric():
     [
         ([0.1] * 5, [0.2, 0.3, 0.4, 0.5, 0.6], "wilcoxon", "too few pairs that differ (5)"),
         ([0.1] * 6, [0.1, 0.3, 0.4, 0.5, 0.6, 0.7], "wilcoxon", "too few pairs that differ (5)"),
-        ([0.1], [0.2], "t", "too few pairs (1) for a t test, which takes 3 at least"),
+        ([0.1], [0.2], "t", "too few pairs (1) for a t test, which needs at least 3"),
         ([0.1, 0.2], [0.2, 0.4], "t", "too few pairs (2)"),
         ([0.1] * 4, [0.2] * 4, "t", "all 4 differences are equal"),
         ([0.1, 0.2, 0.3], [0.2, 0.3, 0.4], "t", "all 3 differences are equal"),
@@ -253,7 +253,7 @@ def test_what_is_left_out_is_told():
     assert told.blocks == 5
     assert told.notes == (
         "left out, without any number: d",
-        "1 blocks left out: not every method has a number",
+        "1 blocks left out, since a method has no number there",
     )
 
 
