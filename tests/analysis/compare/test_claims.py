@@ -212,7 +212,10 @@ def test_diverged_trials_are_no_numbers(tmp_path):
     fake_results.add_regime(tmp_path)
     draw(tmp_path)
     found = judge([[load(tmp_path)]], CLAIMS["order"][0])
-    assert (found.outcome, found.why) == ("not decided", "no seed has a value for all compared rungs")
+    assert (found.outcome, found.why) == (
+        "not decided",
+        "no seed has a value for all compared rungs",
+    )
 
 
 @each(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
