@@ -113,7 +113,7 @@ def test_the_bars_of_a_method_are_its_ece():
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),
         (["--metric", "ece,confidence_gap"], "has no best value"),
-        (["--metric", "auroc"], "no trial here has AUROC"),
+        (["--metric", "auroc"], "no trial has AUROC"),
         (["--metric", ""], "--metric is empty"),
         (["--where", "dataset=x"], "no result has dataset 'x'"),
         (["--label", "tab:x"], "add --latex"),
