@@ -119,9 +119,7 @@ class Sweep:
         if not gone:
             return ""
         rungs = f"rung{'s' * (len(gone) > 1)} {', '.join(str(index + 1) for index in gone)}"
-        return (
-            f"MISSING: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
-        )
+        return f"MISSING: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
 
     @cached_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
