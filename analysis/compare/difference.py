@@ -28,6 +28,7 @@ class Difference:
     table: pd.DataFrame  # rows of ``_row``, one for each shared rung and metric; fractions
     changed: pd.DataFrame  # settings that differ; a value of some rungs has them in parentheses
     notes: list[str]  # sentences on the runs, pairs, intervals and missing numbers
+    row_name: str  # ``method`` or ``rung``
 
 
 def difference(
@@ -38,7 +39,7 @@ def difference(
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
         rungs = [f"{s.out} has {', '.join(s.labels.values())}" for s in (first, second)]
-        raise UserError(f"no rung has the same name in both: {'; '.join(rungs)}")
+        raise UserError(f"no {first.row_name} has the same name in both: {'; '.join(rungs)}")
     rows: list[dict[str, object]] = []
     remarks: list[str] = []
     unit = ""
@@ -70,11 +71,11 @@ def difference(
         f"B: {other}",
         f"A pair is a {unit}; means are over the pairs",
         f"Intervals: Student's, over {MIN_PAIRS} or more pairs, not corrected for their number",
-        *([] if differ else ["The rungs of both have the same settings"]),
+        *([] if differ else [f"The {first.row_name}s of both runs have the same settings"]),
         *_describe_overlap(first, second, shared),
         *dict.fromkeys(remarks),
     ]
-    return Difference(table, changed, full_stops(lines))
+    return Difference(table, changed, full_stops(lines), first.row_name)
 
 
 def _refuse(first: Sweep, second: Sweep) -> None:
@@ -131,7 +132,7 @@ def view(found: Difference) -> View:
     """Return a row per (rung, metric), then the settings that changed."""
     records = [
         {
-            "rung": Cell(row["rung"]),
+            found.row_name: Cell(row["rung"]),
             "metric": Cell(METRICS[row["metric"]].head),
             "A": number_cell(row["metric"], row["first"]),
             "B": number_cell(row["metric"], row["second"]),
