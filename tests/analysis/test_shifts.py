@@ -165,7 +165,7 @@ def test_a_metric_may_name_its_split(out):
     }
     assert parted("ece") == ("ece", None)
     assert parted("auroc", "ood/svhn") == ("auroc", "ood/svhn")
-    with pytest.raises(UserError, match="names a split"):
+    with pytest.raises(UserError, match="both name a split"):
         parted("ood/svhn/auroc", "ood/noise")
 
 

@@ -67,7 +67,7 @@ def test_every_format_has_every_mean(form, tmp_path):
         assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
     else:
         assert "11.00" in text
-        assert "egime of the base network was not recorded" in text
+        assert "he over-confidence of the base network was not recorded" in text
 
 
 def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):

@@ -114,7 +114,7 @@ def test_every_format_has_every_rung(first, tmp_path, form):
     ("options", "words"),
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),
-        ({"seeds": 1, "is_paired": False}, "not matched alike"),
+        ({"seeds": 1, "is_paired": False}, "cannot be matched"),
         ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "no seed has a number in both runs"),
     ],
 )

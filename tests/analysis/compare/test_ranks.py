@@ -248,7 +248,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
 @each(
     ("arguments", "message"),
     [
-        ((), "name folders of runs, or a table by `published`"),
+        ((), "name either folders of runs or a table by `published`"),
         (("x", "--published", "fedlas/table1"), "not both"),
         (("x",), "x contains no sweep.json"),
         (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
