@@ -1,4 +1,4 @@
-"""A figure of a report as a record: its name, title, caption and function that draws it."""
+"""The record of a figure in a report: its name, title, caption and drawing function."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,19 +19,19 @@ class Figure(Generic[R]):
     name: str  # registry key, name of its files, and part of its id in the page
     title: str  # without a full stop
     reading: str  # instructions for reading it, in sentences
-    draw: Callable[[R], "Drawing | None"]  # returns None where there is nothing to draw
+    draw: Callable[[R], "Drawing | None"]  # returns None if there is nothing to draw
     caption: Callable[[R], str] = lambda results: ""  # sentences on the drawn results
-    # The reason for ``draw`` to return None, without a full stop; empty where nobody would miss it.
+    # Reason for ``draw`` to return None, without a full stop; empty if it needs no mention.
     absent: str | Callable[[R], str] = ""
-    takes: tuple[str, ...] = ()  # options of a caller, of ``settings`` (two or more) and ``metric``
-    position: int = 1000  # in the page, the smallest first, equal ones by their names
+    takes: tuple[str, ...] = ()  # options of the caller: ``settings`` (two or more), ``metric``
+    position: int = 1000  # sort key in the page; equal ones are sorted by name
 
     def full_caption(self, results: R) -> str:
-        """Return the instructions for reading it and the sentences on these results."""
+        """Return the instructions for reading it, and the sentences on these results."""
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: R) -> str:
-        """Return the reason for not drawing it; empty where nobody would miss it."""
+        """Return the reason for not drawing it; empty if it needs no mention."""
         return self.absent if isinstance(self.absent, str) else self.absent(results)
 
 

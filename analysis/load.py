@@ -1,4 +1,4 @@
-"""Read the results of a run: its manifest and tables, with a note on what is missing."""
+"""Read the results of a run: its manifest, its tables and the number of missing trials."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 def cached_per_sweep(function: Callable[..., T]) -> Callable[..., T]:
-    """Cache what a function returns for a sweep and its other arguments; nobody may change it.
+    """Cache the value of a function by sweep and arguments; callers must not modify it.
 
     The tables of a report need the same rows, counts and checks.
     """
@@ -55,24 +55,24 @@ class Sweep:
     out: AnyPath
     manifest: SweepManifest
     trials: pd.DataFrame  # one row per planned trial with a result; metrics are fractions
-    shows_regime: bool = False  # as columns of its table
+    shows_regime: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
-    shows_intervals: bool = False  # over the test samples, at the means of its table
+    shows_intervals: bool = False  # whether its table has intervals over the test samples
 
     @cached_property
     def _cache(self) -> dict[Any, Any]:
         return {}  # of ``cached_per_sweep``
 
-    # The long tables are read when they are first needed: ranks and tests use the trials alone. As
-    # Arrow: the curves of thousands of trials are gigabytes in pandas.
+    # The long tables are read on first use, since ranks and tests only need the trials. Curves stay
+    # in Arrow, since those of thousands of trials take gigabytes in pandas.
     @cached_property
     def _curves(self) -> pa.Table:
         return read_table(self.out, "curves", encoded=("spec_hash", "name"))
 
     @cached_per_sweep
     def recorded(self, name: str) -> pd.DataFrame:
-        """Return one recorded quantity of all trials: columns spec_hash, epoch, value."""
-        # A chunk at a time: the names of all rows as texts are as large as the table.
+        """Return one recorded quantity of all trials with the columns spec_hash, epoch, value."""
+        # One chunk at a time, since the names of all rows as strings are as large as the table.
         names = self._curves["name"].chunks
         is_own = [pc.equal(chunk.cast(pa.string()), name) for chunk in names]
         own = self._curves.filter(pa.chunked_array(is_own, pa.bool_())).drop_columns("name")
@@ -84,7 +84,8 @@ class Sweep:
         """Return one row per (trial, split, bin)."""
         bins: pd.DataFrame
         bins = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
-        return bins.drop_duplicates(["spec_hash", "split", "bin"])  # of a trial that was run again
+        # A trial that was run again has its bins twice.
+        return bins.drop_duplicates(["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
@@ -97,7 +98,7 @@ class Sweep:
 
     @property
     def row_name(self) -> str:
-        """Return what a row of a table is, ``method`` or ``rung``."""
+        """Return the name of a row in tables, ``method`` or ``rung``."""
         return self.manifest.row_name
 
     @property
@@ -112,33 +113,31 @@ class Sweep:
 
     @property
     def vanished(self) -> str:
-        """Return a sentence on absent rungs, since older versions merged equal ones; else empty."""
+        """Describe rungs that an earlier version merged with equal ones; empty if none."""
         indices = set(self.labels)
         gone = sorted(set(range(max(indices, default=0))) - indices)
         if not gone:
             return ""
         rungs = f"rung{'s' * (len(gone) > 1)} {', '.join(str(index + 1) for index in gone)}"
-        return (
-            f"NOT THERE: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
-        )
+        return f"MISSING: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
 
     @cached_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Return the rows of one rung; only finished ones have metrics."""
-        # The rows are sorted by rung, and a slice copies none of their hundred columns.
+        # The rows are sorted by rung, and a slice copies no columns.
         rows = self.done if done_only else self.trials
         first, end = rows["rung"].searchsorted([index, index + 1])
         return rows.iloc[first:end]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
-        """Count the finished ones among some trials, for each rung that has one."""
+        """Count the finished trials with some hashes in each rung that has any."""
         rungs = self.done.loc[self.done["spec_hash"].isin(set(hashes)), "rung"]
         counts = rungs.value_counts()
         return [int(counts[index]) for index in self.labels if index in counts]
 
     @cached_per_sweep
     def flags(self, index: int | None = None) -> list[str]:
-        """Return the flags of finished trials, of one rung or of the sweep."""
+        """Return the flags of the finished trials of one rung or all rungs."""
         texts = (self.done if index is None else self.of_rung(index))["flags"]
         return list(texts[texts.fillna("") != ""])
 
@@ -157,7 +156,7 @@ class Sweep:
         return format_counts(self.counts(index))
 
     def failures(self, index: int) -> str:
-        """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has some."""
+        """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has any."""
         counts = self.counts(index)
         if "done" in counts:
             return ""
@@ -169,12 +168,12 @@ class Sweep:
         return set(self.counts(index)) == {"done"}
 
     def ended(self, index: int) -> str:
-        """Return ``n = 5`` if every trial of a rung is done, else every status."""
+        """Return ``n = 5`` if every trial of a rung is done, otherwise the count of each status."""
         return format_ended(self.counts(index))
 
     @cached_per_sweep
     def counts(self, index: int | None = None) -> dict[str, int]:
-        """Count the trials of a rung or of the sweep by status, ``missing`` last."""
+        """Count the trials of one rung or all rungs by status, with ``missing`` last."""
         rows = self.trials if index is None else self.of_rung(index, done_only=False)
         ended = rows["status"].value_counts()
         planned = self._planned.total() if index is None else self._planned[index]
@@ -188,16 +187,16 @@ class Sweep:
         return Counter(entry.rung for entry in self.manifest.planned)
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
-        """Return one recorded quantity of a rung's trials: spec_hash, epoch, value."""
+        """Return one recorded quantity of a rung with the columns spec_hash, epoch, value."""
         curves = self.recorded(name)
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
 def load(out: AnyPath, metric: str | None = None) -> Sweep:
-    """Read a run, or only what a rank of one metric needs, which takes a quarter of the time."""
+    """Read a run, or only the columns for ranks of one metric, in a quarter of the time."""
     manifest = read_sweep_manifest(out)
     trials = read_trials(out, {"*"} if metric is None else {*_LEAST, f"*/{metric}"})
-    # The manifest decides which trials belong to the run: other rows enter no mean.
+    # The manifest decides which trials belong to the run; other rows are ignored.
     is_planned = trials["spec_hash"].isin([entry.spec_hash for entry in manifest.planned])
     order = ["rung", "network_seed", "head_seed"]
     trials = trials[is_planned].sort_values(order, ignore_index=True)
@@ -208,12 +207,12 @@ def load(out: AnyPath, metric: str | None = None) -> Sweep:
 
 
 def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame:
-    """Return one row per trial, with a text in ``flags`` that names heads far below networks."""
-    # The long texts as categories, which store a repeated text once, and which copies share.
+    """Return one row per trial, adding to ``flags`` the heads that are far below their network."""
+    # Long strings as categories, which store a repeated string once and are shared by copies.
     rows: pd.DataFrame = read_table(out, "trials", columns=columns, encoded=_LONG_TEXTS).to_pandas(
         self_destruct=True
     )
-    # A trial that was run again may be in two files: the finished one counts.
+    # A trial that was run again may be in two files; the finished one counts.
     done_first = (rows["status"] != "done").sort_values(kind="stable").index
     last = rows["spec_hash"][done_first].drop_duplicates().sort_index().index
     rows = rows.loc[last].reset_index(drop=True)
@@ -223,12 +222,12 @@ def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame
 
 
 def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
-    """Return which trials have a head far less accurate on test than its network."""
+    """Return whether the head of each trial is far less accurate on test than its network."""
     gap_se, accuracy = column("test", "confidence_gap_se"), column("test", "accuracy")
     names = [accuracy, gap_se, f"{BASE}/{accuracy}", f"{BASE}/{gap_se}"]
     numbers = trials.reindex(columns=names).astype(float)
     lost = numbers[names[2]] - numbers[accuracy]
-    # The standard error of a confidence gap is nearly that of the accuracy, and rows have it.
+    # Rows have the standard error of the confidence gap, which is nearly that of the accuracy.
     errors = numbers[[gap_se, names[3]]].fillna(0.0)
     noise = 2 * (errors**2).sum(axis="columns") ** 0.5
     is_head = trials.reindex(columns=["head_method"])["head_method"].notna()

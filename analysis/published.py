@@ -1,4 +1,4 @@
-"""The published numbers, from package data, in the tidy shape of our own results."""
+"""The published numbers, from package data, in the same shape as results of runs."""
 
 import csv
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
-if TYPE_CHECKING:  # lists and completion name the tables without loading pandas
+if TYPE_CHECKING:  # listing the names of tables must not load pandas
     import pandas as pd
 
     from analysis.load import Sweep
@@ -20,7 +20,7 @@ _FOLDER = files("analysis") / "published"
 _NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")
 _PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "methods": "method"}
 
-# The name of each method in the papers, where it differs from ours by more than case.
+# Names of methods in the papers that differ from ours by more than case.
 _PRINTED = {
     "maccal": {"ce": "Vanilla", "mit_a": "MIT", "mac_cal": "MaC-Cal"},
     "fedlas": {
@@ -49,7 +49,7 @@ def published_tables() -> list[str]:
 
 @cache
 def describe_published() -> dict[str, dict[str, Any]]:
-    """Describe every published table by its name, without pandas: parts in the order of print."""
+    """Describe every published table by name, without pandas; parts are in printed order."""
     tables: dict[str, list[dict[str, str]]] = {}
     for path in _NUMBERS:
         with path.open(encoding="utf-8") as file:
@@ -63,7 +63,7 @@ def describe_published() -> dict[str, dict[str, Any]]:
 
 
 def printed_name(table: str, method: str) -> str | None:
-    """Return the name of one of our methods in a table; None if it has no such row."""
+    """Return the printed name of one of our methods in a table; None if it has no row."""
     methods = {name.lower(): name for name in published(table)["method"].unique()}
     name = _PRINTED.get(table.partition("/")[0], {}).get(method, method)
     return methods.get(name.lower())
@@ -76,13 +76,13 @@ def published_titles() -> dict[str, str]:
 
 
 def titled(names: Iterable[str]) -> str:
-    """Return the printed names of a data set and a backbone as one text."""
+    """Return the printed names of a data set and a backbone as one string."""
     titles = published_titles()
     return " ".join(titles.get(name, name) for name in names)
 
 
 def compare_with(sweep: "Sweep", table: str) -> "Sweep":
-    """Return the sweep with the rungs named as in a published table, which its reports show."""
+    """Return the sweep with the names of its rungs in a published table, for its reports."""
     if table == sweep.manifest.published:
         return sweep
     rungs = [
@@ -91,7 +91,7 @@ def compare_with(sweep: "Sweep", table: str) -> "Sweep":
     ]
     if not any(rung.published for rung in rungs):
         printed = ", ".join(published(table)["method"].unique())
-        raise UserError(f"{table} prints none of this sweep's methods; it prints {printed}")
+        raise UserError(f"{table} has none of the methods of this run; it has {printed}")
     return replace(
         sweep, manifest=sweep.manifest.model_copy(update={"published": table, "rungs": rungs})
     )

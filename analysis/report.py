@@ -1,4 +1,4 @@
-"""Reports and status of runs; an unchanged report is printed again without pandas."""
+"""Reports and status of runs; an up-to-date report is printed without loading pandas."""
 
 import json
 from collections import Counter, defaultdict
@@ -30,8 +30,8 @@ def write_report(
 ) -> str:
     """Write the report of a run unless it is up to date, and return the text to print.
 
-    ``published`` is a table to compare with (None: the one that the ladder follows), ``test`` the
-    paired test of a comparison; ``regime`` adds the columns of the network check, and ``intervals``
+    ``published`` is a table to compare with (by default that of the ladder), and ``test`` the
+    paired test of a comparison. ``regime`` adds the columns of the network check, and ``intervals``
     shows intervals over the test samples instead of the spread over seeds.
     """
     shown = tuple(dict.fromkeys(metrics))
@@ -40,7 +40,7 @@ def write_report(
     words = option_words((name, value) for name, value in pairs if value)
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
-        # Imported here: an up-to-date report needs neither pandas nor matplotlib.
+        # Imported here, since an up-to-date report needs neither pandas nor matplotlib.
         from analysis.ladder.files import load_sweep, write_files
 
         sweep = load_sweep(out, published, regime, shown, intervals)
@@ -66,7 +66,7 @@ def _renew(
     write: Callable[[Path], tuple[Text, Sequence[str]]],
 ) -> str:
     """Write the report of a folder unless it is up to date, and return the text to print."""
-    # Before anything is read, so that rows added meanwhile are new to the next report.
+    # Before the results are read, so that rows added meanwhile make the next report a new one.
     results, program = digests.digest_folder(out), digests.digest_program()
     made_of = None
     if results is not None and program is not None:
@@ -88,7 +88,7 @@ def _renew(
 
 
 def _read_text(folder: Path, made_of: str | None) -> Text | None:
-    """Return the printed text of a report if its files are whole and it is up to date."""
+    """Return the printed text of a report if it is up to date and its files are unchanged."""
     try:
         record = ReportRecord.read(folder)
     except (OSError, DamagedFileError, UserError):
@@ -102,7 +102,7 @@ def _read_text(folder: Path, made_of: str | None) -> Text | None:
 
 
 def sweep_status(out: AnyPath) -> str:
-    """Return a table of how the trials of each rung ended, and the command that continues."""
+    """Return a table of the trials of each rung by status, and the command that continues."""
     manifest = read_sweep_manifest(out)
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The settings of trials: the JSON of their slots as plain columns."""
+"""The settings of trials, from the JSON of their slots, as plain columns."""
 
 import json
 import re
@@ -16,10 +16,10 @@ _SEED = re.compile(r'"seed": ?\d+')
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the settings of trials except seeds, a column for each ``slot.key``; lists as JSON."""
+    """Return the settings of trials except seeds, one column per ``slot.key``, lists as JSON."""
     kinds, known = _kinds(rows)
     names = sorted({name for own in known for name in own}, key=_order)
-    # As objects: pandas would turn whole numbers beside None into floats, and print 8 as 8.0.
+    # As objects, since pandas would turn integers into floats next to None, and print 8 as 8.0.
     frame = pd.DataFrame(
         {name: pd.Series([own.get(name) for own in known], dtype=object) for name in names}
     )
@@ -27,10 +27,10 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-    """Number trials by their settings without seeds; return the numbers and the settings of each.
+    """Number distinct settings without seeds; return the number of each trial, and the settings.
 
-    Trials share most of their slots: each combination is parsed once. One text at a time is in
-    memory, since those of 200,000 trials would take hundreds of megabytes.
+    Each combination of slots is parsed once. Only one text is in memory at a time, since those of
+    200,000 trials would take hundreds of megabytes.
     """
     codes, texts = {}, {}
     for slot in SLOTS:
@@ -68,14 +68,14 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
 
 
 def _order(name: str) -> tuple[int, bool, str]:
-    """Order of the slots, a slot's method first."""
+    """Return the sort key of a setting: in the order of slots, with the method first."""
     slot, _, key = name.partition(".")
     return SLOTS.index(slot), key != "method", key
 
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
-    """Return the rungs (labels or ``all``) of each value of each setting."""
-    # One of equal trials is enough.
+    """Return a row per setting and value with its rungs (labels or ``all``)."""
+    # One trial per rung and combination of settings is enough.
     pairs = pd.DataFrame({"settings": _kinds(rows)[0], "rung": rows["rung"].to_numpy()})
     rows = rows[~pairs.duplicated().to_numpy()]
     frame = settings(rows)
@@ -83,7 +83,7 @@ def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     found = []
     for name in map(str, frame):
         texts = frame[name].dropna().map(str)
-        # By texts: as data, true and 1 are one value.
+        # Grouped as strings, since pandas treats true and 1 as equal.
         for _, own in rows["rung"][texts.index].groupby(texts, sort=False):
             rungs = sorted(own.unique())
             where = "all" if rungs == present else ", ".join(labels[rung] for rung in rungs)

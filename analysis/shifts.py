@@ -1,7 +1,7 @@
-"""Metrics of finished trials on shifted images, as columns like those on test.
+"""Metrics of finished trials on shifted images, in columns like those on test.
 
-* ``ood/<set>/<metric>``: foreign images; ``ood/mean/<metric>``: mean over the foreign sets of a
-  folder that has several, for trials that have all of them.
+* ``ood/<set>/<metric>``: an OOD set; ``ood/mean/<metric>``: mean over the OOD sets of a folder with
+  several of them, for trials that have all of them.
 * ``<family>/<kind>/<severity>/<metric>``: corruptions, where the family is ``corrupt`` (published
   files) or ``generated``; ``<family>/<kind>/mean/<metric>``: mean over severities,
   ``<family>/mean/<severity>/<metric>`` over kinds, ``<family>/mean/<metric>`` over both. A mean
@@ -29,7 +29,7 @@ FAMILIES = {
     "corrupt": CORRUPTION_KINDS,
     "generated": tuple(kind for kind in CORRUPTION_KINDS if kind not in NOT_GENERATED),
 }
-"""Families of corruptions, and the kinds that a mean over kinds needs."""
+"""Families of corruptions, and the kinds that a mean over kinds requires."""
 TITLES = {"corrupt": "published corruptions", "generated": "generated corruptions"}
 SEVERITIES = ("1", "2", "3", "4", "5")
 _KEPT = ("spec_hash", "set", "metric", "value")
@@ -37,12 +37,12 @@ _KEY = ["spec_hash", "family", "kind", "severity", "metric"]
 
 
 def kind_title(kind: str) -> str:
-    """Return a kind of corruption as it is printed, e.g. ``JPEG compression``."""
+    """Return the printed name of a kind of corruption, e.g. ``JPEG compression``."""
     return kind.replace("_", " ").replace("gaussian", "Gaussian").replace("jpeg", "JPEG")
 
 
 def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
-    """Return one metric on shifted images, or all, with one row per trial."""
+    """Return one or all metrics on shifted images, with one row per trial."""
     long: pd.DataFrame = read_table(out, "shifts", columns=_KEPT).to_pandas()
     if metric is not None:
         long = long[long["metric"] == metric]
@@ -60,12 +60,12 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
 
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
-    """Return the foreign sets among some shift sets, without their mean."""
+    """Return the OOD sets among some shift sets, without their mean."""
     return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
 def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return means over the foreign sets, of trials that have all of them."""
+    """Return means over the OOD sets for trials that have all of them."""
     sets = foreign_sets(rows["set"])
     groups = rows[rows["set"].isin(sets)].groupby(["spec_hash", "metric"], as_index=False)["value"]
     found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
@@ -74,13 +74,13 @@ def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
-    """Yield means over severities, over kinds and over both, each only where all exist."""
+    """Yield means over severities, over kinds and over both, for trials that have all of them."""
     severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
     kinds = {family: len(kinds) for family, kinds in FAMILIES.items()}
     of_kind = _mean(rows, "severity", severities)
     of_severity = _mean(rows[rows["kind"].isin(CORRUPTION_KINDS)], "kind", kinds)
     both = _mean(of_severity, "severity", severities)
-    # As texts, which empty columns are not.
+    # As strings, since empty columns have another type.
     of_kind["set"] = of_kind["family"].astype(str) + "/" + of_kind["kind"].astype(str) + f"/{MEAN}"
     levels = of_severity["severity"].astype(str)
     of_severity["set"] = of_severity["family"].astype(str) + f"/{MEAN}/" + levels
@@ -99,9 +99,9 @@ def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame
 def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:
     """Return the values of a metric on each bootstrap draw of the samples, by spec hash.
 
-    ``split`` is ``test``, a shift set or a mean over some. A draw takes the same test samples in
-    all trials and sets, so draws of a mean are the means of draws. If a trial has several numbers
-    of draws, the most count; one that lacks draws of a set has none.
+    ``split`` is ``test``, a shift set or a mean over shift sets. A draw has the same test samples
+    in all trials and sets, so draws of a mean are the means of draws. If a trial has several sets
+    of draws, the largest is used; a trial that lacks draws of a shift set is left out.
     """
     where = "split" if split == "test" else "set"
     names = ["spec_hash", "metric", "resamples", "draws", where]
@@ -124,7 +124,7 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
 
 
 def _sets(split: str, there: Iterable[str]) -> list[str]:
-    """Return the sets that a split is the mean of; itself, if it is no mean."""
+    """Return the sets over which a split is the mean, or the split itself if it is no mean."""
     if split == FOREIGN_MEAN:
         return foreign_sets(there)
     family, *parts = split.split("/")

@@ -1,4 +1,4 @@
-"""One style for every figure: widths of a two-column paper, colour-blind-safe, stable bytes."""
+"""The style of all figures: widths of a two-column paper, colour-blind-safe, reproducible bytes."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -22,7 +22,7 @@ COLUMN_IN, TEXT_IN = 3.4, 7.0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 FORMATS = ("png", "svg", "pdf")
 
-# Seaborn's colour-blind-safe colours, its pale pink and yellow darkened: open marks are thin.
+# Seaborn's colour-blind-safe colours, with pale pink and yellow darkened for thin open marks.
 COLORS = tuple(sns.color_palette("colorblind"))
 COLORS = (*COLORS[:6], (0.33, 0.15, 0.53), COLORS[7], (0.55, 0.53, 0.0), COLORS[9])
 
@@ -35,23 +35,22 @@ _METADATA = {
 
 
 def apply() -> None:
-    """Set the style; called before a figure is drawn."""
-    # Loaded by the first file of a format: once here, and not in each process that draws.
+    """Set the style and a backend without a screen, before figures are drawn."""
+    # Loaded once here, and not in each process that draws.
     from matplotlib.backends import backend_agg, backend_pdf, backend_svg  # noqa: F401
 
-    # Reports are made where there is no screen.
     mpl.use("Agg")
     theme()
 
 
 def theme() -> None:
-    """Set the style alone, where a notebook draws in its own way."""
-    # A user's own defaults would make other figures of the same results.
+    """Set only the style, for notebooks with a backend of their own."""
+    # A user's defaults would change the figures.
     mpl.rcdefaults()
     sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
-    # Without a salt the names inside an SVG are drawn by chance: its bytes would differ each time.
-    # Fonts of type 42, since many conferences refuse matplotlib's default, type 3. Without hinting
-    # a text is as wide in a file as in the layout, which is computed at another resolution.
+    # Without a salt, names inside an SVG are random. Many conferences refuse matplotlib's default
+    # fonts of type 3. Without hinting, text is as wide in a file as in the layout, which is
+    # computed at another resolution.
     mpl.rcParams.update(
         {
             "svg.hashsalt": "tune-calib",
@@ -68,28 +67,28 @@ def color(index: int) -> tuple[float, float, float]:
     return float(red), float(green), float(blue)
 
 
-CHOSEN = color(3)  # what a search chooses
+CHOSEN = color(3)  # of the selected trial of a search
 
 
 def marker(index: int) -> str:
-    """Return the marker of the index-th rung or method; shifted where the colours begin again."""
+    """Return the marker of the index-th rung or method, shifted each time the colours repeat."""
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Write 2, 5, 10 on a logarithmic axis, where powers of ten would leave it almost bare."""
+    """Label 1, 2, 5, 10 on a logarithmic axis, since powers of ten are too few labels."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
 
 def whole_ticks(axis: Axis) -> None:
-    """Write whole numbers alone, on an axis of epochs or of what else is counted."""
+    """Label only integers, on an axis of epochs or other counts."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Make a grid of panels as wide as the text, each so many inches high."""
+    """Create a grid of panels as wide as the text, each ``height`` inches high."""
     import matplotlib.pyplot as plt
 
     rows = -(-count // columns)
@@ -113,10 +112,10 @@ def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> Non
 
 
 def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> bool:
-    """Write names at points; return False, with none written, where they would overlap."""
+    """Write names at points; return False without writing any if they would overlap."""
     figure = axis.get_figure(root=True)
     assert figure is not None
-    figure.draw_without_rendering()  # places are known only then
+    figure.draw_without_rendering()  # computes the positions
     point = figure.dpi / 72
     marks = [Bbox.from_bounds(x - 4 * point, y - 4 * point, 8 * point, 8 * point)
              for x, y in axis.transData.transform(points)]  # fmt: skip
@@ -149,7 +148,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     import matplotlib.pyplot as plt
 
     folder.mkdir(parents=True, exist_ok=True)
-    # The layout is computed once for all formats, which takes as long as drawing one.
+    # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for kind in FORMATS:

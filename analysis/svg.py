@@ -1,4 +1,4 @@
-"""Figures as SVG: tooltips on their points, and the form in which they stand inline in a page."""
+"""Figures as SVG, with tooltips on their points, and inline in a page."""
 
 import math
 import re
@@ -20,28 +20,28 @@ from matplotlib.transforms import Bbox
 from tune_calib.console import printable
 
 _POINTS_AN_INCH = 72
-_NARROWEST = 6.0  # of a mark that is pointed at, in points
+_NARROWEST = 6.0  # smallest size of a mark with a tooltip, in points
 
-# The elements that matplotlib uses. A folder may come from anybody: the page takes no script, link,
-# style sheet or foreign element from its pictures.
+# The elements that matplotlib uses. Folders may come from anybody, so the page takes no script,
+# link, style sheet or other element from their figures.
 _ELEMENTS = frozenset(
     ("svg", "g", "defs", "path", "use", "rect", "circle", "image", "text", "tspan", "title",
      "clipPath", "mask", "pattern")
 )  # fmt: skip
-_MOST_LABELS = 1000  # points of one artist; more would make a page that no browser shows at once
+_MOST_LABELS = 1000  # points of one artist; more of them would make a page slow to open
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _SVG = "{http://www.w3.org/2000/svg}"
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
-_DIGITS = re.compile(r"(\.\d\d)\d+")  # a hundredth of a point is finer than any screen
+_DIGITS = re.compile(r"(\.\d\d)\d+")  # screens do not resolve a hundredth of a point
 
-# The texts of artists, which have no attribute for them; an entry goes when its figure does.
+# Labels by artist, since artists have no attribute for them; an entry is dropped with its figure.
 _LABELS: "WeakKeyDictionary[Artist, list[str]]" = WeakKeyDictionary()
 
 
 def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
-    """Give every point of a line, scatter or bar chart a tooltip of one or more lines.
+    """Add a tooltip to every point of a line, scatter or bar chart.
 
-    A scatter of thousands of points becomes an image without tooltips in SVG and PDF.
+    A scatter plot with thousands of points becomes an image without tooltips in SVG and PDF.
     """
     if isinstance(drawn, PathCollection) and len(np.asarray(drawn.get_offsets())) > _MOST_LABELS:
         drawn.set_rasterized(True)
@@ -53,7 +53,7 @@ def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
 
 
 def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
-    """Return the box in points and the text of each labelled point, the largest boxes first."""
+    """Return the box (in points) and the text of each labelled point, largest boxes first."""
     found = []
     to_points = _POINTS_AN_INCH / figure.dpi
     for axes in figure.axes:
@@ -90,10 +90,10 @@ def _boxes(artist: Artist, dpi: float) -> Iterator[Bbox]:
 
 
 def write_tooltips(svg: bytes, figure: Figure) -> bytes:
-    """Return the SVG of a figure with an invisible shape that has a title over each point.
+    """Add an invisible shape with a title over each labelled point to the SVG of a figure.
 
-    Not within the marks themselves: matplotlib leaves out those that no picture shows, so that the
-    n-th mark of its SVG need not be the n-th point.
+    The titles are not in the marks themselves, because matplotlib omits marks that are not visible,
+    so that the n-th mark need not be the n-th point.
     """
     labels = tooltips(figure)
     if not labels:
@@ -111,7 +111,7 @@ def write_tooltips(svg: bytes, figure: Figure) -> bytes:
 
 def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
     """Return an SVG as an element of a page, ids prefixed by ``key``, and its width in inches."""
-    # Labels of foreign results stand in comments, and XML has no control characters.
+    # Labels of others' results occur in comments, and XML forbids control characters.
     root = ET.parse(BytesIO(printable(svg.decode()).encode())).getroot()
     if root.tag != f"{_SVG}svg":
         raise ET.ParseError("no SVG")
@@ -126,7 +126,7 @@ def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
 
 
 def _plain(element: ET.Element, uses: set[str], key: str) -> ET.Element:
-    """Return an element without what a page does not need, its ids prefixed by ``key``."""
+    """Return an element with the parts that a page needs, and its ids prefixed by ``key``."""
     found = ET.Element(element.tag.removeprefix(_SVG))
     found.text = element.text if found.tag in ("title", "text", "tspan") else None
     for name, value in element.attrib.items():

@@ -1,4 +1,4 @@
-"""Cells of tables: a text, and the printed number by which they are ranked and sorted."""
+"""Cells of tables: a text, and the printed number for ranking and sorting."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Protocol
 
 from tune_calib.spec.metrics import METRICS, format_value
 
-# Marks of the best (1) and the second (2) of a column, by the kind of text.
+# Marks of the best (1) and the second (2) cell of a column, by format.
 MARKS = {
     "plain": {0: "{}", 1: "{} *", 2: "{} +"},
     "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
@@ -21,7 +21,7 @@ class Cell:
     """A cell of a table."""
 
     text: str
-    value: float | None = None  # as printed, rounded; None where the text is no number
+    value: float | None = None  # rounded as printed; None if the text is not a number
     rank: int = 0  # 1 for the best of its column, 2 for the second
 
     @property
@@ -30,12 +30,12 @@ class Cell:
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
-        """Return the text with the mark of its rank; LaTeX and HTML escape it before."""
+        """Return the text with the mark of its rank; the text must be escaped for the format."""
         return MARKS[kind][self.rank].format(self.text)
 
 
 NOTHING = Cell("-")
-Record = dict[str, Cell]  # a row, its cells by the heads of their columns
+Record = dict[str, Cell]  # the cells of a row by the heads of their columns
 
 
 def cell(value: object) -> Cell:
@@ -44,10 +44,10 @@ def cell(value: object) -> Cell:
         return value
     if isinstance(value, str):
         return Cell(value)
-    # None, NaN, and the same of pandas, which lists do without.
+    # None, NaN and their counterparts in pandas.
     if str(value) in ("None", "nan", "NaT", "<NA>"):
         return NOTHING
-    # Includes NumPy's numbers; a truth value is no number.
+    # Includes NumPy's numbers, but not booleans.
     is_number = hasattr(value, "__float__") and not isinstance(value, bool)
     return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
 
@@ -68,8 +68,8 @@ class Printed(Protocol):
 
 
 def rounded(metric: str | Printed, value: float) -> float:
-    """Return the number that is printed; equal prints are equal and share a rank."""
-    # Python's own float is rounded as it is formatted, NumPy's is not; 0.0 makes -0.0 positive.
+    """Return a value rounded as printed, so that values printed alike share a rank."""
+    # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
     record = METRICS[metric] if isinstance(metric, str) else metric
     return round(float(record.scale * value), record.digits) + 0.0
 
@@ -93,7 +93,7 @@ def unit_cell(metric: str, value: float, sd: float = math.nan) -> Cell:
 
 
 def span_cell(metric: str | Printed, low: float, high: float, signed: bool = False) -> Cell:
-    """Return the cell of an interval, sorted by its lower end; ``-`` where that is NaN."""
+    """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
     record = METRICS[metric] if isinstance(metric, str) else metric
     if math.isnan(low):
         return NOTHING
@@ -117,7 +117,7 @@ def measured_cell(value: float) -> Cell:
 def ranked(
     cells: Sequence[Cell], direction: str | None, may_win: Iterable[bool] | None = None
 ) -> list[Cell]:
-    """Mark the best and the second of the cells that may win; equal numbers share a mark."""
+    """Mark the best and the second cell among those that may win; equal numbers share a mark."""
     flags = [True] * len(cells) if may_win is None else list(may_win)
     pairs = zip(cells, flags, strict=True)
     known = {each.value for each, may in pairs if may and each.value is not None}
@@ -145,7 +145,7 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def format_ended(counts: Mapping[str, int]) -> str:
-    """Return ``n = 5`` if everything is done, else every status."""
+    """Return ``n = 5`` if everything is done, otherwise the count of each status."""
     return f"n = {counts['done']}" if set(counts) == {"done"} else format_counts(counts)
 
 

@@ -1,4 +1,4 @@
-"""Results as one tidy frame, ours and the papers' in the same shape, with what is missing."""
+"""Results as a tidy frame, in the same shape for runs and published tables."""
 
 import json
 from collections import Counter
@@ -28,8 +28,8 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     """Return one row per (planned trial, metric) of a run, with the columns ``COLUMNS``.
 
     Values are fractions, NaN unless the trial is done. The source is the id of the run, the method
-    the label of the rung, the variant a change of the data (``label_noise=0.2``), the status one of
-    ``STATUSES`` or ``missing``. Without ``metrics`` or ``split`` all recorded ones are returned.
+    the label of the rung, the variant a change of the data (``label_noise=0.2``), and the status
+    one of ``STATUSES`` or ``missing``. By default, all recorded metrics and splits are returned.
     """
     rows = planned_trials(sweep)
     found = [name for name in map(str, rows) if is_metric_column(name)]
@@ -43,13 +43,13 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     parts = {name: name.rpartition("/") for name in found}
     long["split"] = long["column"].map({name: part[0] for name, part in parts.items()})
     long["metric"] = long["column"].map({name: part[2] for name, part in parts.items()})
-    # Unfinished trials stay, without a number, so that nobody averages over a gap unseen.
+    # Unfinished trials stay, without a number, so that no mean silently leaves them out.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
 
 
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
-    """Return the column of a metric, or of another quantity that the rows have."""
+    """Return the column of a metric or of another quantity in the rows."""
     name = f"{split}/{metric}"
     return name if name in rows else column(split, metric)
 
@@ -63,7 +63,7 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
-    """Return a line for each way in which planned trials have no numbers, or lack a metric.
+    """Return a line per rung and reason for planned trials without numbers, or without a metric.
 
     For example ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``.
     """
@@ -87,20 +87,20 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
 
 
 def incomplete(sweep: Sweep, metric: str) -> list[str]:
-    """Return one line with all ``complaints``, or nothing."""
+    """Return all ``complaints`` as one line, or an empty list."""
     lines = complaints(sweep, metric)
     return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
 
 def check_metric(metric: str, of_search: bool = False) -> None:
-    """Refuse a metric that is unknown, has no best value, or is not recorded in searches."""
+    """Refuse a metric that is unknown, without a best value, or not recorded in searches."""
     if metric not in METRICS:
         known = rankable_metrics() if of_search else list(METRICS)
         raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}")
     if METRICS[metric].direction is None:
         raise UserError(f"metric {metric} {NO_BEST}")
     if of_search and not METRICS[metric].is_of_trials:
-        raise UserError(f"a search sees select alone, and {METRICS[metric].title} is not of it")
+        raise UserError(f"{METRICS[metric].title} is not recorded on select, the split of a search")
 
 
 def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
@@ -109,21 +109,21 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
     if not slash:
         return metric, split
     if split is not None:
-        raise UserError(f"`metric` {metric} names a split, and `split` {split} another; give one")
+        raise UserError(f"`metric` {metric} and `split` {split} both name a split; give only one")
     return name, own
 
 
 def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
-    """Refuse a metric of foreign images where no trial was evaluated on any."""
+    """Refuse a metric of OOD images if no trial was evaluated on any."""
     if metric in OOD_METRICS and frame["value"].isna().all():
         raise UserError(
-            f"no trial here has {METRICS[metric].title}, which needs foreign images: repeat the "
-            "command of the run with `shift`, e.g. `shift` noise"
+            f"no trial has {METRICS[metric].title}, which needs an OOD set: repeat the command of "
+            "the run with `shift`, e.g. `shift` noise"
         )
 
 
 def default_split(sweep: Sweep, metric: str) -> str:
-    """Return ``test``, or for a metric of foreign images the only set with results."""
+    """Return ``test``, or for an OOD metric the only set with results."""
     if metric not in OOD_METRICS:
         return "test"
     frame = tidy(sweep, [metric])
@@ -131,12 +131,12 @@ def default_split(sweep: Sweep, metric: str) -> str:
     found = foreign_sets(frame["split"])
     if len(found) > 1:
         named = " or ".join(f"{split}/{metric}" for split in found)
-        raise UserError(f"{METRICS[metric].title} is of several sets here; name {named}")
+        raise UserError(f"there are several sets with {METRICS[metric].title}; name {named}")
     return str(found[0])
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
-    """Return the rows whose columns have one of the wanted values, e.g. ``metric="ece"``."""
+    """Return the rows with one of the wanted values in each column, e.g. ``metric="ece"``."""
     for name, value in wanted.items():
         if name not in frame:
             raise UserError(
@@ -154,14 +154,14 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
 
 @cached_per_sweep
 def planned_trials(sweep: Sweep) -> pd.DataFrame:
-    """Return one row per planned trial, with its result where there is one."""
+    """Return one row per planned trial, with its result if there is one."""
     ours = ["rung", "network_seed", "head_seed"]
     entries = [(p.spec_hash, p.rung, p.network_seed, p.head_seed) for p in sweep.manifest.planned]
     planned = pd.DataFrame(entries, columns=["spec_hash", *ours])
-    # Rung and seeds are those of the plan, which a trial without a row has too.
+    # Rung and seeds come from the plan, since missing trials have no row.
     rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
     variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
-    # A trial without a row is on the data and backbone of the others, where those agree.
+    # A missing trial has the data and backbone of the others if they agree.
     known = {name: rows[name].dropna().unique() for name in ("backbone", "data")}
     agreed = {name: values[0] for name, values in known.items() if len(values) == 1}
     rows = rows.fillna({"status": "missing", "dataset": sweep.manifest.dataset, **agreed})
@@ -169,7 +169,7 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
         source=sweep.manifest.sweep,
         method=rows["rung"].map(sweep.labels),
         variant=[variants.get(data, "") for data in rows["data"]],
-        # Two folders of one's own data have one name in the registry.
+        # All folders of the user's own images have the same name in the registry.
         dataset=[
             sweep.manifest.titles.get(name, name) if "#" in variants.get(data, "") else name
             for name, data in zip(rows["dataset"], rows["data"], strict=True)
@@ -182,14 +182,14 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
 
 
 def seeds_of(row: Mapping[Any, Any]) -> str:
-    """Describe the seeds of a trial; a network has no head seed."""
+    """Describe the network seed and, if any, the head seed of a trial."""
     network, head = row["network_seed"], row["head_seed"]
     text = f"network seed {network:.0f}"
     return text if pd.isna(head) else f"{text}, head seed {head:.0f}"
 
 
 def _variant(data: str) -> str:
-    """Describe the changes of a data slot to its data set, the identity of own data last."""
+    """Describe the settings of a data slot that are not defaults, the digest of own data last."""
     slot: dict[str, Any] = json.loads(data)
     own = slot.pop("imported", None) or slot.pop("found", None)
     defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
@@ -202,12 +202,12 @@ def _variant(data: str) -> str:
 
 
 def without_identity(variant: str) -> str:
-    """Return a variant for readers, who see the title of their own data instead of its identity."""
+    """Return a variant without the digest of own data, in place of which tables show a title."""
     return ", ".join(part for part in variant.split(", ") if not part.startswith("#"))
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the rows than which no other is at least as good in all metrics and better in one."""
+    """Return the Pareto-optimal rows, sorted by the metrics."""
     signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
     losses = rows[metrics].to_numpy(dtype=float) * signs
     is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]

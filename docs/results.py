@@ -19,7 +19,6 @@ from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made, has_frozen_networks
 from analysis.reproduction.overview import (
-    LOCK,
     PAGE,
     TABLES_PAGE,
     describe_tables,
@@ -29,6 +28,7 @@ from analysis.reproduction.overview import (
 from analysis.tidy import parted
 from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
+from tune_calib.results.folders import LOCK, read_lock
 from tune_calib.results.tables import read_table, write_file
 
 ROOT = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def ship(out: Path) -> None:
                 if picture.is_file():
                     shutil.copy(picture, IMAGES / _picture(own, sweep, name))
         table = own.table
-        lock = json.loads((out / table.folder / LOCK).read_text())
+        lock = read_lock(out / table.folder)
         _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": _command(own)})
 
 

@@ -20,7 +20,7 @@ from tune_calib.spec.names import legend
 from tune_calib.text import format_count
 
 _PARTS = ("o_ece", "u_ece")  # together the ECE
-_BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a method, and of what is around them
+_BAR_IN, _FRAME_IN = 0.22, 0.9  # height of a bar, and of axes and legend
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,9 @@ class Averages(Flagged):
 
     source: str  # the published tables, or the ids of the runs
     is_published: bool
-    values: pd.DataFrame  # index method, columns metric; fractions; NaN where there is no number
-    columns: tuple[str, ...]  # names of those that count
-    at_chance: frozenset[str]  # methods with a trial at chance in one of them, never the best
+    values: pd.DataFrame  # index method, columns metric; fractions; NaN without a number
+    columns: tuple[str, ...]  # names of the columns that count
+    at_chance: frozenset[str]  # methods with a trial at chance in a column, which are never best
     flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # the network check of each run, and omissions with their reasons
 
@@ -44,14 +44,14 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     ]
     columns = [key for key in complete[0] if all(key in own for own in complete)]
     if not columns:
-        raise UserError("no column has a number of every method and metric: name fewer metrics")
+        raise UserError("no column has a number for every method and metric; request fewer metrics")
     means = {each.metric: each.values[columns].mean(axis="columns") for each in every}
     methods = list(dict.fromkeys(method for each in every for method in each.values.index))
     flags = {m: cells for each in every for m, cells in each.flags.items()}
     notes = [note for own in collected.values() for note in own.notes]
     notes += [note for own in every for note in own.notes]
     lost = [column_name(key) for own in complete for key in own if key not in columns]
-    notes += [f"{column} does not count: a metric has no number there" for column in lost]
+    notes += [f"{column} does not count, since a metric has no number there" for column in lost]
     notes += legend(cell for cells in flags.values() for cell in cells)
     chance = [each.at_chance[columns].any(axis="columns") for each in every]
     return Averages(
@@ -66,7 +66,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 
 
 def view(averages: Averages) -> View:
-    """Return a row per method, best and second of each metric marked."""
+    """Return a row per method, with the best and the second of each metric marked."""
     methods = list(averages.values.index)
     may_win = [method not in averages.at_chance for method in methods]
     columns = {"method": [Cell(averages.label(method)) for method in methods]}
@@ -92,7 +92,7 @@ def view(averages: Averages) -> View:
 
 
 def draw(averages: Averages) -> Drawing | None:
-    """Draw a bar per method: its average ECE in an over- and an under-confident part."""
+    """Draw a bar per method: its average ECE, split into an over- and an under-confident part."""
     if not set(_PARTS) <= set(averages.values):
         return None
     parts = 100 * averages.values[list(_PARTS)]

@@ -1,9 +1,9 @@
 """Judge whether results support a paper's claim: paired differences over seeds and test samples.
 
-A difference is uncertain for two reasons. Training: its spread over the seeds, whose share of the
-variance falls with their number. The test samples, which all seeds share: the spread of the mean
-difference over bootstrap draws of them, the same draws for all rungs. The variances add up.
-A quantity that is not a metric does not depend on test samples: it is judged over seeds alone.
+A difference is uncertain for two reasons. One is training: the spread over seeds, whose variance
+falls with their number. The other is the test samples, which all seeds share: the spread of the
+mean difference over bootstrap draws, the same draws for all rungs. The variances add up. A quantity
+that is not a metric does not depend on test samples, so it is judged over seeds only.
 
 Every comparison is a weighted sum of the values of some rungs (``Comparison.weigh``): a difference,
 a difference from a multiple, a slope over a setting, or a difference of ranks.
@@ -13,7 +13,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from analysis.compare.gather import over_seeds
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.regime import regime_of
 from analysis.compare.tests import MIN_PAIRS
-from analysis.load import Sweep
+from analysis.load import Sweep, cached_per_sweep
 from analysis.shifts import read_draws
 from analysis.tidy import parted, tidy
 from tune_calib.spec.metrics import METRICS, column
@@ -41,19 +40,19 @@ class Verdict:
     claim: Claim
     outcome: Outcome
     comparison: Comparison  # of the claim, the one that decides
-    than: str  # the rung that it is compared with there; empty if a number, or of a trend
+    than: str  # the rung that it is compared with; empty for a number or a trend
     difference: float = math.nan  # mean of the weighted sum over the pairs
-    low: float = math.nan  # of its 95 % interval over seeds and, of a metric, test samples
+    low: float = math.nan  # of its 95 % interval over seeds and, for a metric, test samples
     high: float = math.nan
-    pairs: int = 0  # matched seeds
-    # That a decision would take, if difference and spread stayed as they are; None if one is made,
-    # if no number up to 10,000 would make it, or if it is not known.
+    pairs: int = 0  # number of matched seeds
+    # Number of seeds that would decide, if difference and spread stayed the same; None after a
+    # decision, if no number up to 10,000 would decide, or if it is unknown.
     seeds: int | None = None
-    why: str = ""  # there is no decision
+    why: str = ""  # reason for making no decision
 
     @property
     def width(self) -> float:
-        """Return the width of the interval, at least the last bit of a difference."""
+        """Return the width of the interval, at least the rounding error of a difference."""
         return max(self.high - self.low, 1e-12)
 
 
@@ -61,11 +60,11 @@ class Verdict:
 class _Changes:
     """Weighted sums of the values of rungs."""
 
-    values: Floats  # a pair each
+    values: Floats  # one per pair
     error: float = math.nan  # standard error of their mean over the test samples
-    is_one: bool = False  # they are one trial each, which stands in every pair
-    why_no_verdict: str = ""  # the network check fails
-    why: str = ""  # there are no values
+    is_one: bool = False  # each rung has one trial, which is in every pair
+    why_no_verdict: str = ""  # reason from the network check
+    why: str = ""  # reason for having no values
 
     @property
     def mean(self) -> float:
@@ -73,11 +72,11 @@ class _Changes:
 
 
 def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
-    """Judge a claim by its mean over groups of sweeps, those of a group on the same samples.
+    """Judge a claim by its mean over groups of runs; the runs of a group share their test samples.
 
-    A claim is held where each of its comparisons is, at 95 % each, which needs no correction for
-    their number where all must hold. It is not held where one is not, at 95 % of all: chance has
-    several occasions there, and Bonferroni's level is for each of them.
+    A claim is held if each of its comparisons is held at 95 %, without a correction, since all of
+    them must hold. It is not held if one comparison is not held at 95 % with Bonferroni's
+    correction, since chance has one opportunity per comparison.
     """
     pairs = [(one, than) for one in claim.comparisons for than in one.others]
     each = [
@@ -87,14 +86,14 @@ def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
     for outcome in ("not held", "not decided", "no verdict"):
         found = [verdict for verdict in each if verdict.outcome == outcome]
         if found:
-            # Nobody can say how many seeds all take, if nobody can of one.
+            # If the number of seeds is unknown for one comparison, it is unknown for the claim.
             return max(found, key=lambda v: math.inf if v.seeds is None else v.seeds)
     own = [verdict for verdict in each if verdict.comparison is claim]
     return min(own, key=lambda verdict: abs(verdict.difference))
 
 
 def _decide(none: Verdict, changes: _Changes, comparisons: int) -> Verdict:
-    """Decide one comparison of a claim, of which there are so many."""
+    """Decide one comparison of a claim with ``comparisons`` of them."""
     change, error, mean = changes.values, changes.error, changes.mean
     none = replace(none, difference=mean, pairs=len(change))
     if changes.why_no_verdict:
@@ -113,27 +112,27 @@ def _decide(none: Verdict, changes: _Changes, comparisons: int) -> Verdict:
     if -gain > over_both(change, error, ALPHA / comparisons)[1]:
         return replace(found, outcome="not held")
     if needed is None:
-        return replace(found, why="the test samples are too few, whatever the seeds")
-    return replace(found, seeds=needed, why="the interval holds both")
+        return replace(found, why="too few test samples, however many seeds")
+    return replace(found, seeds=needed, why="the interval includes both outcomes")
 
 
 def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Changes:
-    """Return the sums of one sweep, a pair per seed; of several networks, a pair per network."""
+    """Return the sums of one run with a pair per seed, or of several with a pair per network."""
     parts = [_changes(sweep, comparison, than) for sweep in sweeps]
     if len(parts) == 1:
         return parts[0]
-    # Their test samples are the same, so the error of the mean is at most the mean of their errors.
+    # They share their test samples, so the error of the mean is at most the mean of the errors.
     values = np.array([part.mean for part in parts])
     return _refused(parts) or _Changes(values, float(np.mean([part.error for part in parts])))
 
 
 def _refused(parts: Sequence[_Changes]) -> _Changes | None:
-    """Return the first of some parts that has no values."""
+    """Return the first part without values."""
     return next((part for part in parts if part.why_no_verdict or part.why), None)
 
 
 def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: str) -> _Changes:
-    """Average sums seed by seed; errors add up within a data set, and are independent otherwise."""
+    """Average sums seed by seed; their errors add up within a data set, else their squares."""
     parts = [_measure(sweeps, comparison, than) for sweeps in groups]
     if len(parts) == 1:
         return parts[0]
@@ -148,7 +147,7 @@ def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: st
 
 
 def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
-    """Return the weighted sums of one sweep, a pair per seed."""
+    """Return the weighted sums of one run, one per seed."""
     weights = comparison.weigh(than)
     labels = set(sweep.labels.values())
     if absent := [label for label in weights if label not in labels]:
@@ -161,28 +160,29 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     if comparison.kind == "rank":
         values = _rank(values.dropna(), metric)
     values = values[list(weights)].dropna()
-    # Rounded as in ``paired``: the last bit of a float is no difference.
+    # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
     found = _Changes(change, why_no_verdict=regime_of(sweep).why_no_verdict)
     if not len(change):
-        return replace(found, why=f"no seed has a number{' of both' if len(weights) > 1 else ''}")
+        which = "all compared rungs" if len(weights) > 1 else "the rung"
+        return replace(found, why=f"no seed has a value for {which}")
     is_of_samples = metric in METRICS
     error = _sample_error(sweep, comparison, weights, values.index) if is_of_samples else 0.0
     if math.isnan(error):
-        return replace(found, why="no intervals over the test samples of both")
+        return replace(found, why="no intervals over the test samples")
     if is_of_samples and set(weights) <= set(matched.fixed):
         return replace(found, values=change[:1], error=error, is_one=True)
     return replace(found, error=error)
 
 
 def _rank(values: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Rank the columns in each row, the best first."""
+    """Rank the columns in each row; the best has rank 1."""
     return values.rank(axis=1, ascending=METRICS[metric].is_less_better)
 
 
 def gain_of(comparison: Comparison, value: float) -> float:
-    """Return how far a weighted sum is within what is claimed; negative where it is outside."""
+    """Return the margin by which a weighted sum agrees with a claim; negative if it does not."""
     if comparison.kind == "close":
         return comparison.least - abs(value)
     if comparison.kind in ("sign", "trend"):
@@ -193,7 +193,7 @@ def gain_of(comparison: Comparison, value: float) -> float:
 
 
 def _needed(change: Floats, error: float, gain: float) -> int | None:
-    """Compute how many seeds would decide a claim; None if no number would or it is unknown."""
+    """Return the number of seeds that would decide a claim; None if none would or if unknown."""
     if len(change) < 2:
         return None
     spread = float(change.std(ddof=1))
@@ -211,8 +211,8 @@ def _sample_error(
 ) -> float:
     """Compute the standard error of the mean sum over the test samples; NaN if unknown.
 
-    Trials without draws on test, as written before draws were kept, use the root of the summed
-    squares of their own errors: an upper bound, since all have the same samples.
+    Trials of earlier versions have no draws. For them it is the root of the summed squares of the
+    errors of the rungs, which is an upper bound, since the rungs share the samples.
     """
     metric, split = parted(comparison.metric)
     rows, draws = _drawn(sweep, metric, split or "test")
@@ -229,7 +229,7 @@ def _sample_error(
             drawn = _rank(drawn, metric) if is_rank else drawn
             return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
     if split not in (None, "test") or is_rank:
-        return math.nan  # of shifted images, and of ranks, there are draws or nothing
+        return math.nan  # shifted images and ranks have draws or no error at all
     errors = sweep.intervals["se"]
     each = [
         weights[label]
@@ -239,14 +239,14 @@ def _sample_error(
     return math.hypot(*each)
 
 
-@lru_cache(maxsize=32)  # a table has ten claims of the same metric, each of several rungs
+@cached_per_sweep
 def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
-    """Return the rows of a metric, and its values on each draw."""
+    """Return the rows of a metric, and its values on each bootstrap draw."""
     return tidy(sweep, [metric], split), read_draws(sweep.out, metric, split)
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
-    """Return the trials of a rung in each block; one without the seed of the blocks is in all."""
+    """Return the trials of a rung in each block; a trial without the block's seed is in all."""
     name = str(blocks.name)
     alone = rows[rows[name].isna()]
     return [

@@ -1,4 +1,4 @@
-"""Compare two runs: rungs of one name with matched seeds, and the settings that differ."""
+"""Compare two runs: rungs of the same name with matched seeds, and the settings that differ."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,6 @@ from analysis.text import Cell, cell, full_stops, number_cell, span_cell
 from analysis.tidy import check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.text import format_count
 
 USUAL = ("accuracy", "ece", "nll")
 
@@ -26,9 +25,10 @@ USUAL = ("accuracy", "ece", "nll")
 class Difference:
     """The change from a first run to a second one."""
 
-    table: pd.DataFrame  # rows of ``_row``, for each rung of both and metric; fractions
-    changed: pd.DataFrame  # settings that differ; rungs in brackets where not all have a value
-    notes: list[str]  # sentences on the runs, the pairs and the intervals, and what is missing
+    table: pd.DataFrame  # rows of ``_row``, one for each shared rung and metric; fractions
+    changed: pd.DataFrame  # settings that differ; a value of some rungs has them in parentheses
+    notes: list[str]  # sentences on the runs, pairs, intervals and missing numbers
+    row_name: str  # ``method`` or ``rung``
 
 
 def difference(
@@ -39,7 +39,7 @@ def difference(
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
         rungs = [f"{s.out} has {', '.join(s.labels.values())}" for s in (first, second)]
-        raise UserError(f"no rung has the same name in both: {'; '.join(rungs)}")
+        raise UserError(f"no {first.row_name} has the same name in both: {'; '.join(rungs)}")
     rows: list[dict[str, object]] = []
     remarks: list[str] = []
     unit = ""
@@ -50,17 +50,17 @@ def difference(
         unit = pair[0].unit
         if unit != pair[1].unit:
             raise UserError(
-                f"the trials are not matched alike: in A a block is a {unit}, in B a "
-                f"{pair[1].unit}; run both with `seeds`, or both with the same kinds of seeds"
+                f"the trials cannot be matched: a block of A is one {unit}, and a block of B one "
+                f"{pair[1].unit}; run both with the same kind of seeds, for example `seeds`"
             )
         rows += [_row(label, metric, *pair) for label in shared]
         remarks += [f"{name}: {n}" for name, m in zip("AB", pair, strict=True) for n in m.notes]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():
         raise UserError(
-            f"no trial of {second.out} has a number under a seed of {first.out}: seeds "
-            f"{', '.join(map(str, first.manifest.network_seeds))} and "
-            f"{', '.join(map(str, second.manifest.network_seeds))}; nothing can be matched"
+            f"no seed has a number in both runs: {first.out} has seeds "
+            f"{', '.join(map(str, first.manifest.network_seeds))}, and {second.out} has "
+            f"{', '.join(map(str, second.manifest.network_seeds))}; run both with the same seeds"
         )
     a, b = (_settings(sweep, shared) for sweep in (first, second))
     differ = [(n, a.get(n, "-"), b.get(n, "-")) for n in {**a, **b} if a.get(n) != b.get(n)]
@@ -70,24 +70,23 @@ def difference(
         f"A: {one}",
         f"B: {other}",
         f"A pair is a {unit}; means are over the pairs",
-        f"Intervals: Student's over pairs, from {MIN_PAIRS} on, without a correction for their "
-        "number",
-        *([] if differ else ["The rungs of both have the same settings"]),
+        f"Intervals: Student's, over {MIN_PAIRS} or more pairs, not corrected for their number",
+        *([] if differ else [f"The {first.row_name}s of both runs have the same settings"]),
         *_describe_overlap(first, second, shared),
         *dict.fromkeys(remarks),
     ]
-    return Difference(table, changed, full_stops(lines))
+    return Difference(table, changed, full_stops(lines), first.row_name)
 
 
 def _refuse(first: Sweep, second: Sweep) -> None:
     if str(first.out) == str(second.out):
-        raise UserError(f"{first.out} is given twice; name two sweeps")
-    # With one network a block is a head seed, which says something of that network alone.
+        raise UserError(f"{first.out} is given twice; name two runs")
+    # With one network a block is a head seed, which only concerns that network.
     seeds = [sweep.manifest.network_seeds for sweep in (first, second)]
     if all(len(own) == 1 for own in seeds) and seeds[0] != seeds[1]:
         raise UserError(
-            f"{first.out} has network seed {seeds[0][0]} and {second.out} has {seeds[1][0]}: there "
-            "is no pair; run one of them under the seeds of the other"
+            f"{first.out} has network seed {seeds[0][0]} and {second.out} has {seeds[1][0]}, so no "
+            "trials can be matched; run one of them with the seeds of the other"
         )
 
 
@@ -95,7 +94,7 @@ def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, 
     both = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
     both = both.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
-        both = both[:1]  # one trial, repeated in every block
+        both = both[:1]  # one trial is repeated in every block
     found = compare_pairs(metric, both, "t")
     return {
         "rung": label,
@@ -111,15 +110,15 @@ def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> lis
     lines = []
     for name, sweep in (("A", first), ("B", second)):
         own = [label for label in sweep.labels.values() if label not in shared]
-        lines += [f"only in {name}: {', '.join(own)}"] if own else []
+        lines += [f"Only in {name}: {', '.join(own)}"] if own else []
     a, b = ({entry.spec_hash for entry in s.manifest.planned} for s in (first, second))
     if both := len(a & b):
-        lines.append(f"{format_count(both, 'trial')} of both have equal settings and seeds")
+        lines.append(f"Trials with equal settings and seeds in both: {both}")
     return lines
 
 
 def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
-    """Return the values of every setting of some rungs, as text."""
+    """Return the values of every setting of the shared rungs, as text."""
     rows = planned_trials(sweep).dropna(subset="data")
     rows = rows[rows["method"].isin(shared)]
     found: dict[str, list[str]] = {}
@@ -133,7 +132,7 @@ def view(found: Difference) -> View:
     """Return a row per (rung, metric), then the settings that changed."""
     records = [
         {
-            "rung": Cell(row["rung"]),
+            found.row_name: Cell(row["rung"]),
             "metric": Cell(METRICS[row["metric"]].head),
             "A": number_cell(row["metric"], row["first"]),
             "B": number_cell(row["metric"], row["second"]),
@@ -154,7 +153,7 @@ def view(found: Difference) -> View:
         Table("settings", "Settings that differ.", changed, label=f"{label}-settings"),
     ]
     content = {
-        # By way of pandas' JSON, which has null for NaN.
+        # Through pandas' JSON, which has null for NaN.
         "differences": json.loads(found.table.to_json(orient="records")),
         "settings": json.loads(found.changed.to_json(orient="records")),
         "notes": found.notes,

@@ -1,7 +1,7 @@
 """Numbers to compare: means in columns for ranks and averages, matched blocks for tests.
 
-A column is a (data set, variant, backbone, split). A block is what the compared values share: a
-seed, or a column.
+A column is a combination of data set, variant, backbone and split. A block is a seed or a column in
+which methods are compared.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,21 +43,21 @@ class Collected(NamedTuple):
 def collect(
     folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
-    """Read the results of runs or of a published table, on ``test`` or every ``ood/`` set."""
+    """Read the results of runs or a published table, on ``split``, ``test`` or all OOD sets."""
     metric, split = parted(metric, split)
     check_metric(metric)
     if bool(folders) == (table is not None):
-        raise UserError("name folders of runs, or a table by `published`, not both")
+        raise UserError("name either folders of runs or a table by `published`")
     sweeps = [load(folder, metric) for folder in folders]
     names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
         names = list(map(str, folders))
-    checked: dict[str, list[str]] = {}  # runs on the same networks have one sentence
+    checked: dict[str, list[str]] = {}  # runs with the same networks share a sentence
     for name, sweep in zip(names, sweeps, strict=True):
         checked.setdefault(regime_of(sweep).sentence, []).append(name)
     notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checked.items()]
     notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
-    # Runs recorded before there were titles have those of the papers.
+    # Runs of earlier versions have no titles; the papers' apply.
     titles = published_titles()
     for sweep in sweeps:
         titles |= sweep.manifest.titles
@@ -66,7 +66,7 @@ def collect(
         check_is_evaluated(frame, metric)
     else:
         frame = published(table)
-    # The mean over foreign sets counts only where a user names it.
+    # The mean over OOD sets counts only if the user names it.
     is_ood = frame["split"].str.startswith("ood/") & (frame["split"] != FOREIGN_MEAN)
     if split is not None:
         frame = choose(frame, split=split)
@@ -78,7 +78,7 @@ def collect(
 class Flagged:
     """Results of methods, some of whose trials are flagged."""
 
-    flags: Mapping[str, list[str]]  # cells of the column ``flags`` of the trials of each method
+    flags: Mapping[str, list[str]]  # values of the column ``flags`` in the trials of each method
 
     def label(self, method: str) -> str:
         """Return the name of a method with the signs of its flags."""
@@ -91,21 +91,21 @@ class Flagged:
 
 @dataclass(frozen=True, eq=False)
 class Scores(Flagged):
-    """Means of one metric over seeds, methods down and columns across."""
+    """Means of one metric over seeds: a row per method, a column per combination."""
 
     metric: str
-    source: str  # the published tables, or the ids of the sweeps
+    source: str  # the published tables, or the ids of the runs
     is_published: bool
     values: pd.DataFrame  # of methods with a number, in the order of the source; fractions
-    n: pd.DataFrame  # trials behind each value
+    n: pd.DataFrame  # number of trials of each value
     at_chance: pd.DataFrame  # values that include a trial at chance
     uncounted: tuple[Any, ...]  # columns in which a method has no number
     flags: Mapping[str, list[str]]
-    notes: tuple[str, ...]  # what is left out or does not count, and why
+    notes: tuple[str, ...]  # methods that are left out, columns that do not count, and reasons
 
 
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
-    """Compute the scores of a metric, in the columns in which all methods with numbers have one."""
+    """Average a metric over seeds; a column counts if no method with numbers lacks one there."""
     rows = frame[frame["metric"] == metric]
     parts = _average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
@@ -115,11 +115,11 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     uncounted = tuple(key for key, methods in without.items() if len(methods))
     notes = [f"left out, without any number: {', '.join(absent)}"] if len(absent) else []
     notes += [
-        f"{column_name(key)} does not count: no number of {', '.join(without[key])}"
+        f"{column_name(key)} does not count: no number for {', '.join(without[key])}"
         for key in uncounted
     ]
     if len(uncounted) == len(without):
-        raise UserError("no column has a number of every method: " + "; ".join(notes))
+        raise UserError("no column has a number for every method: " + "; ".join(notes))
     return Scores(
         metric=metric,
         source=", ".join(frame["source"].astype(str).unique()),
@@ -134,7 +134,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
 
 
 def column_name(key: Iterable[str]) -> str:
-    """Return the name of a column, without its split where that is ``test``."""
+    """Return the name of a column, without the split ``test``."""
     dataset, identity, backbone, split = key
     variant = without_identity(identity)
     parts = [dataset, f"({variant})" if variant else "", backbone, split if split != "test" else ""]
@@ -147,17 +147,17 @@ def without_nan(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
-    """Return mean, count and whether one is at chance over seeds, columns across."""
+    """Return frames of the mean over seeds, the count, and whether a trial is at chance."""
     has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
-        why = "only averages are printed" if has_rows and rows.empty else "is the split right?"
-        raise UserError(f"no {METRICS[metric].title} of a column in these results; {why}")
-    # A spec that two sweeps share is one trial; a printed number is known by its table.
+        why = "only averages are printed" if has_rows and rows.empty else "check the split"
+        raise UserError(f"no column of these results has {METRICS[metric].title}; {why}")
+    # A spec that two runs share is one trial; a printed number is identified by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
     is_chance = rows["flags"].astype(str).str.contains(CHANCE)
     rows = rows.assign(trial=trial, is_chance=is_chance).reset_index(drop=True)
-    # It may have crashed in one of them: its number in the other counts.
+    # It may have crashed in one run; its number in the other one counts.
     numbers_first = rows["value"].isna().sort_values(kind="stable").index
     rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
     seeds = ["method", *KEY, "network_seed", "head_seed"]
@@ -165,10 +165,10 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     if len(mixed):
         first = mixed.iloc[0]
         raise UserError(
-            f"{first['method']!r} is two different methods on {column_name(first[KEY])}: same "
-            "seeds, other settings; rank these folders apart"
+            f"{first['method']!r} is two different methods on {column_name(first[KEY])}, with the "
+            "same seeds and different settings; rank these folders separately"
         )
-    # Grouping drops rows without a key: trials that are missing may not know their backbone.
+    # Grouping drops rows without a key, and missing trials may lack a backbone.
     groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)
     cells = groups.agg(mean=("value", "mean"), n=("value", "count"), chance=("is_chance", "any"))
     mean, n, chance = (cells[part].unstack(KEY, sort=False) for part in cells)
@@ -180,45 +180,45 @@ class Matched(Flagged):
     """Values of one metric in matched blocks; NaN where a method has no number."""
 
     metric: str
-    unit: str  # what a block is, in words
-    values: pd.DataFrame  # index block, columns method in the order of the sweep
-    fixed: tuple[str, ...] = ()  # methods of one trial, whose value stands in every block
-    notes: tuple[str, ...] = ()  # what is missing, and the network check
+    unit: str  # description of a block
+    values: pd.DataFrame  # index block, columns method in the order of the run
+    fixed: tuple[str, ...] = ()  # methods with one trial, whose value is repeated in every block
+    notes: tuple[str, ...] = ()  # the network check and missing trials
     flags: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 @cached_per_sweep
 def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
-    """Match the trials of a sweep by their seeds.
+    """Match the trials of a run by their seeds.
 
-    Heads on one network are no independent repetitions of it, so with several networks a block is
-    a network, its head seeds averaged. With one network a block is a head seed, and the number of
-    the network's own head is the same in all of them.
+    With several networks, a block is a network seed, averaged over head seeds, because heads on one
+    network are not independent repetitions. With one network, a block is a head seed, and the value
+    of the network's own head is repeated in every block.
     """
     rows = tidy(sweep, [metric], split)
     labels = [rung.label for rung in sweep.rungs]
     is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
-    # The network's own head has no head seed: its number is put into every block below.
+    # The network's own head has no head seed; its value is added to every block below.
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
-    # A pivot sorts the methods by name, and lacks those without any row.
+    # A pivot sorts methods by name and drops those without rows.
     values = values.reindex(columns=labels)
     checked = (f"{regime_of(sweep).sentence}.", *incomplete(sweep, metric))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
     own: dict[Any, float] = {}
     if not is_by_network:
-        unit = "head seed on one network, which tells nothing of other networks"
+        unit = "head seed on one network, so the results do not generalise to other networks"
         alone = rows[rows["head_seed"].isna()].dropna(subset="value")
         own = alone.groupby("method")["value"].mean().to_dict()
-    notes = [f"{method} has one trial, which stands in every block" for method in own]
+    notes = [f"{method} has one trial, which is repeated in every block" for method in own]
     values, notes = values.assign(**own), [*notes, *checked]
     return Matched(metric, unit, values, tuple(own), tuple(notes), flags_of_methods(rows))
 
 
 def over_columns(table: Scores) -> Matched:
-    """Match methods by the columns of their scores, seeds averaged."""
+    """Match methods by the columns of their scores, averaged over seeds."""
     values = table.values.T.set_axis([column_name(key) for key in table.values.columns.to_list()])
     unit = "(data set, backbone) column"
     return Matched(table.metric, unit, values, (), table.notes, table.flags)

@@ -1,4 +1,4 @@
-"""Intervals that belong to a test: each leaves out 0 exactly where its test has p < ``ALPHA``."""
+"""Intervals that invert a test: each excludes 0 exactly if its test has p < ``ALPHA``."""
 
 import math
 from functools import lru_cache
@@ -10,15 +10,15 @@ from scipy import stats
 ALPHA = 0.05
 
 MOST_EXACT = 1000
-"""Values up to which the exact distribution of the signed ranks is computed, in n^3 steps."""
+"""Largest n for which the exact distribution of the signed ranks is computed, in n^3 steps."""
 
 Floats = NDArray[np.float64]
 
 
 def t_interval(values: Floats) -> tuple[float, float]:
-    """Compute Student's interval of the mean at ``1 - ALPHA``; NaN without a spread."""
+    """Compute Student's ``1 - ALPHA`` interval of the mean; NaN if all values are equal."""
     n = len(values)
-    # By the range: the sd of equal floats need not be exactly 0, their mean is rounded.
+    # Checked by the range, since the sd of equal floats need not be exactly 0.
     if n < 2 or np.ptp(values) == 0:
         return np.nan, np.nan
     half = stats.t.ppf(1 - ALPHA / 2, n - 1) * values.std(ddof=1) / np.sqrt(n)
@@ -26,11 +26,11 @@ def t_interval(values: Floats) -> tuple[float, float]:
 
 
 def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float, float]:
-    """Return the mean of repetitions that share their samples, and half of its interval.
+    """Return the mean of repetitions that share their samples, and half the width of its interval.
 
-    The standard error over the samples does not shrink with the number of repetitions, whose own
-    spread enters as in Student's interval. The variances add up; degrees of freedom after Welch and
-    Satterthwaite. One value has the interval over the samples alone.
+    The variances over repetitions, as in Student's interval, and over the samples, which does not
+    shrink with the number of repetitions, add up. The degrees of freedom are those of Welch and
+    Satterthwaite. The interval of a single value is over the samples only.
     """
     n = len(values)
     if n == 0:
@@ -40,7 +40,7 @@ def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float
 
 
 def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> float:
-    """Compute half of the interval of ``over_both`` from the sd (ddof 1) of ``n`` values."""
+    """Compute half the width of ``over_both``'s interval from the sd (ddof 1) of ``n`` values."""
     of_values = spread**2 / n
     total = of_values + error**2
     freedom = (n - 1) * (total / of_values) ** 2 if of_values else math.inf
@@ -48,7 +48,7 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 
 def hodges_lehmann(differences: Floats) -> float:
-    """Compute the median of the means of all pairs, each with itself too; NaN without values."""
+    """Compute the median of the pair means, with pairs of equal elements; NaN without values."""
     n = len(differences)
     if n == 0:
         return np.nan
@@ -57,11 +57,12 @@ def hodges_lehmann(differences: Floats) -> float:
 
 
 def signed_rank_interval(differences: Floats) -> tuple[float, float]:
-    """Compute the interval that belongs to Wilcoxon's signed rank test, at ``1 - ALPHA`` or more.
+    """Compute the interval that inverts Wilcoxon's signed rank test, at ``1 - ALPHA`` or more.
 
-    Its ends are pair means, by the distribution of the signed ranks (Hollander, Wolfe and Chicken,
-    Nonparametric Statistical Methods, 3.4): exact for up to ``MOST_EXACT`` values, else its normal
-    approximation. NaN with fewer than six values (then none is so narrow) or tied sizes.
+    Its ends are pair means, chosen by the distribution of the signed ranks (Hollander, Wolfe and
+    Chicken, Nonparametric Statistical Methods, 3.4): the exact one for up to ``MOST_EXACT`` values,
+    otherwise its normal approximation. NaN with fewer than six values, which cannot reach this
+    level, and with zeros or ties.
     """
     n = len(differences)
     count = n * (n + 1) // 2
@@ -79,18 +80,18 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
 
 
 def is_exact(differences: Floats) -> bool:
-    """Return whether signed ranks have their plain distribution: none is 0, no two tie."""
+    """Return whether the null distribution of the signed ranks is exact: no zeros and no ties."""
     sizes = np.abs(differences)
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
 def _pair_means(values: Floats, *places: int) -> list[float]:
-    """Return the means of pairs, each with itself too, at some places in their order."""
+    """Return the pair means (with pairs of equal elements) at some positions in sorted order."""
     if len(values) <= MOST_EXACT:
         left, right = np.triu_indices(len(values))
         means = np.sort((values[left] + values[right]) / 2)
         return [float(means[place]) for place in places]
-    # So many pairs are not stored: those below a number are counted, and it is found by bisection.
+    # Too many pairs to store: a bisection counts the pairs below a number instead.
     values = np.sort(values)
     own = np.arange(len(values))
 
@@ -107,12 +108,12 @@ def _pair_means(values: Floats, *places: int) -> list[float]:
     return found
 
 
-@lru_cache(maxsize=4)  # methods of a comparison mostly have equally many pairs
+@lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs
 def _rank_sums(n: int) -> Floats:
-    """Compute the probability of each sum of positive ranks, 0 to n (n + 1) / 2, by chance."""
+    """Compute the null distribution of the sum of positive ranks, from 0 to n (n + 1) / 2."""
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
-        # With even chances the sign of a further rank leaves a sum as it is or adds the rank to it.
+        # A further rank has an even chance of being added to the sum.
         none = np.zeros(rank)
         share = (np.concatenate([share, none]) + np.concatenate([none, share])) / 2
     return share

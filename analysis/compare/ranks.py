@@ -1,4 +1,4 @@
-"""Mean ranks of methods over (data set, backbone) columns, as the papers print them."""
+"""Mean ranks of methods over (data set, backbone) columns, as printed in the papers."""
 
 import math
 from collections import Counter
@@ -30,7 +30,7 @@ class RankTable(Scores):
 
     ranking: str  # how ties are ranked, of ``TIES``; the papers use ``competition``
     ranks: pd.DataFrame  # from 1, of the values as printed; NaN in columns that do not count
-    titles: Mapping[str, str]  # printed names of data sets and backbones, where distinct
+    titles: Mapping[str, str]  # printed names of data sets and backbones, if distinct
 
     @property
     def counted(self) -> pd.DataFrame:
@@ -39,7 +39,7 @@ class RankTable(Scores):
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Return mean_rank, wins (columns without a better method) and columns, best first."""
+        """Return mean_rank, wins (columns without a better method) and columns, sorted by rank."""
         best = self.counted.eq(self.counted.min()) & ~self.at_chance[self.counted.columns]
         table = pd.DataFrame(
             {
@@ -48,7 +48,7 @@ class RankTable(Scores):
                 "columns": len(self.counted.columns),
             }
         )
-        # Stable: methods of one mean rank stay in the order of the source.
+        # Stable, so that methods with equal mean ranks stay in the order of the source.
         return table.sort_values("mean_rank", kind="stable")
 
 
@@ -64,38 +64,38 @@ def rank(
     if ranking not in TIES:
         raise UserError(f"unknown ranking {ranking!r}; known: {', '.join(TIES)}")
     scores = gather(frame, metric)
-    # Equal prints tie, as in the papers, which rank what they print.
+    # Values that are equal as printed tie, as in the papers.
     printed = scores.values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
-    # A low ECE of a classifier at chance is no result: none is worse.
+    # A classifier at chance is ranked last, however low its ECE is.
     printed = printed.mask(scores.at_chance, math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
-    # NaN, and not left out: the tables show the values of such a column all the same.
+    # Tables show the values of these columns without ranks.
     ranks.loc[:, list(scores.uncounted)] = float("nan")
     remarks = list(scores.notes)
     counted = ranks.dropna(axis="columns")
     if len(counted) == 1:
-        remarks.append("one method only: its rank says nothing")
+        remarks.append("ranks are meaningless with only one method")
     elif (counted.nunique() == 1).all():
-        remarks.append("all methods tie in every column: the ranks say nothing")
+        remarks.append("ranks are meaningless, since all methods tie in every column")
     elif counted.shape[1] == 1:
-        remarks.append("one column only: the mean rank is the rank there")
+        remarks.append("there is only one column, so the mean rank is the rank in it")
     remarks += scores.legend()
     if scores.at_chance.any(axis=None):
-        remarks.append("at chance in a column is ranked last in it")
+        remarks.append("a method at chance in a column is ranked last there")
     titles = published_titles() if titles is None else titles
     counts = Counter(titles.values())
     return RankTable(
         **{**vars(scores), "notes": (*notes, *remarks)},
         ranking=ranking,
         ranks=ranks,
-        # Two columns under one title could not be told apart.
+        # Columns with the same title would be indistinguishable.
         titles={name: title for name, title in titles.items() if counts[title] == 1},
     )
 
 
 def view(table: RankTable) -> View:
-    """Return a row per method, best mean rank first, and the columns of a data set together."""
+    """Return a row per method, best mean rank first; columns of a data set are adjacent."""
     summary = table.summary
     order = summary.index
     keys: list[Any] = table.values.columns.to_list()
@@ -103,7 +103,7 @@ def view(table: RankTable) -> View:
     may_win = ~table.at_chance.loc[order]
     columns: dict[str, list[Cell]] = {"method": [Cell(table.label(str(own))) for own in order]}
     groups = {}
-    # LaTeX and HTML put one head over neighbours, so columns of a data set must be neighbours.
+    # LaTeX and HTML put a shared head over adjacent columns only.
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         upper, lower = _heads(key, table.titles)
         groups[f"{upper} {lower}"] = (upper, lower)
@@ -114,10 +114,12 @@ def view(table: RankTable) -> View:
     columns["Wins"] = [cell(wins) for wins in summary["wins"]]
     counts = sorted({n for n in table.n.to_numpy().flat if n})
     n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
-    kind = f"printed in {table.source}" if table.is_published else f"mean over trials ({n} a cell)"
+    kind = (
+        f"printed in {table.source}" if table.is_published else f"mean over trials ({n} per cell)"
+    )
     lines = [
-        f"{METRICS[table.metric].head}, {kind}; ranks of the values as printed.",
-        f"Mean rank over {format_count(table.counted.shape[1], 'column')}, ties share the "
+        f"{METRICS[table.metric].head}, {kind}; values are ranked as printed.",
+        f"Mean rank over {format_count(table.counted.shape[1], 'column')}; ties share the "
         f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}",
         *(f"{note}." for note in table.notes),
     ]
@@ -140,7 +142,7 @@ def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
 
 
 def tidy_ranks(table: RankTable) -> pd.DataFrame:
-    """Return a row per (method, column): value, n, rank, and the method's summary."""
+    """Return a row per (method, column) with value, n, rank and the summary of the method."""
     order = table.summary.index
     parts = {"value": table.values, "n": table.n, "rank": table.ranks}
     stacked = {part: frame.loc[order].stack(KEY) for part, frame in parts.items()}

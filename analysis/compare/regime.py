@@ -1,7 +1,7 @@
-"""The network check: whether the networks under results fit train and are over-confident.
+"""The network check: whether base networks fit the training images and are over-confident.
 
-Methods that lower confidence act differently on a network that is not over-confident: results
-there need not carry over to the networks of the papers, which are.
+Methods that lower confidence act differently on a network that is not over-confident, so results on
+it need not carry over to the networks of the papers, which are over-confident.
 """
 
 import math
@@ -14,7 +14,7 @@ from analysis.load import Sweep, cached_per_sweep
 from tune_calib.spec.metrics import BASE, METRICS, column, format_value
 from tune_calib.text import format_count
 
-PLAIN = "ce"  # the networks that all papers begin with
+PLAIN = "ce"  # the method of the base networks in all papers
 _NO_CARRY = (
     "results of methods that lower confidence may not carry over to networks that are "
     "over-confident, as in the papers"
@@ -23,9 +23,9 @@ _NO_CARRY = (
 
 @dataclass(frozen=True)
 class Regime:
-    """The fit of base networks to train, and their over-confidence; NaN where unknown."""
+    """The fit of base networks to train, and their over-confidence; NaN if unknown."""
 
-    method: str  # that trained them; empty where it is not known
+    method: str  # that trained them; empty if unknown or if there are several
     split: str  # of the confidence gap, ``test`` or, in a search, ``select``
     networks: int
     train: float  # mean accuracy on all training images, clean
@@ -45,7 +45,7 @@ class Regime:
     @property
     def why_no_verdict(self) -> str:
         """Explain why a paper's claim gets no verdict; empty if it may get one."""
-        # Older results did not record it, and lose no verdict.
+        # Results of earlier versions lack the gap and still get a verdict.
         if self.is_over_confident or not self.is_recorded:
             return ""
         return "the base network is not significantly over-confident"
@@ -65,11 +65,11 @@ class Regime:
     def sentence(self) -> str:
         """Describe the networks for captions and pages, without a full stop."""
         if not self.is_recorded:
-            return "The regime of the base network was not recorded"
+            return "The over-confidence of the base network was not recorded"
         name = f" ({self.method})" if self.method else ""
         fit = f"fits train to {_percent(self.train)} %, "
         if math.isnan(self.train):  # imported data without train
-            fit = "(train not known) "
+            fit = "(fit to train unknown) "
         half = _percent(self.half)
         if abs(self.gap) <= self.half:
             gap = METRICS["confidence_gap"].format(self.gap, signed=True)
@@ -87,10 +87,10 @@ class Regime:
 
 @cached_per_sweep
 def regime_of(sweep: Sweep) -> Regime:
-    """Check the networks of plain cross entropy of a run if it has some, else its first ones."""
+    """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
     methods = sweep.trials.reindex(columns=["network_method"])["network_method"]
     rows = sweep.trials[methods == PLAIN]
-    # From one rung: others may train such a network with other settings.
+    # From one rung, since others may train such networks with other settings.
     rows = rows[rows["rung"] == rows["rung"].min()]
     if rows.empty:
         rows = sweep.of_rung(min(sweep.labels, default=0), done_only=False)
@@ -105,7 +105,7 @@ def of_baseline(trials: pd.DataFrame) -> Regime:
 
 
 def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
-    """Return network_id, network_method, train accuracy, gap and its se of each known network."""
+    """Return network_id, network_method, train, gap and se (of the gap) of each known network."""
     columns = {
         "train": column("train", "accuracy"),
         "gap": column(split, "confidence_gap"),
@@ -113,19 +113,19 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     }
     of_base = {name: f"{BASE}/{own}" for name, own in columns.items()}
     about = ["network_id", "network_method", "head_method", "posthoc_method"]
-    # These columns alone: a copy of all of them takes a hundred megabytes.
+    # Only these columns, since a copy of all of them takes a hundred megabytes.
     done = trials.reindex(columns=[*about, *columns.values(), *of_base.values()])
     done = done[trials["status"] == "done"]
     found = done[about[:2]]
     is_built = done[about[2:]].notna().any(axis="columns")
     for name, own in columns.items():
-        # The row of a head or a transform has its own numbers there, and those of its network under
-        # another name, under which the row of a plain network has nothing.
+        # The row of a head or post-hoc method has the numbers of its network under another name,
+        # which is empty in the row of a plain network.
         both = done[[of_base[name], own]].astype(float)
         found[name] = both[of_base[name]].where(is_built, both[own])
     known = found.dropna(subset=["train", "gap"], how="all").assign(is_built=is_built)
-    # A network's own row before those that stand on it: a head with `bn_mode` train describes a
-    # network whose statistics drifted.
+    # The row of a network precedes those built on it, since a head with `bn_mode` train describes a
+    # network whose statistics have drifted.
     known = known.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
     networks: pd.DataFrame = known.drop_duplicates("network_id").sort_index()
     return networks
@@ -141,7 +141,7 @@ def name_of(sweep: Sweep) -> str:
 def _check_networks(networks: pd.DataFrame, split: str) -> Regime:
     methods = networks["network_method"].dropna().unique()
     known = networks.dropna(subset="gap")
-    # The standard errors are of bootstrap samples of the images, which all networks share.
+    # The standard errors are over the images, which all networks share.
     error = float(known["se"].to_numpy().mean()) if len(known) else math.nan
     gap, half = over_both(known["gap"].to_numpy(), error)
     train = float(networks["train"].mean()) if len(networks) else math.nan

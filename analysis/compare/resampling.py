@@ -1,10 +1,10 @@
-"""Intervals of the accuracy and ECE of a trial over the test samples, from its bins.
+"""Intervals for the accuracy and ECE of a trial over the test samples, from its bins.
 
-The ECE of a sample is biased upwards: a calibrated network has one above 0 by chance, the larger
-the fewer samples. Bootstrap intervals around it then miss the truth (calibrated networks: always
-the percentile and the bias-corrected one, one time in two the basic one) and may miss the estimate.
-So the interval inverts a test that accounts for chance: all true ECEs under which the observed one
-is no surprise.
+The ECE of a finite sample is biased upwards: that of a calibrated network is above 0 by chance, and
+the more so the fewer samples there are. Bootstrap intervals then miss the true value (for
+calibrated networks, the percentile and bias-corrected intervals always and the basic one half the
+time) and may even miss the estimate. The interval here inverts a test that accounts for chance: it
+contains the true ECEs with which the observed one is compatible.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ DRAWS = 1000
 LEVEL = 0.95
 # 2**-15 is finer than the hundredths of a percent that tables print.
 _HALVINGS = 15
-_ENDS = {"low": "lower", "high": "upper"}  # of an interval here, and in the table of intervals
+_ENDS = {"low": "lower", "high": "upper"}  # names here and in the table ``intervals``
 
 _COLUMNS = [
     "samples", "accuracy", "accuracy_low", "accuracy_high", "ece", "ece_low", "ece_high"
@@ -31,7 +31,7 @@ Floats = NDArray[np.float64]
 
 
 def over_samples(sweep: Sweep) -> pd.DataFrame:
-    """Compute 95 % intervals of finished trials on test: bootstrap, else from their bins."""
+    """Compute 95 % intervals of finished trials on test, by bootstrap or else from their bins."""
     trials = sweep.done.set_index("spec_hash")
     bins = sweep.bins[(sweep.bins["split"] == "test") & sweep.bins["spec_hash"].isin(trials.index)]
     found = {name: _intervals(own) for name, own in bins.groupby("spec_hash", observed=True)}
@@ -46,12 +46,12 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
 
 
 def _intervals(bins: pd.DataFrame) -> tuple[float, ...]:
-    """Return the numbers of ``_COLUMNS``."""
-    # An empty bin has no accuracy, and 0 times NaN would make every sum NaN.
+    """Return the values of ``_COLUMNS``."""
+    # An empty bin has no accuracy, and its NaN would make every sum NaN.
     filled = bins[bins["count"] > 0]
     counts = filled["count"].to_numpy(dtype=np.float64)
     accuracy, confidence = (filled[name].to_numpy() for name in ("accuracy", "confidence"))
-    # A bin keeps its share of right samples; rounding gives their whole number back.
+    # Rounding recovers the number of correct samples from the accuracies of the bins.
     total, right = int(counts.sum()), round((counts * accuracy).sum())
     wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
     of_ece = ece_interval(counts, accuracy, confidence)
@@ -61,18 +61,18 @@ def _intervals(bins: pd.DataFrame) -> tuple[float, ...]:
 def ece_interval(
     counts: Floats, accuracy: Floats, confidence: Floats
 ) -> tuple[float, float, float]:
-    """Compute the ECE of a sample and both ends of a 95 % interval of the true one, from full bins.
+    """Compute the ECE of a sample and a 95 % interval for the true ECE, from the non-empty bins.
 
-    A network that is t off in every bin, as far as accuracies allow, in the direction of the
-    sample, has other ECEs on other samples of this size; the interval covers the true ECEs of those
-    t for which the observed one is in the middle 95 %. It is widened to include the observed one.
+    Consider networks whose accuracy differs from confidence by t in every bin, as far as possible
+    and in the direction of the sample. The interval contains the true ECEs of those t for which the
+    observed ECE is in the middle 95 % over samples of this size, and the observed ECE.
     """
     total = counts.sum()
     share = counts / total
     off = (share * (confidence - accuracy)).sum()
     observed = float(np.abs(share * (confidence - accuracy)).sum())
-    # The same draws for every t: otherwise the quantiles would not rise steadily with t, as the
-    # bisection needs. A fixed seed, so that a repeated report is the same.
+    # The bisection needs quantiles that rise with t, so every t has the same draws. The fixed seed
+    # makes reports reproducible.
     chance = np.random.default_rng(0).standard_normal((DRAWS, len(counts)))
 
     def gaps(t: float) -> Floats:
@@ -82,7 +82,7 @@ def ece_interval(
     def quantile(t: float, level: float) -> float:
         gap = gaps(t)
         right = confidence - gap
-        # Over the summed differences in a bin: right or not, and the number of samples in it.
+        # Both the correctness of samples and the number of samples in a bin vary.
         variance = share * (right * (1 - right) + (1 - share) * gap**2) / total
         shown = np.abs(share * gap + np.sqrt(variance) * chance).sum(1)
         return float(np.quantile(shown, level))
@@ -95,7 +95,7 @@ def ece_interval(
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Find where in [0, 1] a rising function reaches a level; the nearer end if nowhere."""
+    """Return the point in [0, 1] where a rising function reaches a level, or the closest end."""
     low, high = 0.0, 1.0
     if rising(low) >= level:
         return low

@@ -1,6 +1,6 @@
-"""Spread of methods and the test that the caller declares, as tables for readers and as numbers.
+"""Tables of the spread of methods and of a declared test, for readers and as numbers.
 
-With too few blocks for a test, a statement replaces its p-value.
+If there are too few blocks for a test, a statement replaces its p-value.
 """
 
 import json
@@ -33,7 +33,7 @@ from tune_calib.spec.metrics import METRICS
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _INTERVALS = {
-    test: f"Intervals of a difference: {name}, 95 % each; of p, not adjusted as p (Holm) is."
+    test: f"Intervals of a difference: {name}, 95 % each, without Holm's correction."
     for test, name in (("wilcoxon", "exact signed rank"), ("t", "Student's"))
 }
 _LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
@@ -42,7 +42,7 @@ _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """The result of a declared test: comparisons with a baseline, or Friedman's."""
+    """The result of a declared test: comparisons with a baseline, or Friedman's test."""
 
     matched: Matched
     test: str
@@ -59,7 +59,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
         raise UserError(f"unknown `test` {test!r}; known: {known}")
     methods = [str(method) for method in matched.values]
     if matched.values.isna().all(axis=None):
-        raise UserError(f"no {METRICS[matched.metric].title} in these results; is the split right?")
+        raise UserError(f"no {METRICS[matched.metric].title} in these results; check the split")
     spreads = spreads_of(matched)
     if test == "friedman":
         return Verdict(matched, test, None, spreads, friedman=friedman(matched))
@@ -70,7 +70,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
 
 
 def are_rivals(sweep: Sweep) -> bool:
-    """Return whether the rungs are alternatives and not steps of a ladder."""
+    """Return whether the rungs are alternatives, not steps of a ladder."""
     return all(rung.kind in ("base", "variant") for rung in sweep.rungs)
 
 
@@ -89,7 +89,7 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     rows = []
     for method, column in matched.values.items():
-        # One trial that stands in every block is n = 1: its copies would feign an sd of 0.
+        # A trial that is repeated in every block counts once; its copies would have an sd of 0.
         values = column.dropna().to_numpy()[: 1 if method in matched.fixed else None]
         ends = t_interval(values) if len(values) >= MIN_PAIRS else (np.nan, np.nan)
         low, high = np.clip(ends, *bounds)
@@ -109,7 +109,7 @@ def view(verdict: Verdict) -> View:
 
 
 def for_page(verdicts: Sequence[Verdict]) -> list[Table]:
-    """Return the tables of several verdicts, each table once."""
+    """Return the tables of several verdicts without duplicates."""
     tables = [table for verdict in verdicts for table in view(verdict).tables]
     return list({table.key: table for table in tables}.values())
 
@@ -126,12 +126,12 @@ def _spread(verdict: Verdict) -> Table:
         }
         for row in _rows(verdict.spreads)
     ]
-    caption = f"{METRICS[metric].head}: mean and spread of each method over the blocks."
+    caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
 
 
 def _comparisons(verdict: Verdict) -> Table:
-    """Return each comparison, with a statement where there is no p-value."""
+    """Return a row per comparison, with a statement if there is no p-value."""
     metric = verdict.matched.metric
     assert verdict.comparisons is not None  # only called for a paired test
     records = [
@@ -150,7 +150,7 @@ def _comparisons(verdict: Verdict) -> Table:
 
 
 def _ranks(verdict: Verdict, result: Friedman) -> Table:
-    """Return the mean rank of each method, best first, and which methods differ from it."""
+    """Return the mean rank of each method, best first, and the methods that differ from it."""
     records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
         cells = {"method": Cell(str(method)), "mean rank": format_cell(rank, ".2f")}
@@ -181,11 +181,11 @@ def _p(p: float) -> Cell:
 
 
 def _sentences(verdict: Verdict) -> list[str]:
-    """Describe the declared test and the blocks, and name what is missing."""
+    """Describe the blocks, the declared test and missing numbers."""
     matched = verdict.matched
     lines = [
         f"A block is a {matched.unit}.",
-        f"Intervals of a mean: Student's, over blocks, from {MIN_PAIRS} of them on.",
+        f"Intervals of a mean: Student's, over {MIN_PAIRS} or more blocks.",
     ]
     lines += full_stops(matched.legend())
     if verdict.friedman is not None:
@@ -195,43 +195,43 @@ def _sentences(verdict: Verdict) -> list[str]:
     tested = table["p"].notna()
     lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
     if tested.any():
-        lines.append(f"Holm over {tested.sum()} comparisons.")
+        lines.append(f"Holm's correction over {tested.sum()} comparisons.")
         lines.append(_INTERVALS[verdict.test])
         if table.loc[tested, "low"].isna().any():
-            lines.append("None where differences are 0 or tie: the signed ranks are not exact.")
-        # All signs alike, then times the number of comparisons, as Holm takes the smallest p.
+            lines.append("No interval if differences are 0 or tie: the ranks are not exact.")
+        # The p of equal signs, times the number of comparisons, as Holm does with the smallest p.
         least = tested.sum() * 2.0 ** (1 - table.loc[tested, "pairs"].max())
         if verdict.test == "wilcoxon" and least > ALPHA:
-            lines.append(f"With so few pairs the smallest possible p after Holm is {least:.2g}.")
+            lines.append(f"With so few pairs, the smallest possible p (Holm) is {least:.2g}.")
     return [*lines, *matched.notes]
 
 
 def friedman_sentence(result: Friedman) -> str:
-    """Return the result of Friedman's test, or why there is none."""
+    """Describe the result of Friedman's test, or the reason for having none."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
     text += f"p {'' if result.p < _LEAST_P else '= '}{_p(result.p).text}"
     if result.nemenyi is None:
-        return f"{text}: no difference at {ALPHA:.0%}, so pairs are not tested."
+        return f"{text}: no significant difference at {ALPHA:.0%}, so pairs are not tested."
     difference = f"{result.critical_difference:.2f}"
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
 
 
 def _frame(verdict: Verdict) -> pd.DataFrame:
-    """Return a row per method: spread, then the comparison or the mean rank; fractions."""
+    """Return a row per method with its spread and its comparison or mean rank, as fractions."""
     if verdict.friedman is not None:
         own = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
     else:
         assert verdict.comparisons is not None
-        # Both frames have low and high: of the mean, and of the difference.
+        # Both frames have low and high, here of the difference.
         own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
     return verdict.spreads.merge(own, on="method", how="left")
 
 
 def _content(verdict: Verdict) -> dict[str, Any]:
-    """Return the declared test, ``methods``, then ``comparisons`` or ``friedman``."""
-    # Frames through pandas' JSON, which has null for NaN; json.dumps would write NaN.
+    """Return the declared test, ``methods``, and ``comparisons`` or ``friedman``, for JSON."""
+    # Through pandas' JSON, which has null for NaN.
     content: dict[str, Any] = {
         "metric": verdict.matched.metric,
         "block": verdict.matched.unit,

@@ -1,4 +1,4 @@
-"""Tests over matched blocks: of methods against a baseline, and Friedman's that none differs."""
+"""Tests over matched blocks: paired tests against a baseline, and Friedman's test."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,14 +33,14 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
     Returns a row per method with pairs, better (pairs in which it beats the baseline), difference
     (method minus baseline: the mean for ``t``, Hodges and Lehmann's estimate for ``wilcoxon``),
-    low and high (the 95 % interval of the same test: without 0 exactly where p < ``ALPHA``), p,
-    p_holm (over the rows that have a p) and statement (why there is no p; else empty).
+    low and high (the 95 % interval of the test, without 0 exactly if p < ``ALPHA``), p, p_holm
+    (over the rows with a p) and statement (the reason for having no p, otherwise empty).
     """
     methods = [str(method) for method in matched.values]
     if baseline not in methods:
         raise UserError(f"no method {baseline!r} in these results{nearest(baseline, methods)}")
     if len(methods) < 2:
-        raise UserError(f"{baseline!r} is the only method: there is nothing to compare it with")
+        raise UserError(f"{baseline!r} is the only method; a test needs at least two")
     rows = [
         {"method": m} | compare_pairs(matched.metric, matched.values[[m, baseline]].dropna(), test)
         for m in methods
@@ -48,7 +48,7 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
     ]
     table = pd.DataFrame(rows)
     table.insert(len(table.columns) - 1, "p_holm", np.nan)
-    # A comparison that was not tested must not make the others pay in Holm's correction.
+    # Holm's correction counts only comparisons that were tested.
     has_p = table["p"].notna()
     if has_p.any():
         table.loc[has_p, "p_holm"] = multipletests(table.loc[has_p, "p"], method="holm")[1]
@@ -57,7 +57,7 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
 def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]:
     """Test the first of two columns of pairs against the second, see ``compare``."""
-    # Rounded, since ranks of differences must not be decided by the last bit of a float.
+    # Rounded, since the last bit of a float must not decide the rank of a difference.
     difference = (pairs.iloc[:, 0] - pairs.iloc[:, 1]).round(12).to_numpy()
     sign = -1 if METRICS[metric].is_less_better else 1
     statement = _explain_no_test(difference, test)
@@ -66,7 +66,7 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
         p = float(stats.ttest_1samp(difference, 0.0).pvalue)
         low, high = t_interval(difference)
     elif not statement:
-        # Without the zeros SciPy permutes the signed ranks where few of them tie.
+        # Without zeros, SciPy permutes the signed ranks if few of them tie.
         is_small = len(difference) <= MOST_EXACT
         method = "exact" if is_small and is_exact(difference) else "auto"
         p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
@@ -90,56 +90,56 @@ def describe_change(metric: str, change: Floats, base: str) -> str:
     unit = " points" * (record.unit == "fraction")
     size = f"a change of {record.format(change.mean(), signed=True)}{unit} from {base}"
     if len(change) < 2:
-        return f"{size}, without an interval since only one seed is matched"
+        return f"{size}, without an interval, since only one seed is matched"
     low, high = (record.format(end, signed=True) for end in t_interval(change))
     seeds = format_count(len(change), "matched seed")
     if np.ptp(change) == 0:
-        return f"{size}, the same in {seeds}"
-    interval = f"95 % interval {low} to {high} over {seeds}, as if it had been chosen beforehand"
+        return f"{size}, the same for {seeds}"
+    interval = f"95 % interval {low} to {high} over {seeds}, not adjusted for this choice"
     return f"{size} ({interval})"
 
 
 def _explain_no_test(difference: Floats, test: str) -> str:
-    """Explain why a paired test of these differences would say nothing; empty if it would."""
+    """Explain why a paired test of these differences is meaningless; empty if it is not."""
     n, moved = len(difference), int((difference != 0).sum())
     if n == 0:
-        return "no pair: no block has a number of both"
+        return "no pairs: no block has a number for both"
     if moved == 0:
         return f"all {n} pairs are equal"
-    # Two-sided: all signs alike, either way, of 2**moved ways that are equally likely.
+    # Two-sided: two of the 2**moved equally likely combinations of signs have equal signs.
     least = 2.0 ** (1 - moved)
     if test == "wilcoxon" and least > ALPHA:
         return f"too few pairs that differ ({moved}): Wilcoxon's smallest p is {least:.2g}"
     if n < MIN_PAIRS:
-        return f"too few pairs ({n}) for a t test, which takes {MIN_PAIRS} at least"
+        return f"too few pairs ({n}) for a t test, which needs at least {MIN_PAIRS}"
     if test == "t" and np.ptp(difference) == 0:
-        return f"all {n} differences are equal: no spread to test against"
+        return f"all {n} differences are equal, so there is no spread to test against"
     return ""
 
 
 @dataclass(frozen=True, eq=False)
 class Friedman:
-    """Friedman's test that no method differs, and Nemenyi's of each pair."""
+    """Friedman's test of no difference between methods, and Nemenyi's test of each pair."""
 
     metric: str
-    unit: str  # of a block, in words
-    blocks: int  # complete ones, which alone enter
+    unit: str  # description of a block
+    blocks: int  # number of complete blocks; the others are left out
     ranks: "pd.Series[float]"  # mean rank of each method, ties at their mean rank, best is 1
     statistic: float  # chi-square; this and p are NaN if there is a statement
     p: float
     nemenyi: pd.DataFrame | None  # p of each pair, both ways; None unless Friedman's p is small
     critical_difference: float  # mean ranks further apart than this differ at ``ALPHA``
-    statement: str  # why there is no p; else empty
+    statement: str  # the reason for having no p, otherwise empty
     notes: tuple[str, ...]  # methods and blocks left out
 
 
 def friedman(matched: Matched) -> Friedman:
-    """Run Friedman's and Nemenyi's test over complete blocks of methods that are not at chance."""
+    """Run Friedman's and Nemenyi's tests on complete blocks, leaving out methods at chance."""
     at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
-    # Methods before blocks: a single one without numbers would leave no block complete.
+    # Methods are dropped before blocks, since one without numbers would leave no block complete.
     values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
     absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
-    # Rounded as in paired tests: the last bit of a mean over head seeds must not break a tie.
+    # Rounded as in paired tests, since the last bit of a mean must not break a tie.
     complete = values.dropna().round(12)
     if not len(values.columns):  # without any method every block would count as complete
         complete = complete.iloc[:0]
@@ -147,7 +147,7 @@ def friedman(matched: Matched) -> Friedman:
     notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
     notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
     lost = len(values.dropna(how="all")) - len(complete)
-    notes += [f"{lost} blocks left out: not every method has a number"] if lost else []
+    notes += [f"{lost} blocks left out, since a method has no number there"] if lost else []
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
     blocks, methods = complete.shape
@@ -155,14 +155,14 @@ def friedman(matched: Matched) -> Friedman:
     statistic = p = critical = np.nan
     nemenyi = None
     if not statement:
-        # On the values: both tests rank them, and the direction changes no distance.
+        # Both tests rank the values themselves, in either direction.
         statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
-        # As Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
+        # Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
         quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
         critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
-        # After a test that finds nothing, pairs are not to be searched for a difference.
+        # Pairs are only tested after a significant result.
         if p < ALPHA:
-            import scikit_posthocs  # takes half a second, and most reports rank nothing
+            import scikit_posthocs  # here, since it takes half a second and few reports need it
 
             nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete)
     return Friedman(
@@ -182,11 +182,11 @@ def friedman(matched: Matched) -> Friedman:
 def _explain_no_ranks(ranks: pd.DataFrame) -> str:
     blocks, methods = ranks.shape
     if blocks == 0:
-        return "no block has a number of every method"
+        return "no block has a number for every method"
     if methods < 3:
-        return f"Friedman's test takes three methods, here are {methods}: declare wilcoxon or t"
+        return f"Friedman's test needs three methods, not {methods}; use wilcoxon or t"
     if blocks < MIN_BLOCKS:
-        return f"too few blocks ({blocks}) for Friedman's test, which takes {MIN_BLOCKS} at least"
+        return f"too few blocks ({blocks}) for Friedman's test, which needs at least {MIN_BLOCKS}"
     if (ranks.nunique(axis="columns") == 1).all():
         return "all methods tie in every block"
     return ""

@@ -41,28 +41,28 @@ PAGE = "reproduction.html"
 
 
 def _can_judge(claim: Claim, sweep: Sweep) -> bool:
-    """Return whether the shift set of a claim, if any, is one for the data set of a sweep."""
+    """Return whether the shift set of a claim, if any, applies to the data set of a run."""
     split = parted(claim.metric)[1] or ""
     family = split.partition("/")[0]
     families = {str(name).partition("/")[0] for name in sweep.trials} & FAMILIES.keys()
-    # Its own data set is not foreign to it; corruptions are published or, without files, generated.
+    # A data set is no OOD set of itself; corruptions are published or, without files, generated.
     is_other = family in FAMILIES and bool(families) and family not in families
     return split != f"{OOD}/{sweep.manifest.dataset}" and not is_other
 
 
 @dataclass(frozen=True)
 class Made:
-    """The results of a table: its sweeps, each with the name of its run."""
+    """The results of a table."""
 
     table: Reproduction
-    sweeps: Sequence[tuple[str, Sweep]]
-    command: str  # that makes them again
+    sweeps: Sequence[tuple[str, Sweep]]  # with the name of the run in the table
+    command: str  # that repeats the runs
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """Return the verdict on each claim for each base network that has its run.
+        """Return the verdicts on each claim for each base network with its run.
 
-        A claim about a mean is judged on it; its verdict on each part is for information.
+        A claim about a mean is judged on the mean, and on each of its parts for information.
         """
         found = []
         for claim in self.table.claims:
@@ -82,7 +82,7 @@ class Made:
         return found
 
     def _groups(self, run: str) -> list[list[Sweep]]:
-        """Group the sweeps of a run; those of frozen networks of one data set are one group."""
+        """Group the sweeps of a run; the frozen networks of a data set form one group."""
         groups: dict[str, list[Sweep]] = {}
         for own, sweep in self.sweeps:
             if own == run:
@@ -92,7 +92,7 @@ class Made:
 
 
 def has_frozen_networks(sweep: Sweep) -> bool:
-    """Return whether a sweep uses one network that others trained."""
+    """Return whether a sweep uses only frozen networks."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
 
@@ -114,7 +114,7 @@ def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], comman
 def write_reproduction(
     table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str
 ) -> Text:
-    """Write tables, verdicts and page of a reproduced table, and return what to print."""
+    """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
     made = read_made(table, out, runs, command)
     frames = {s.out.name: compare_with_print(table, run, s) for run, s in made.sweeps}
     tables = [_table(table, s, frames[s.out.name]) for _, s in made.sweeps]
@@ -137,7 +137,7 @@ def write_reproduction(
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     parts = [
         f"{table.title}: {sweep.manifest.setting}",
-        "Mean ± standard deviation over the trials on test; Δ: ours less the paper's",
+        "Mean ± standard deviation over trials, on test; Δ: ours minus the paper's",
         *([of] if (of := paper_of(frame)) else []),
         *([table.note] if table.note else []),
         regime_of(sweep).sentence,
@@ -165,14 +165,14 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
             Section("table", "Table", tables=tables),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
-        steps=[Step("Repeat all of it; finished trials are skipped.", made.command)],
+        steps=[Step("Repeat all runs; finished trials are skipped.", made.command)],
         files=files,
         links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
     ).render()
 
 
 def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> str:
-    """Return the sentence that the page of a table begins with; empty without claims."""
+    """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
     counted = [one for one in verdicts if not one.is_part]
     if not counted:
         return ""
@@ -195,7 +195,7 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
 
 
 def _pictures(made: Made) -> list[Picture]:
-    """Return the table's figures from the reports of the folders that have drawn them."""
+    """Return the table's figures from the reports of its runs, if they were drawn."""
     found = []
     for _, sweep in made.sweeps:
         name, results = sweep.out.name, LadderResults(sweep)

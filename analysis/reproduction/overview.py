@@ -1,9 +1,8 @@
-"""A page for readers of the papers: each claim with its verdict, then each table with its picture.
+"""Pages for readers of the papers: each claim with its verdict, and each table with a figure.
 
-Everything on it is computed from results that ``tune-calib reproduce`` left.
+They are computed from the results of ``tune-calib reproduce``.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import get_args
@@ -25,14 +24,13 @@ from analysis.reproduction.tables import (
 )
 from analysis.tables.render import body
 from analysis.tables.table import table_of
-from tune_calib.errors import DamagedFileError
 from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 PAGE = "claims.md"
 TABLES_PAGE = "claims-tables.md"
-LOCK = "lock.json"
 
 PAPERS = {
     "maccal": "MaC-Cal (arXiv 2508.09116)",
@@ -42,9 +40,9 @@ PAPERS = {
 
 _OUTCOMES = get_args(Outcome)
 _SUMMARY = {
-    "held": "Held wherever it was judged",
-    "not held": "Did not hold anywhere",
-    "mixed": "Differs between networks and data sets",
+    "held": "Held wherever judged",
+    "not held": "Not held anywhere",
+    "mixed": "Differs between networks or data sets",
     "not decided": "Not decided",
     "no verdict": "No verdict, as the base network is not over-confident",
 }
@@ -54,29 +52,23 @@ _NETWORK_HEADS = (
 )  # fmt: skip
 
 Pictured = Callable[[Made, Sweep, str], str | None]
-"""Where the picture of a name lies that is drawn of results; None if it is not drawn."""
+"""Return the path of a figure of some results by its name; None if it was not drawn."""
 
 
 def read_all(out: AnyPath) -> list[Made]:
-    """Read every reproduced table of a folder, in the order of their names."""
+    """Read all reproduced tables in a folder, sorted by name."""
     found = []
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]
-        lock = out / table.folder / LOCK
-        if not lock.exists():
-            continue
-        try:
-            content = json.loads(lock.read_text())
-            runs, command = dict(content["runs"]), str(content["command"])
-        except (ValueError, KeyError) as error:
-            raise DamagedFileError(f"{lock} tells no runs; make {name} again") from error
-        made = read_made(table, out / table.folder, runs, command)
-        found += [made] if made.sweeps else []
+        if lock := read_lock(out / table.folder):
+            runs, command = lock.get("runs", {}), str(lock.get("command", ""))
+            made = read_made(table, out / table.folder, runs, command)
+            found += [made] if made.sweeps else []
     return found
 
 
 def write_overview(out: AnyPath) -> AnyPath:
-    """Write ``claims.md`` and the page of tables into a folder of tables."""
+    """Write ``claims.md`` and ``claims-tables.md`` into a folder of reproduced tables."""
 
     def pictured(made: Made, sweep: Sweep, name: str) -> str | None:
         file = f"{made.table.folder}/{sweep.out.name}/figures/{name}.png"
@@ -102,10 +94,10 @@ def overview(tables: Sequence[Made]) -> str:
         counted = Counter[str](one.verdict.outcome for one in judged)
         counts.append([PAPERS.get(name, name), *(str(counted[each]) for each in _OUTCOMES)])
     parts = [
-        "# What the papers claim, and what held",
-        f"{RULE}. Differences are in points (of percent) where the metric is a fraction. Each "
-        "verdict stands alone, at 95 %: of many some are chance. Verdicts in parentheses are those "
-        "on parts of a mean, for information. The numbers behind them stand on the page of "
+        "# The papers' claims and the verdicts on them",
+        f"{RULE}. Differences of fractions are in percentage points. Each verdict is at the 95 % "
+        "level without a correction for their number, so some of them are due to chance. Verdicts "
+        "in parentheses are on parts of a mean, for information. The numbers are on the page of "
         f"[tables]({TABLES_PAGE}).",
         body(table_of(["paper", *_OUTCOMES], counts)),
         "## Base networks",
@@ -132,7 +124,7 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
 
 
 def _paper(name: str, tables: Sequence[Made]) -> list[str]:
-    """Return the section of a paper: a paragraph of what held, then a row per claim."""
+    """Return the section of a paper: a summary of the verdicts, then a row per claim."""
     where = list(dict.fromkeys(one.where for own in tables for one in own.judged))
     rows, summary = [], dict[str, list[str]]()
     for own in tables:
@@ -156,18 +148,17 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
 
 
 def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
-    """Return the page of tables as Markdown; ``pictured`` finds the pictures."""
+    """Return the page of tables as Markdown; ``pictured`` returns the paths of figures."""
     parts = [
         "# The papers' tables, reproduced",
-        f"Our results next to the published ones; the verdicts stand on the page of "
-        f"[claims]({PAGE}).",
+        f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts.",
         *(part for own in tables for part in _section(own, pictured)),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _verdict_text(one: Judged) -> str:
-    """Describe a verdict and how sure it is."""
+    """Describe a verdict with its difference and interval."""
     (row,) = claims_table("", [one]).records
     outcome = one.verdict.outcome
     words = f"**{outcome}**" if outcome in ("held", "not held") else outcome
@@ -175,14 +166,14 @@ def _verdict_text(one: Judged) -> str:
     if row["95 %"].is_blank:
         return words
     more = f"; {one.verdict.seeds} seeds" if one.verdict.seeds else ""
-    # The metric of a further part, whose numbers are of another one than the claim's.
+    # A part of a claim may be on another metric than the claim.
     part = one.verdict.comparison.metric
     name = f" {part}" if part != one.verdict.claim.metric else ""
     return f"{words}{name} {row['difference'].text} ({row['95 %'].text}{more})"
 
 
 def _section(own: Made, pictured: Pictured) -> list[str]:
-    """Return the section of a table: command, network check, numbers, verdicts, pictures."""
+    """Return the section of a table: command, network checks, numbers, figures and verdicts."""
     table = own.table
     parts = [
         f"## {table.name}",
@@ -191,14 +182,14 @@ def _section(own: Made, pictured: Pictured) -> list[str]:
     ]
     for run, sweep in own.sweeps:
         frame = compare_with_print(table, run, sweep)
-        # Two rows of one method may differ in how its heads were trained.
-        told = [
+        # Two rows of one method may differ in the training of its heads.
+        sentences = [
             f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
         ]
-        told += [of] if (of := paper_of(frame)) else []
+        sentences += [of] if (of := paper_of(frame)) else []
         parts += [
             f"**{titled(name_of(sweep).split())}**. "
-            f"{'. '.join([regime_of(sweep).sentence, *told])}.",
+            f"{'. '.join([regime_of(sweep).sentence, *sentences])}.",
             body(printed_table("", "", frame)),
             *_pictures(own, sweep, pictured),
         ]
@@ -206,7 +197,7 @@ def _section(own: Made, pictured: Pictured) -> list[str]:
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
-    """Return the first figure of the table, for networks that were trained for it."""
+    """Return the first figure of the table, unless the networks are frozen."""
     names = made.table.figures[:1] if not has_frozen_networks(sweep) else ()
     found = [(name, pictured(made, sweep, name)) for name in names]
     return [

@@ -1,6 +1,6 @@
-"""What claims and tables of the papers are about beside metrics: one number of each trial.
+"""Quantities in claims and tables of the papers that are not metrics, one number per trial.
 
-None is of the test samples as a metric is: a verdict on one is over seeds alone.
+They are not means over test samples, so verdicts on them are over seeds only.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,14 +19,14 @@ from tune_calib.spec.metrics import METRICS, Metric, format_number
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of each trial; no value of it is the best."""
+    """A number per trial, without a best value."""
 
-    title: str  # head of its column, with its unit
-    of: Callable[[LadderResults], "pd.Series[float]"]  # its values by spec hash
-    scale: float = 1.0  # what a value is multiplied by where it is printed
-    digits: int = 3  # decimals that are printed
-    printed: str = ""  # the metric of the published results that it is
-    over: str = ""  # row of the published table whose value the printed ones are divided by
+    title: str  # head of its column, with the unit
+    of: Callable[[LadderResults], "pd.Series[float]"]  # returns its values by spec hash
+    scale: float = 1.0  # factor of printed values
+    digits: int = 3  # decimals of printed values
+    printed: str = ""  # the metric of the published results that it corresponds to
+    over: str = ""  # row of the published table by which the printed values are divided
 
     @property
     def head(self) -> str:
@@ -44,7 +44,7 @@ def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]
 
 
 def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    """Read a statistic of single samples, from the first epoch that has one."""
+    """Read a statistic of single samples, in the epochs that have one."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
         rows = results.statistics
@@ -54,7 +54,7 @@ def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.S
 
 
 def _end(rows: pd.DataFrame, name: str, end: str) -> "pd.Series[float]":
-    """Return a column of rows at an end of each trial's epochs."""
+    """Return a column at the first or last epoch of each trial, or the change between them."""
     of_trials = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
     first, last = of_trials.first(), of_trials.last()
     found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
@@ -66,7 +66,7 @@ def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
 
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
-    """Return the spread of the angles between the prototypes of every two classes."""
+    """Return the standard deviation of the angles between the prototypes of two classes."""
     kept = read_table(results.sweep.out, "logits").to_pandas()
     return pd.Series(
         {
@@ -78,7 +78,7 @@ def _angles(results: LadderResults) -> "pd.Series[float]":
 
 
 def _settling(results: LadderResults) -> "pd.Series[float]":
-    """Return how much less q moves an epoch in the last third of the epochs than in the first."""
+    """Return the mean step of q per epoch in the last third of the epochs minus the first third."""
     rows = results.sweep.recorded("q").astype({"spec_hash": str}).sort_values("epoch")
 
     def change(values: "pd.Series[float]") -> float:
@@ -91,7 +91,7 @@ def _settling(results: LadderResults) -> "pd.Series[float]":
 
 
 def _confidence(results: LadderResults) -> "pd.Series[float]":
-    """Return the mean confidence on test: accuracy and what it exceeds it by."""
+    """Return the mean confidence on test: the sum of accuracy and confidence gap."""
     trials = results.sweep.trials.set_index("spec_hash")
     found: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
     return found.dropna()
@@ -101,16 +101,16 @@ _CURVES = {"q": "share of weights kept q", "tau": "largest step τ of q"}
 _SHARES = {
     "over": "over-confident (gate +1, %)",
     "under": "under-confident (gate -1, %)",
-    "flipped": "gate flipped since the epoch before (%)",
+    "flipped": "gate flipped since the previous epoch (%)",
 }
 _CORRELATIONS = {
     name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES
 }
-_ENDS = {"first": "first epoch", "last": "last epoch", "change": "last less first epoch"}
+_ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _SECONDS = {
     "network_s": "network (s)",
     "bank_s": "feature bank (s)",
-    "own_s": "of its own (s)",
+    "own_s": "own time (s)",
     "memory_mib": "peak memory (MiB)",
 }
 
@@ -130,33 +130,33 @@ QUANTITIES = {
         for name, title in _CORRELATIONS.items()
         for end, when in _ENDS.items()
     },
-    "q_settling": Quantity("change of q an epoch, last third less first", _settling),
+    "q_settling": Quantity("change of q per epoch, last third minus first", _settling),
     "confidence": Quantity("mean confidence (%)", _confidence, 100, 2),
     "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
     **{name: Quantity(title, _cost(name), digits=1) for name, title in _SECONDS.items()},
-    "total_s": Quantity("summed (s)", _cost("total_s"), digits=1, printed="train_seconds_a40"),
+    "total_s": Quantity("total (s)", _cost("total_s"), digits=1, printed="train_seconds_a40"),
     "cost_ratio": Quantity(
-        "summed, over plain training", _cost("ratio"), printed="train_seconds_a40", over="Vanilla"
+        "total / plain training", _cost("ratio"), printed="train_seconds_a40", over="Vanilla"
     ),
 }
-"""By name: shares as the loss saw the samples of train, correlations on select."""
+"""Quantities by name: shares are of the train samples in the loss, correlations are on select."""
 
 
 RANK = Quantity("rank", lambda results: pd.Series(dtype=float), digits=2)
-"""How a difference of ranks is printed; it is of no trial."""
+"""The format of a difference of ranks, which belongs to no trial."""
 
 
 def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
-    """Return the sweep with a column ``test/NAME`` for each quantity among some names."""
+    """Return the sweep with a column ``test/NAME`` for each of the names that is a quantity."""
     results = LadderResults(sweep)
-    asked = [name for name in dict.fromkeys(names) if name in QUANTITIES]
     values = {
         f"test/{name}": sweep.trials["spec_hash"].map(QUANTITIES[name].of(results))
-        for name in asked
+        for name in dict.fromkeys(names)
+        if name in QUANTITIES
     }
     return replace(sweep, trials=sweep.trials.assign(**values))
 
 
 def printed_of(name: str) -> Metric | Quantity:
-    """Return the metric or quantity of a name."""
+    """Return the metric or quantity with a name."""
     return METRICS[name] if name in METRICS else QUANTITIES[name]

@@ -1,4 +1,4 @@
-"""Tables of a reproduction: the paper's numbers next to ours, and the verdicts on its claims."""
+"""Tables of a reproduction: our numbers next to the paper's, and the verdicts on its claims."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,24 +27,24 @@ COLUMNS = (
     "paper_dataset", "paper_backbone", "paper", "difference",
 )  # fmt: skip
 
-SEEDS_ALONE = "over seeds alone"
+SEEDS_ONLY = "over seeds only"
 RULE = (
-    "A claim is held, or not held, if the 95 % interval of its paired difference, over seeds and "
-    "test samples together (over seeds alone for quantities that are not metrics), lies on one "
-    "side of what is claimed. A claim with several parts is held if each part is; the numbers are "
-    "those of the part that decides. On frozen networks the pairs are the networks, with the seeds "
-    "of their heads averaged. Seeds to decide: if difference and spread stayed as they are. There "
-    "is no verdict if the base network is not over-confident"
+    "A claim is held, or not held, if the 95 % interval of its paired difference is entirely on "
+    "one side of the claimed value. The interval is over seeds and test samples (over seeds only "
+    "for quantities that are not metrics). A claim with several parts is held if each part is; the "
+    "numbers are those of the part that decides. For frozen networks, the pairs are the networks, "
+    "averaged over the seeds of their heads. The seeds to decide are those needed if difference "
+    "and spread stayed the same. There is no verdict if the base network is not over-confident"
 )
 
 
 def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
-    """Return our numbers of a folder and the printed ones, one row per (rung, metric, column).
+    """Return our numbers of a run and the printed ones, one row per (rung, metric, column).
 
-    The printed columns are those of the folder's data set, and among them the one of its backbone
-    where it exists. A difference is given on the same data set only, none for seconds, and for a
-    mean over foreign sets only if it is over the papers' sets. Shift sets that were not evaluated
-    have no column. Fractions; NaN where there is no number.
+    The printed columns are those of the run's data set, or of its backbone alone if there is one. A
+    difference needs the same data set and, for a mean over OOD sets, the papers' sets; there is
+    none for seconds. Shift sets that were not evaluated have no column. Values are fractions, NaN
+    if missing.
     """
     rows: list[tuple[object, ...]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
@@ -59,7 +59,7 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         every: list[Key] = list(dict.fromkeys((data, name) for data, name, _ in printed))
         same = [key for key in every if key[0] == dataset]
         keys = [key for key in same if key[1] == backbone] or same or every
-        # Seconds of another machine are no difference.
+        # Seconds on different machines are not comparable.
         is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
         is_same = _is_same_mean(sweep, split) and not is_of_machine
         ours = ladder_table(sweep, [metric], split).set_index("rung")
@@ -85,14 +85,14 @@ def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
 
 
 def _is_same_mean(sweep: Sweep, split: str) -> bool:
-    """Return whether a split is no mean over foreign sets, or the mean of the papers."""
+    """Return whether a split is not a mean over OOD sets, or is the mean of the papers."""
     sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
     others = {"svhn", "cifar10", "cifar100"} - {sweep.manifest.dataset}
     return split != FOREIGN_MEAN or sets == sorted(f"{OOD}/{name}" for name in others)
 
 
 def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
-    """Return printed values by data set, backbone and row, in the order of print."""
+    """Return printed values by data set, backbone and row, in printed order."""
     if table.published is None:
         return {}
     rows = published(table.published)
@@ -107,7 +107,7 @@ def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, st
 
 
 def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], claim: Claim) -> str:
-    """Describe how many printed comparisons support a claim; empty if none is printed."""
+    """Describe the printed comparisons of a claim and how many support it; empty if none."""
     names = {rung.label: _name(table, run, rung) for rung in rungs}
     parts = [_print_of(table, names, one) for one in claim.comparisons]
     return "; ".join(part for part in parts if part)
@@ -141,7 +141,7 @@ def _print_of(table: Reproduction, names: Mapping[str, str], comparison: Compari
 
 
 def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") -> Table:
-    """Return a table of ``compare_with_print``; heads name their printed column if several."""
+    """Return the table of ``compare_with_print``; heads name the printed column if several."""
     several = len(_printed_columns(frame)) > 1
     found = []
     for _, own in frame.groupby("rung", sort=False):
@@ -163,7 +163,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
 
 
 def paper_of(frame: pd.DataFrame) -> str:
-    """Name the source of the printed numbers; empty where there are several."""
+    """Return the source of the printed numbers; empty if there are several."""
     keys = _printed_columns(frame)
     return f"Paper: {titled(dict.fromkeys(keys[0]))}" if len(keys) == 1 else ""
 
@@ -180,12 +180,12 @@ class Judged:
     folder: str
     where: str
     verdict: Verdict
-    is_part: bool = False  # of the mean that the claim is about: for information, not counted
-    printed: str = ""  # what the paper prints of it, and whether that supports it
+    is_part: bool = False  # of the mean in the claim; for information, not counted
+    printed: str = ""  # printed values, and the number of them that support the claim
 
 
 def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
-    """Return a row per claim and folder of results."""
+    """Return the table of verdicts, a row per claim and base network."""
     rows: list[Record] = []
     for one in judged:
         verdict = one.verdict
@@ -217,12 +217,12 @@ def title_of(claim: Claim) -> str:
 
 
 def _describe_comparison(verdict: Verdict) -> str:
-    """Describe what the difference is between."""
+    """Describe the terms of the difference."""
     comparison = verdict.comparison
     metric = printed_of(parted(comparison.metric)[0])
     if comparison.kind == "trend":
         return f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
-    # It is compared with a rung, or with a number.
+    # The comparison is with a rung or with a number.
     other = verdict.than or number_cell(metric, comparison.number).text
     factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
     rank = "rank by " if comparison.kind == "rank" else ""
@@ -231,13 +231,13 @@ def _describe_comparison(verdict: Verdict) -> str:
 
 
 def _reasons(verdict: Verdict) -> str:
-    """Explain an interval over less than usual, and why there is no decision."""
+    """Explain an interval over seeds only, and the lack of a decision."""
     is_alone = verdict.comparison.metric in QUANTITIES and verdict.pairs
-    return "; ".join(filter(None, [SEEDS_ALONE if is_alone else "", verdict.why]))
+    return "; ".join(filter(None, [SEEDS_ONLY if is_alone else "", verdict.why]))
 
 
 def claim_numbers(judged: Sequence[Judged]) -> pd.DataFrame:
-    """Return the verdicts as numbers; fractions."""
+    """Return the verdicts as a frame, with fractions."""
     rows = [
         {
             "folder": one.folder,

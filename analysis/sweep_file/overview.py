@@ -29,7 +29,7 @@ _MOST_LEADS = 3
 
 @dataclass
 class _Entries:
-    """The contents of the page, collected entry by entry."""
+    """The content of the page, collected entry by entry."""
 
     rows: list[Record] = field(default_factory=list)  # one per entry
     rungs: list[Record] = field(default_factory=list)  # one per rung of a ladder or comparison
@@ -43,7 +43,7 @@ class _Entries:
     def add(
         self, name: str, what: str, setting: str, planned: str, counts: dict[str, int], lead: str
     ) -> None:
-        """Add the row of an entry and its sentence."""
+        """Add the row of an entry, and its lead sentence if there is one."""
         self.rows.append(
             {
                 "entry": Cell(name),
@@ -95,7 +95,7 @@ class _Entries:
         if (search.out / SEARCH_EVALUATED).exists():
             evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
         metric, accuracy = METRICS[search.metrics[0]].head, METRICS["accuracy"].head
-        # Searches for different metrics cannot share a column: each row names its own.
+        # Each row names its metric, since searches for different metrics cannot share a column.
         for row in best(search, 1).records:
             self.choices.append(
                 {
@@ -129,14 +129,14 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
 def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
     state = "Complete: every entry" if found.is_complete else "Not every entry"
     more = len(found.leads) - _MOST_LEADS
-    leads = [*found.leads[:_MOST_LEADS], *([f"And {more} more below."] if more > 0 else [])]
-    results = "Mean ± standard deviation over the trials of a rung, on test."
+    leads = [*found.leads[:_MOST_LEADS], *([f"{more} more entries below."] if more > 0 else [])]
+    results = "Mean ± standard deviation over trials, on test."
     searches = (
-        "For each search the baseline, the method's own settings and the best suggestion within "
-        "its guard, on select. The choice was made on these numbers; test shows how good it is."
+        "The baseline, the default settings and the best suggestion within the guard of each "
+        "search, on select. The choice was made on these numbers, so only test is unbiased."
     )
     parts = (
-        ("entries", "Entries", "entry-rows", "Each name leads to its page.", found.rows, ()),
+        ("entries", "Entries", "entry-rows", "Each name links to its page.", found.rows, ()),
         ("results", "Results on test", "rung-rows", results, found.rungs, ("entry",)),
         ("searches", "Searches", "choice-rows", searches, found.choices, ()),
     )
@@ -144,7 +144,7 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
     for key, title, rows, caption, records, chosen_by in parts:
         caption += _signs(found.flags, records)
         names = [record["entry"].text for record in records] if key != "entries" else []
-        # The rows at which another entry begins.
+        # Indices of the rows at which another entry starts.
         starts = {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
         table = Table(rows, caption, records, chosen_by, starts, pages)
         sections.append(Section(key, title, tables=[table]))
@@ -159,13 +159,13 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         steps=[
             Step("Run it again; finished trials are skipped.",
                  "\n".join(dict.fromkeys(found.commands))),
-            Step("Write this page and those of the entries again.", "tune-calib report DIR"),
+            Step("Update this page and those of the entries.", "tune-calib report DIR"),
         ],
         files=list(pages.values()),
     ).render()  # fmt: skip
 
 
 def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """Explain the signs that occur in some rows."""
+    """Explain the signs in the rows of a table."""
     shown = " ".join(cell.text for record in records for cell in record.values())
     return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)

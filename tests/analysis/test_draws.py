@@ -82,7 +82,7 @@ def test_without_draws_of_one_trial_there_is_no_verdict(split, tmp_path):
     sweep = looked_at(tmp_path, FOREIGN, lacking={("0-1", "ood/svhn")})
     found = judge([[sweep]], Claim("+ two", ("vanilla",), f"{split}/auroc", text=""))
     assert (found.outcome, found.why) == (
-        "not decided", "no intervals over the test samples of both",
+        "not decided", "no intervals over the test samples",
     )  # fmt: skip
 
 

@@ -165,7 +165,7 @@ def test_a_metric_may_name_its_split(out):
     }
     assert parted("ece") == ("ece", None)
     assert parted("auroc", "ood/svhn") == ("auroc", "ood/svhn")
-    with pytest.raises(UserError, match="names a split"):
+    with pytest.raises(UserError, match="both name a split"):
         parted("ood/svhn/auroc", "ood/noise")
 
 
@@ -192,7 +192,7 @@ def test_the_one_set_that_there_is_needs_no_name(out):
 @each("metric", OOD_METRICS)
 def test_a_search_has_no_foreign_images(metric):
     check_metric(metric)
-    with pytest.raises(UserError, match="a search sees select alone"):
+    with pytest.raises(UserError, match="is not recorded on select"):
         check_metric(metric, of_search=True)
 
 

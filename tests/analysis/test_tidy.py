@@ -97,7 +97,7 @@ def test_a_sweep_can_stand_beside_another_table(out):
     sweep.manifest.rungs[1] = sweep.rungs[1].model_copy(update={"label": "fedlas_ls"})
     shown = compare_with(sweep, "fedlas/table1")
     assert [rung.published for rung in shown.rungs] == [None, "FeDLaS-LS", None, None]
-    with pytest.raises(UserError, match="prints none of this sweep's methods"):
+    with pytest.raises(UserError, match="has none of the methods of this run"):
         compare_with(load(out), "fedlas/table4")
     assert "printed in maccal/table5" in write_report(out, "maccal/table5")
 

@@ -128,7 +128,7 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, nam
     assert GPUS[name].source in ended.stdout
     assert "s an epoch, stated rate, not measured" in ended.stdout
     assert "a: recipe quick (" in ended.stdout
-    assert "timed now" not in ended.stdout
+    assert "from timing" not in ended.stdout
     assert not (file().parent / "out").exists()
 
 

@@ -230,7 +230,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "line 4: entries.a.shift: svhn is not embedded",
         ),
         ("bootstrap: 7\nentries: {a: {methods: [ls]}}", "line 1: bootstrap: "),
-        ("title: Mine\nentries: {a: {methods: [ls]}}", "line 1: title: is for your own images"),
+        ("title: Mine\nentries: {a: {methods: [ls]}}", "line 1: title: applies only to"),
         ("entries: {a/b: {methods: [ls]}}", "letters, digits"),
         ("entries: {a: {methods: [ls], seeds: three}}", "entries.a.seeds: must be a whole number"),
         ("entries: {a: {methods: [ls], seeds: 0}}", "must be at least 1, got 0"),
@@ -262,7 +262,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "resources.gpus: must be a number",
         ),
         ("entries: {a: {methods: [ls], datasets: [cifar10]}}", "set data_root to"),
-        ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two folders"),
+        ("entries: {a: {methods: [ls], datasets: [digits, digits]}}", "two runs would have"),
         ("entries: [", "line 1: not YAML"),
         ("a: 1\na: 2", "line 2: not YAML: 'a' appears twice"),
         ("&a [*a]", "not YAML"),
@@ -415,7 +415,7 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     told = describe_dry_runs(file, plan_jobs(file))
     assert "GPU slots: 4 trials on each GPU" in told
-    assert torch.cuda.is_available() or "unknown: no such GPU" in told
+    assert torch.cuda.is_available() or "this machine lacks the GPU" in told
 
 
 def test_all_of_a_kind_are_an_entry(tmp_path):

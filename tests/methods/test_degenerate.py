@@ -91,7 +91,7 @@ SAYS = {
     one_seed: {
         "status": "4 trials planned: 4 done",
         "report": "1 seed: no spread",
-        "ranks": "one column only",
+        "ranks": "only one column",
         "wilcoxon": "too few pairs that differ (1)",
         "t": "too few pairs (1) for a t test",
         "friedman": "too few blocks (1)",
@@ -99,10 +99,10 @@ SAYS = {
     one_method: {
         "status": "3 trials planned: 3 done",
         "report": "vanilla",
-        "ranks": "one method only: its rank says nothing",
+        "ranks": "ranks are meaningless with only one method",
         "wilcoxon": "error: 'vanilla' is the only method",
         "t": "error: 'vanilla' is the only method",
-        "friedman": "takes three methods, here are 1",
+        "friedman": "needs three methods, not 1",
     },
     all_tie: {
         "status": "24 done",
@@ -115,7 +115,7 @@ SAYS = {
     nan: {
         "status": "12 done",
         "report": "not drawn, no finished trial has accuracy and ECE on test",
-        "ranks": "error: no ECE of a column in these results",
+        "ranks": "error: no column of these results has ECE",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",
@@ -123,7 +123,7 @@ SAYS = {
     nothing_planned: {
         "status": "0 trials planned",
         "report": "no result yet, 0 trials planned",
-        "ranks": "error: no ECE of a column in these results",
+        "ranks": "error: no column of these results has ECE",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",
@@ -131,7 +131,7 @@ SAYS = {
     no_result: {
         "status": "12 missing",
         "report": "no result yet, 12 trials planned",
-        "ranks": "error: no ECE of a column in these results",
+        "ranks": "error: no column of these results has ECE",
         "wilcoxon": "error: no ECE in these results",
         "t": "error: no ECE in these results",
         "friedman": "error: no ECE in these results",

@@ -58,9 +58,9 @@ def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, wor
     assert "1 epoch: SGD, lr 0.1" in told["network"]
     assert "augmentation none" in told["network"]
     assert str(tmp_path / "out") in told["results"]
-    assert re.match(r"about [\d.,]+ (s|min|h) = starts of Ray ", told["time"])
+    assert re.match(r"about [\d.,]+ (s|min|h) = Ray startup ", told["time"])
     assert ("extra evaluations" in told["time"]) == ("--shift" in words)
-    assert ended.stdout.endswith("nothing was started\n")
+    assert ended.stdout.endswith("this is a dry run; no trial was started\n")
 
 
 @pytest.mark.parametrize(("words", "told"), [
@@ -157,7 +157,7 @@ def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
     monkeypatch.setattr(Rates, "evaluation_s", lambda *_: 1 / 0)
     told = describe_job(job)
-    assert "time     unknown: ZeroDivisionError when it was timed" in told
+    assert "time     unknown: timing failed with ZeroDivisionError" in told
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 
 

@@ -1,4 +1,4 @@
-"""Turn the entries of an experiment file into requests, and these into runs, before any starts."""
+"""Build the runs of an experiment file from its entries, before any of them starts."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -36,14 +36,11 @@ Job = LadderRun | SearchRun
 
 @dataclass(frozen=True)
 class EntryJob:
-    """A ladder or search of an entry, on one data set and backbone, in a folder of its own.
-
-    A search with a budget in ``hours`` has the length of its first batch.
-    """
+    """A ladder or search of an entry, on one data set and backbone, with its own folder."""
 
     position: Position  # of its entry, or of its method in the entry of a search
     job: Job
-    hours: float | None = None
+    hours: float | None = None  # budget of a search, which then has the length of its first batch
 
     @property
     def name(self) -> str:
@@ -61,7 +58,7 @@ class EntryJob:
         return self.job.resolved
 
     def read_files(self, is_dry: bool) -> "EntryJob":
-        """Return it with the content of the files that its settings name."""
+        """Return the job with the content of the files that its settings name."""
         job, where = self.job, self.job.location
         resolved = resolve_files(job.resolved, where.data_root, where.store, is_dry)
         if isinstance(job, LadderRun):
@@ -74,10 +71,7 @@ class EntryJob:
 def plan_jobs(
     file: ReadFile, command: str = "", needs_data: bool = True, is_dry: bool = False
 ) -> list[EntryJob]:
-    """Build the runs of an experiment file; refuse what lacks data or resources.
-
-    Without ``needs_data`` the files of the data sets may be missing.
-    """
+    """Build the runs of an experiment file; refuse missing data (if needed) and resources."""
     jobs, at, data_root = [], file.source.at, file.content.data_root
     for each in build_jobs(file, command):
         with at(file.position_of(each.entry, "resources")):
@@ -104,7 +98,8 @@ def build_jobs(file: ReadFile, command: str = "") -> list[EntryJob]:
     names = [job.name for job in jobs]
     for job in jobs:
         if names.count(job.name) > 1:
-            raise file.source.error(job.position, f"two folders would be named {job.name!r}")
+            message = f"two runs would have the folder {job.name!r}; rename an entry"
+            raise file.source.error(job.position, message)
     return jobs
 
 
@@ -137,10 +132,7 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
 
 
 def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
-    """Return the fields of a request that the file, the entry or its search names.
-
-    The last one that names a field gives it; numbers of seeds go together.
-    """
+    """Return the request fields that the file, the entry and its search set; later ones win."""
     values: dict[str, Any] = {}
     for part in (file.content, entry, *([entry.search] if entry.search else [])):
         for key in part.model_fields_set:
@@ -154,7 +146,7 @@ def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
 def _list_settings(
     file: ReadFile, entry: Entry, rungs: Sequence[Rung], own: Settings | None = None
 ) -> dict[str, Any]:
-    """Merge the settings of file and entry that some rung knows, and those of a method."""
+    """Merge the settings of file and entry that a rung has, and the ``own`` ones of a method."""
     known = {
         slot: {key: value for key, value in each.items() if key in find_keys(rungs, slot)}
         for slot, each in merge_settings(file.content.set.by_slot(), entry.set.by_slot()).items()
@@ -166,22 +158,20 @@ def _list_settings(
 def _build_ladder_run(
     file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
 ) -> LadderRun:
-    request: AblateRequest | CompareRequest
-    if entry.ladder is not None:
-        request = build_request(AblateRequest, values)
-    else:
-        request = build_request(CompareRequest, values)
+    model: type[AblateRequest | CompareRequest]
+    model = CompareRequest if entry.ladder is None else AblateRequest
+    request = build_request(model, values)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     extra = ExtraEvaluations(request.shift, request.bootstrap)
     run = LadderRun(ladder, resolve(request), location, extra)
-    _ = run.known_trials  # which refuses settings
+    _ = run.known_trials  # refuses settings that do not fit
     return run
 
 
 def _build_search_run(
     file: ReadFile, options: SearchOptions, values: dict[str, Any], command: str
 ) -> SearchRun:
-    """Build a search, with the length of its first batch if its budget is in hours."""
+    """Build a search; with a budget in hours, it has the length of its first batch."""
     request = build_request(SearchRequest, values)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     run = plan_search(request, resolve(request), location)
@@ -198,7 +188,7 @@ def _build_search_run(
 
 
 def count_batch(run: SearchRun) -> int:
-    """Return the number of suggestions that keep the machine busy once."""
+    """Return the number of suggestions that the machine tries at the same time."""
     is_head = run.definition.candidates.kind == "head"
     return run.definition.population * run.at_once if is_head else run.at_once
 
@@ -213,7 +203,7 @@ def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
-    """Return a rung a method, and the network under those that train none."""
+    """Return a rung for each method, and one for the network below heads and post-hoc methods."""
     parts = sorted({part for name in pipelines for part in name.split("+")})
     return [
         Rung(BASELINE, ""),
@@ -222,7 +212,7 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
 
 
 def _refuse_unused(file: ReadFile) -> None:
-    """Refuse what no entry or no method uses: a setting, or the title of data of one's own."""
+    """Refuse settings that no method uses, and a title without a data set that takes it."""
     every: list[Rung] = []
     for name, entry in file.content.entries.items():
         if not entry.methods:
@@ -237,5 +227,5 @@ def _refuse_unused(file: ReadFile) -> None:
     entries = file.content.entries.values()
     datasets = [name for entry in entries for name, _ in file.combinations(entry)]
     if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
-        told = "is for your own images or an import, and no entry has such data; leave it out"
-        raise file.source.error(("title",), told)
+        message = "applies only to your own images or an import, and no entry uses these; remove it"
+        raise file.source.error(("title",), message)

@@ -1,4 +1,4 @@
-"""Read an experiment file; a mistake is one line with the file, the line and the key."""
+"""Read an experiment file; a mistake gives one line with the file, the line and the key."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ class ReadFile:
     name: str  # for messages: its path, or the name of a table
     source: YamlFile
     content: ExperimentFile
-    among: AnyPath | None = None  # as in ``RunLocation``; no key of the file
+    among: AnyPath | None = None  # as in ``RunLocation``; not a key of the file
 
     def __post_init__(self) -> None:
         """Refuse entries whose recipe does not fit them, before anything slow is imported."""
@@ -47,11 +47,11 @@ class ReadFile:
 
     @property
     def store(self) -> AnyPath:
-        """Return the folder of the artifacts that all entries share."""
+        """Return the store that all entries share."""
         return parse_path(self.content.store) if self.content.store else self.out / "store"
 
     def override(self, address: str | None = None, gpu_model: str | None = None) -> "ReadFile":
-        """Return the file with another Ray cluster or GPU, where one is named."""
+        """Return the file with its Ray cluster or GPU replaced by the given one, if any."""
         if gpu_model is not None:
             GPUS.require(gpu_model)
         named = {"address": address, "gpu_model": gpu_model}
@@ -65,27 +65,27 @@ class ReadFile:
                 yield dataset, backbone
 
     def value_of(self, entry: Entry, key: str) -> Any:
-        """Return the value of a key, which an entry overrides by naming it."""
+        """Return the value of a key in an entry, otherwise at the top of the file."""
         return getattr(entry if key in entry.model_fields_set else self.content, key)
 
     def position_of(self, name: str, key: str) -> Position:
-        """Return the position of a key of an entry: in it, or at the top of the file."""
+        """Return the position of a key in an entry, otherwise at the top of the file."""
         is_own = key in self.content.entries[name].model_fields_set
         return ("entries", name, key) if is_own else (key,)
 
 
 def read_experiment_file(path: Path) -> ReadFile:
     """Read and check an experiment file."""
-    source = read_yaml(path, "sweep file")
+    source = read_yaml(path, "an experiment file")
     entries = source.value.get("entries")
     parts: list[tuple[Position, Any]] = [((), source.value)]
     if isinstance(entries, dict):
         parts += [(("entries", name), entry) for name, entry in entries.items()]
-    # Before names are looked up.
+    # Plug-ins are loaded before names are looked up.
     for index, each in _list_texts(source.value.get("plugins")):
         with source.at(("plugins", index)):
             plugins.load(each, folder=path.parent)
-    # Files and functions that make backbones are read as the names of these.
+    # FILE.py:FUNCTION becomes the name of the backbone that the function builds.
     for at, part in parts:
         named: Any = part.get("backbones") if isinstance(part, dict) else None
         for index, each in _list_texts(named):
@@ -95,6 +95,6 @@ def read_experiment_file(path: Path) -> ReadFile:
 
 
 def _list_texts(value: Any) -> list[tuple[int, str]]:
-    """Return the texts of a list with their positions; none of anything else."""
+    """Return the strings of a list with their indices; nothing if it is not a list."""
     listed = value if isinstance(value, list) else []
     return [(i, each) for i, each in enumerate(listed) if isinstance(each, str) and each.strip()]

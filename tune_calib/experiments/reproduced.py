@@ -1,4 +1,4 @@
-"""Turn a table of a paper into the experiment file that makes it, and record how it was made."""
+"""Build the experiment file that reproduces a table of a paper, and record how it was run."""
 
 import importlib.metadata
 import json
@@ -12,10 +12,11 @@ from typing import Any
 import torch
 
 from tune_calib.engine.machine import machine
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError
 from tune_calib.experiments.entries import EntryJob
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath, atomic_write, parse_path
+from tune_calib.results.folders import LOCK, read_lock
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
@@ -28,17 +29,16 @@ from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.ray.rows import git_revision
 
-LOCK = "lock.json"
 _AND = " && "
 _PROVENANCE = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
 
-# Stands for weights in a forecast for another GPU, which need not be here.
+# A placeholder for weights in a forecast for another GPU, which may be missing.
 _ANY_WEIGHTS = "0" * 16
 
 
 @dataclass(frozen=True)
 class TableRequest:
-    """A table of a request; for a GPU by name, whose hours are forecast, nothing need be here."""
+    """A requested table; a forecast for a named GPU needs neither the GPU nor data and weights."""
 
     table: Reproduction
     request: ReproduceRequest
@@ -51,17 +51,13 @@ class TableRequest:
 
     @property
     def settings(self) -> dict[int, Setting]:
-        """Return the settings of its scale by position, without frozen networks that lack files."""
-        table, scale = self.table, self.request.scale
-        if scale not in table.scales:
-            known = ", ".join(table.scales)
-            raise UserError(f"{table.name} has no scale {scale!r}; it has {known}")
-        is_left = self.request.weights is not None
-        return {i: own for i, own in enumerate(table.scales[scale]) if is_left or not own.weights}
+        """Return the settings of the scale by position; frozen networks need `weights`."""
+        scale, has_files = self.table.scales[self.request.scale], self.request.weights is not None
+        return {i: own for i, own in enumerate(scale) if has_files or not own.weights}
 
     @property
     def left_out(self) -> list[str]:
-        """Return the files of frozen networks that are left out."""
+        """Return the weight files of the frozen networks that are left out."""
         if self.request.weights is not None:
             return []
         settings = self.table.scales[self.request.scale]
@@ -74,7 +70,7 @@ class TableRequest:
 
 @dataclass(frozen=True)
 class _TableEntry:
-    """An entry of the experiment file of a table: a run of the table in a setting."""
+    """An entry in the experiment file of a table: one run in one setting."""
 
     name: str
     run: str
@@ -83,7 +79,7 @@ class _TableEntry:
 
 
 def build_file(request: TableRequest) -> ReadFile:
-    """Build the experiment file that makes a table at a scale."""
+    """Build the experiment file of a table at a scale."""
     if request.gpu_model is not None:
         GPUS.require(request.gpu_model)
     entries, own = list(_build_entries(request)), request.table.source
@@ -108,14 +104,14 @@ def build_file(request: TableRequest) -> ReadFile:
 
 
 def find_runs(request: TableRequest) -> dict[str, str]:
-    """Return the run of the table behind each entry of its experiment file."""
+    """Return the run in the table of each entry of its experiment file."""
     return {entry.name: entry.run for entry in _build_entries(request)}
 
 
 def store_logits(request: TableRequest, job: EntryJob) -> list[str]:
-    """Store the logits that figures of a folder are drawn from, if its run asks for them.
+    """Store the logits that the figures of a run need, if any.
 
-    Without them the table lacks a figure, and does not fail: the error is returned as a line.
+    An error is returned as a line, since the table lacks only a figure then.
     """
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
@@ -155,16 +151,16 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
                 "network": {**network, "epochs": 0, "weights": str(request.weights_path(file))},
                 "data": {**merged.get("data", {}), "holdout": "test"},
             }
-            # Of one network, only the heads have seeds.
+            # There is one network, so only the heads have seeds.
             heads = {"networks": 1, "heads": seeds.head_seeds or seeds.seeds or 1}
             each = {"backbones": [backbone], "seeds": heads, "set": {**merged, **frozen}}
             yield _TableEntry(f"{run}-given-{backbone}", run, index, {**content, **each})
 
 
 def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
-    """List what this machine lacks for a table: data sets, weights, a GPU.
+    """List the data sets, weights and GPU that a table needs and this machine lacks.
 
-    A forecast for a named GPU only needs weights whose folder is named, since their networks are
+    A forecast for a named GPU needs weights only if their folder is named, since the networks are
     read from them. A dry run needs no GPU.
     """
     ask, table = request.request, request.table
@@ -175,12 +171,12 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
         for file in (*own.weights.values(), *([own.start] if own.start else [])):
             if ask.weights is None:
                 if request.gpu_model is None:
-                    lacking[f"no {file}: name its folder by `weights`"] = None
+                    lacking[f"no {file}, so name its folder by `weights`"] = None
             elif not request.weights_path(file).is_file():
                 lacking[f"no weights {request.weights_path(file)}"] = None
     if request.gpu_model is not None:
         return list(lacking)
-    # A cluster has GPUs of its own.
+    # A cluster may have GPUs that this machine lacks.
     has_gpu = ask.address not in (None, IN_PROCESS) or torch.cuda.is_available()
     for entry in build_file(request).content.entries.values():
         shift_sets = [word for word in entry.shift if word in DATASETS]
@@ -195,18 +191,18 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
 
 
 def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
-    """Refuse to begin tables that lack something, naming everything at once."""
+    """Refuse to start tables that lack something, and list everything that is missing."""
     lacking: dict[str, list[str]] = {}
     for request in requests:
         for line in find_lacking(request, is_dry):
             lacking.setdefault(line, []).append(request.table.name)
     if lacking:
         lines = "; ".join(f"{line} ({', '.join(names)})" for line, names in lacking.items())
-        raise UserError(f"not here: {lines}")
+        raise UserError(f"cannot start: {lines}")
 
 
 def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]) -> None:
-    """Refuse a folder of another table or scale; other seeds and frozen networks may be there."""
+    """Refuse a folder of another table or scale; it may hold other seeds and frozen networks."""
     lock, scale = read_lock(file.out), request.request.scale
     if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, scale):
         raise UserError(
@@ -223,10 +219,10 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]
 def update_lock(
     request: TableRequest, out: AnyPath, entries: dict[str, str], command: str
 ) -> tuple[dict[str, str], str]:
-    """Write the lock file of a table, given the entry of each folder that ``command`` has done.
+    """Write the lock file of a table, given the entry of each folder that ``command`` has run.
 
-    Returns the run of each folder of the table, also of those that were made before and are not
-    requested now, and the command that makes all of them.
+    Returns the run of each folder of the table, including those of earlier commands, and the
+    command that repeats all of them.
     """
     lock, run_of = read_lock(out), find_runs(request)
     before = {
@@ -235,43 +231,24 @@ def update_lock(
         if run in request.table.entries and (out / folder).exists()
     }
     runs = before | {folder: run_of[entry] for folder, entry in entries.items()}
-    whole = join_commands(lock, command)
+    commands = [own for own in str(lock.get("command", "")).split(_AND) if own]
+    whole = _AND.join(dict.fromkeys([*commands, command]))
     identity = {"table": request.table.name, "scale": request.request.scale, "runs": runs}
     write_lock(out, [out / name for name in runs], whole, identity)
     return runs, whole
 
 
-def read_lock(out: AnyPath) -> dict[str, Any]:
-    """Read ``lock.json`` of a folder; return nothing where there is none."""
-    path = out / LOCK
-    if not path.exists():
-        return {}
-    try:
-        lock = json.loads(path.read_text())
-    except (ValueError, RecursionError):
-        lock = None
-    if not isinstance(lock, dict) or not isinstance(lock.get("runs", {}), dict):
-        raise DamagedFileError(f"{path} is no record of a table; delete it and run again")
-    return lock
-
-
-def join_commands(lock: dict[str, Any], command: str) -> str:
-    """Join the commands that made parts of a table with the current one."""
-    before = [own for own in str(lock.get("command", "")).split(_AND) if own]
-    return _AND.join(dict.fromkeys([*before, command]))
-
-
 def write_lock(
     out: AnyPath, folders: list[AnyPath], command: str, identity: dict[str, Any]
 ) -> None:
-    """Write ``lock.json`` of a table: what it is, the command that makes it, and on what."""
+    """Write ``lock.json`` of a table: its identity, its command, programs and machines."""
     packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     record = {
         "version": 1,
         "command": command,
         **identity,
-        # That wrote this file last, and may have found everything done.
+        # The program that wrote this file last, which need not have run any trial.
         "program": {
             "git_revision": git_revision(),
             "python": platform.python_version(),
@@ -279,14 +256,14 @@ def write_lock(
             "machine": {**machine(), "gpus": gpus},
             "packages": dict(sorted(packages.items(), key=lambda own: own[0].lower())),
         },
-        # Those that computed the numbers, maybe on other machines.
+        # The programs that computed the numbers, perhaps on other machines.
         "trials": {folder.name: _list_provenance(folder) for folder in folders},
     }
     atomic_write(out / LOCK, f"{json.dumps(record, indent=1, default=str)}\n".encode())
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
-    """List the distinct provenances of the trials of a folder, with their counts."""
+    """List the distinct provenances of the trials in a folder, with their counts."""
     kinds: dict[str, dict[str, Any]] = {}
     for row in read_table(folder, "trials", columns=_PROVENANCE).to_pylist():
         own = {name: row.get(name) for name in _PROVENANCE}

@@ -1,4 +1,4 @@
-"""Run an experiment file: its ladders and searches one by one, each in a folder of its own."""
+"""Run the ladders and searches of an experiment file one after the other."""
 
 import time
 import traceback
@@ -23,13 +23,13 @@ Begin = Callable[[Job], None]
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of one ladder or search of an experiment file."""
+    """A ladder or search of an experiment file that has ended."""
 
     name: str  # of its folder
     folder: AnyPath
-    failures: list[str]  # a line for each crashed Ray trial, or for an error that ended all of it
+    failures: list[str]  # a line for each crashed Ray trial, or for the error that ended the run
     found: SearchResult | None = None  # of a search
-    is_refused: bool = False  # nothing was done, since the folder belongs to another run
+    is_refused: bool = False  # by a user error, e.g. because its folder belongs to another run
 
 
 def run_jobs(
@@ -37,8 +37,8 @@ def run_jobs(
 ) -> Iterator[Ended]:
     """Run the jobs of an experiment file; one that fails does not stop the others.
 
-    Trials of searches with status ``retry`` are suggested once more. ``begin`` is called before a
-    job that has something left to do.
+    Trials of searches with status ``retry`` are suggested once more. ``begin`` is called before
+    each job with remaining work.
     """
     for each in jobs:
         with file.source.at(each.position):
@@ -55,7 +55,7 @@ def run_jobs(
                 if isinstance(error, OSError) and (line := describe_os_error(error)) is not None:
                     yield Ended(each.name, folder, [line])
                     continue
-                # A bug in one entry must not end hours of the others.
+                # A bug in one entry must not stop the others, which may take hours.
                 traceback.print_exc()
                 reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 yield Ended(each.name, folder, [reason])
@@ -73,10 +73,10 @@ def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
 
 
 def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
-    """Search until the next batch would not fit into some hours.
+    """Search until the next batch would exceed a budget in hours.
 
-    The search is made longer step by step, at most to twice its length, by the time of its trials
-    so far; that of earlier sessions is read from their rows.
+    The search is extended step by step, at most to twice its length, based on the time of its
+    trials so far, including those of earlier sessions.
     """
     batch = count_batch(job)
     before, started = spent_s(job.out) / job.at_once, time.monotonic()
@@ -96,7 +96,7 @@ def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
-    """Count the further suggestions, in whole batches, that fit into the seconds that are left."""
+    """Return the number of further suggestions, in whole batches, that fit into the budget."""
     if not ended:
         return batch
     fitting = int(ended * min(1.0, limit_s / spent_s - 1))

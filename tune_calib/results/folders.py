@@ -3,6 +3,7 @@
 import contextlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.text import mask_urls
 
+LOCK = "lock.json"  # of a reproduced table
 LOST = f"{SWEEP_MANIFEST} is lost, so trials without a result are not known"
 
 _PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
@@ -214,6 +216,20 @@ def _rung(index: int, label: str, ladder: Ladder | None) -> RungRecord:
 
 def _texts(rows: pa.Table, column: str) -> list[str]:
     return sorted(text for text in pc.unique(rows[column]).to_pylist() if text)
+
+
+def read_lock(out: AnyPath) -> dict[str, Any]:
+    """Read ``lock.json`` of a reproduced table; return an empty record if there is none."""
+    path = out / LOCK
+    if not path.exists():
+        return {}
+    try:
+        lock = json.loads(path.read_text())
+    except (ValueError, RecursionError):
+        lock = None
+    if not isinstance(lock, dict) or not isinstance(lock.get("runs", {}), dict):
+        raise DamagedFileError(f"{path} is damaged; delete it and repeat the command")
+    return lock
 
 
 def refuse_moved(out: AnyPath, identity: str) -> None:

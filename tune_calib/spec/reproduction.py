@@ -182,7 +182,7 @@ class ReproduceRequest(Part):
 
 def read_reproduction(path: Path) -> Reproduction:
     """Read a table from a file."""
-    file = read_yaml(path, "table of a paper")
+    file = read_yaml(path, "a table of a paper")
     found = file.validate(Reproduction)
     found._file = file
     return found

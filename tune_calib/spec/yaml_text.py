@@ -87,7 +87,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
-            raise UserError(f"{path} is not a {what}: it has more than {LARGEST:,} characters")
+            raise UserError(f"{path} is not {what}: it has more than {LARGEST:,} characters")
         value, lines = _parse(text)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
@@ -98,7 +98,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
         raise UserError(
-            f"{path} is not a {what}: it needs entries; for the format see: tune-calib run --schema"
+            f"{path} is not {what}: it needs entries; for the format see: tune-calib run --schema"
         )
     return YamlFile(path, value, lines)
 

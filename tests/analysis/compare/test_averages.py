@@ -67,7 +67,7 @@ def test_every_format_has_every_mean(form, tmp_path):
         assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
     else:
         assert "11.00" in text
-        assert "egime of the base network was not recorded" in text
+        assert "he over-confidence of the base network was not recorded" in text
 
 
 def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
@@ -113,7 +113,7 @@ def test_the_bars_of_a_method_are_its_ece():
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),
         (["--metric", "ece,confidence_gap"], "has no best value"),
-        (["--metric", "auroc"], "no trial here has AUROC"),
+        (["--metric", "auroc"], "no trial has AUROC"),
         (["--metric", ""], "--metric is empty"),
         (["--where", "dataset=x"], "no result has dataset 'x'"),
         (["--label", "tab:x"], "add --latex"),

@@ -81,7 +81,7 @@ def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
 def test_the_same_trials_are_called_so(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", again=""))
     assert not found.table["difference"].any()
-    assert "20 trials of both have equal settings and seeds." in found.notes
+    assert "Trials with equal settings and seeds in both: 20." in found.notes
 
 
 def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
@@ -91,7 +91,7 @@ def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
     assert found.table.set_index("rung")["pairs"].to_dict() == {
         "vanilla": 5, "+ two": 0, "control": 5
     }  # fmt: skip
-    assert {"only in A: + one.", "only in B: + other."} <= set(found.notes)
+    assert {"Only in A: + one.", "Only in B: + other."} <= set(found.notes)
     assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in found.notes)
 
 
@@ -114,8 +114,8 @@ def test_every_format_has_every_rung(first, tmp_path, form):
     ("options", "words"),
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),
-        ({"seeds": 1, "is_paired": False}, "not matched alike"),
-        ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "nothing can be matched"),
+        ({"seeds": 1, "is_paired": False}, "cannot be matched"),
+        ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "no seed has a number in both runs"),
     ],
 )
 def test_what_cannot_be_matched_is_refused(first, tmp_path, options, words):

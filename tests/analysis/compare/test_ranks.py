@@ -99,7 +99,7 @@ def test_what_is_at_chance_is_ranked_last_whatever_its_value(metric, best):
     table = rank(values.assign(flags=is_chance.map({True: CHANCE, False: ""})), metric)
     assert table.ranks.loc["a"].tolist() == [3, 1]
     assert table.summary["wins"]["a"] == 1
-    assert "at chance in a column is ranked last in it" in table.notes
+    assert "a method at chance in a column is ranked last there" in table.notes
 
 
 def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():
@@ -109,7 +109,7 @@ def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():
     assert table.summary["wins"].tolist() == [2, 0]
     assert table.notes == (
         "left out, without any number: c",
-        "d b1 does not count: no number of b",
+        "d b1 does not count: no number for b",
     )
     assert "d b1 does not count" in view(table).render("plain")
 
@@ -117,7 +117,7 @@ def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():
 def test_seeds_are_averaged_before_ranking_and_counted():
     table = rank(frame({"a": [0.1], "b": [0.2]}, n=3), "ece")
     assert table.n.to_numpy().tolist() == [[3], [3]]
-    assert "n = 3 a cell" in view(table).render("plain")
+    assert "n = 3 per cell" in view(table).render("plain")
 
 
 def test_a_label_with_two_meanings_is_refused():
@@ -142,8 +142,8 @@ def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number
 @each(
     ("values", "message"),
     [
-        ({"a": [0.1, 0.2]}, "one method only"),
-        ({"a": [0.1], "b": [0.2]}, "one column only"),
+        ({"a": [0.1, 0.2]}, "with only one method"),
+        ({"a": [0.1], "b": [0.2]}, "only one column"),
         ({"a": [0.1, 0.1], "b": [0.1, 0.1]}, "all methods tie"),
     ],
 )
@@ -156,12 +156,12 @@ def test_ranks_that_say_little_say_so(values, message):
     [
         ({"a": [0.1]}, "eec", "competition", "unknown metric 'eec'; did you mean 'ece'"),
         ({"a": [0.1]}, "ece", "dense", "unknown ranking 'dense'; known: competition, average"),
-        ({"a": [0.1]}, "nll", "competition", "no NLL of a column in these results"),
-        ({"a": [float("nan")]}, "ece", "competition", "no ECE of a column in these results"),
-        ({}, "ece", "competition", "no ECE of a column in these results"),
+        ({"a": [0.1]}, "nll", "competition", "no column of these results has NLL"),
+        ({"a": [float("nan")]}, "ece", "competition", "no column of these results has ECE"),
+        ({}, "ece", "competition", "no column of these results has ECE"),
         (
             {"a": [0.1, float("nan")], "b": [float("nan"), 0.1]},
-            "ece", "competition", "no column has a number of every method",
+            "ece", "competition", "no column has a number for every method",
         ),
     ],
 )  # fmt: skip
@@ -208,7 +208,7 @@ def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
     table, notes, *_ = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
     assert len(table) == 24
     assert notes[-1] == "INCOMPLETE: + two: 3 of 3 diverged (network seed/head seed 0/0, 1/1, 2/2)"
-    assert notes[:-1] == ["one, two: the regime of the base network was not recorded"]
+    assert notes[:-1] == ["one, two: the over-confidence of the base network was not recorded"]
     text = run(tmp_path / "one")
     assert text.startswith("method")
     assert read_sweep_manifest(tmp_path / "one").sweep not in text
@@ -248,11 +248,11 @@ def test_a_filter_narrows_the_columns(tmp_path):
 @each(
     ("arguments", "message"),
     [
-        ((), "name folders of runs, or a table by `published`"),
+        ((), "name either folders of runs or a table by `published`"),
         (("x", "--published", "fedlas/table1"), "not both"),
         (("x",), "x contains no sweep.json"),
         (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
-        (("--published", "maccal/table3"), "no ECE of a column in these results; only averages"),
+        (("--published", "maccal/table3"), "no column of these results has ECE; only averages"),
         (("--published", "fedlas/table1", "--json", "--csv"), "one format, not --json and --csv"),
         (("--published", "fedlas/table1", "--where", "x"), "write column=value"),
         (("--published", "fedlas/table1", "--split", "val"), "no result has split 'val'"),

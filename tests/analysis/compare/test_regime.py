@@ -70,7 +70,7 @@ def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(
 def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
     sweep = written(tmp_path, None)
     regime = regime_of(sweep)
-    assert regime.sentence == "The regime of the base network was not recorded"
+    assert regime.sentence == "The over-confidence of the base network was not recorded"
     assert not regime.why_no_verdict
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
 
@@ -103,7 +103,7 @@ def test_every_page_and_table_says_it(name, tmp_path):
         assert "Base network (ce) fits train to 99.35" in text.replace("\\", "")
         assert (WARNING in text) == (name != "over")
     significance = (tmp_path / "tables/significance.md").read_text()
-    assert "Holm over" in significance
+    assert "Holm's correction over" in significance
     assert "chi-square" in significance
     assert (WARNING in significance) == (name != "over")
 
@@ -121,7 +121,7 @@ def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
     warned = [gap for gap in gaps if gap is not None and gap < 0.01]
     assert sum(WARNING in note for note in matched.notes) == len(warned)
     assert friedman(matched).statement == (
-        "too few blocks (1) for Friedman's test, which takes 5 at least"
+        "too few blocks (1) for Friedman's test, which needs at least 5"
     )
     done = here("ranks", tmp_path / "0", tmp_path / "1")
     assert done.stdout.count(WARNING) == len(warned)
@@ -197,4 +197,4 @@ def test_significance_on_the_command_line_has_p_and_warns(tmp_path):
 
 def test_of_imported_data_without_train_it_is_said(tmp_path):
     regime = replace(regime_of(written(tmp_path, GAPS["over"])), train=float("nan"))
-    assert regime.sentence.startswith("Base network (ce) (train not known) is over-confident")
+    assert regime.sentence.startswith("Base network (ce) (fit to train unknown) is over-confident")

@@ -112,8 +112,8 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     (told,) = verdict.comparisons.to_dict("records")
     assert 0 < told["p"] < 0.1
     assert np.isnan(told["low"])
-    assert "None where differences are 0 or tie" in view(verdict).render("plain")
-    assert "None where" not in view(judge(verdict.matched, "t", "a")).render("plain")
+    assert "No interval if differences are 0 or tie" in view(verdict).render("plain")
+    assert "No interval if" not in view(judge(verdict.matched, "t", "a")).render("plain")
 
 
 @each(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
@@ -122,7 +122,7 @@ def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(te
     values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
     for form in ("plain", "markdown", "latex", "json"):
         text = view(judge(matched(values), test, "a")).render(form)
-        assert "not adjusted as p (Holm) is" in text
+        assert "without Holm's correction" in text
         assert name in text or form in ("json", "latex")  # no heads there, broken ones here
 
 
@@ -176,7 +176,7 @@ def test_better_follows_the_direction_of_the_metric():
     [
         ([0.1] * 5, [0.2, 0.3, 0.4, 0.5, 0.6], "wilcoxon", "too few pairs that differ (5)"),
         ([0.1] * 6, [0.1, 0.3, 0.4, 0.5, 0.6, 0.7], "wilcoxon", "too few pairs that differ (5)"),
-        ([0.1], [0.2], "t", "too few pairs (1) for a t test, which takes 3 at least"),
+        ([0.1], [0.2], "t", "too few pairs (1) for a t test, which needs at least 3"),
         ([0.1, 0.2], [0.2, 0.4], "t", "too few pairs (2)"),
         ([0.1] * 4, [0.2] * 4, "t", "all 4 differences are equal"),
         ([0.1, 0.2, 0.3], [0.2, 0.3, 0.4], "t", "all 3 differences are equal"),
@@ -216,11 +216,11 @@ def test_nemenyi_tells_apart_what_is_further_than_the_critical_difference():
 @each(
     ("values", "statement"),
     [
-        ({"a": [0.1] * 6, "b": [0.2] * 6}, "three methods, here are 2"),
-        ({"a": [0.1] * 6}, "three methods, here are 1"),
+        ({"a": [0.1] * 6, "b": [0.2] * 6}, "three methods, not 2"),
+        ({"a": [0.1] * 6}, "three methods, not 1"),
         ({m: [0.1, 0.2, 0.3, 0.4] for m in "abc"}, "too few blocks (4)"),
         ({m: [0.1] * 6 for m in "abc"}, "all methods tie in every block"),
-        ({"a": [0.1, np.nan], "b": [np.nan, 0.1], "c": [0.1, 0.1]}, "no block has a number of"),
+        ({"a": [0.1, np.nan], "b": [np.nan, 0.1], "c": [0.1, 0.1]}, "no block has a number for"),
     ],
 )
 def test_too_little_data_for_friedman_gives_a_statement(values, statement):
@@ -253,7 +253,7 @@ def test_what_is_left_out_is_told():
     assert told.blocks == 5
     assert told.notes == (
         "left out, without any number: d",
-        "1 blocks left out: not every method has a number",
+        "1 blocks left out, since a method has no number there",
     )
 
 
@@ -319,7 +319,7 @@ def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):
     assert "| + two" in text
     write_report(tmp_path, test="t")
     text = (tmp_path / "tables" / "significance.md").read_text()
-    assert "all 6 differences are equal: no spread to test against" in text
+    assert "all 6 differences are equal, so there is no spread to test against" in text
 
 
 def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
@@ -357,7 +357,7 @@ def test_several_sweeps_and_published_tables_are_tested_over_columns(tmp_path):
     text = run("--published", "fedlas/table1", "--test", "wilcoxon", "--baseline", "CE")
     assert "A block is a (data set, backbone) column" in text
     assert "0.031" in text
-    assert "smallest possible p after Holm is 0.47" in text
+    assert "smallest possible p (Holm) is 0.47" in text
 
 
 def test_bars_of_the_diagram_have_one_order_of_points_in_every_process():

@@ -12,7 +12,8 @@ import pytest
 
 from tests import fake_results
 from tests.support import cli, command_line, each, here, rows
-from tune_calib.experiments.reproduced import LOCK, TableRequest, build_file, read_lock, update_lock
+from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
+from tune_calib.results.folders import LOCK, read_lock
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest
@@ -50,7 +51,7 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
         (lambda own: fake_results.write(own / "ladder-digits"), "contains another run"),
         (lambda own: (own / "notes.txt").write_text("mine"), "contains notes.txt"),
         (lambda own: fake_results.write(own / "ladder-cifar10"), "contains ladder-cifar10"),
-        (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} is no record"),
+        (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} is damaged"),
     ],
 )
 def test_a_folder_of_something_else_is_refused(make, told, tmp_path, refusal):

@@ -12,7 +12,7 @@ from analysis.reproduction.tables import compare_with_print
 from tests import fake_results, support
 from tests.support import Reader, here
 from tune_calib.console import shown
-from tune_calib.experiments.reproduced import LOCK
+from tune_calib.results.folders import LOCK
 from tune_calib.results.tables import read_table
 from tune_calib.spec.reproduction import REPRODUCTIONS, Claim, Reproduction, Run
 

@@ -9,7 +9,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quantities
-from analysis.reproduction.tables import SEEDS_ALONE, compare_with_print
+from analysis.reproduction.tables import SEEDS_ONLY, compare_with_print
 from analysis.text import number_cell
 from tests import fake_results
 from tests.support import each
@@ -104,4 +104,4 @@ def test_the_page_says_over_what_and_embeds_the_figures_that_were_drawn(out):
     assert 'href="a/figures/sparsity.pdf"' in page
     assert LADDER_FIGURES["ood"].title not in page
     for name in ("claims.md", "claims.csv"):
-        assert SEEDS_ALONE in (out.parent / name).read_text()
+        assert SEEDS_ONLY in (out.parent / name).read_text()

@@ -49,7 +49,7 @@ def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(t
     )
     assert done.stderr.splitlines()[-1] == "False"
     assert "one trial after the other in this process" in " ".join(done.stderr.split())
-    assert "starts of Ray" not in done.stderr
+    assert "Ray startup" not in done.stderr
     assert "networks and heads: 1 of 1 trials ended (1 done)" in done.stderr
     assert [row["status"] for row in rows(out)] == ["done"]
 

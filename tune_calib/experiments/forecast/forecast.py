@@ -1,4 +1,4 @@
-"""Sum what is left to do of ladders and searches: networks, heads, evaluations, disk and time."""
+"""Forecast the remaining work of ladders and searches: networks, heads, disk space and time."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,43 +24,43 @@ from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.run import SearchRun, find_study
 
-STARTS, NETWORKS, HEADS, REPORT = "starts of Ray", "networks", "heads", "report"
-EVALUATION, EXTRA, SEARCHES = "evaluation", "extra evaluations", "searches for some hours"
+STARTS, NETWORKS, HEADS, REPORT = "Ray startup", "networks", "heads", "report"
+EVALUATION, EXTRA, SEARCHES = "evaluation", "extra evaluations", "searches with a budget in hours"
 ORDER = (STARTS, NETWORKS, HEADS, EVALUATION, SEARCHES, EXTRA, REPORT)
 
 RAY_S, TUNER_S = 6.0, 8.0
-"""Seconds in which Ray starts and ends, and in which its processes import what trials need, on two
-idle cores; slower disks and busy cores take longer."""
+"""Seconds for starting and stopping Ray, and for the imports of its worker processes, on two idle
+cores; slower disks and busy cores take longer."""
 
 TRIAL_S, REPORT_S = 0.1, 8.0
-"""Seconds of a Ray trial besides its work (scheduling, reports, writing its rows), and of a report,
-most of them figures."""
+"""Seconds of overhead of a Ray trial (scheduling, reports, writing its rows), and seconds of a
+report, most of them for figures."""
 
 CHECKPOINT_S, DISK = 0.01, 300e6
-"""Seconds of writing a checkpoint, and bytes a second."""
+"""Seconds for writing a checkpoint of no size, and bytes written per second."""
 
 Heads = tuple[TrialSpec, list[HeadSlot]]
-"""The network and the slots of heads that are trained together."""
+"""A network, and the slots of the heads that are trained together on it."""
 
 
 @dataclass(frozen=True)
 class Needs:
-    """Work that is left of one ladder or search."""
+    """Remaining work of one ladder or search."""
 
     job: Job
-    planned: int | None  # trials, or suggestions of a search; None if hours bound them
-    done: int  # of them
-    at_once: int  # network trials in parallel that the cores of this machine carry
-    heads_at_once: int
-    trials: Sequence[PlannedTrial]  # planned; of a search the baseline and one suggestion
-    networks: dict[str, TrialSpec]  # by id; of a search the baseline
+    planned: int | None  # trials, or suggestions of a search; None with a budget in hours
+    done: int  # number of finished ones
+    at_once: int  # parallel trials of networks
+    heads_at_once: int  # parallel trials of heads
+    trials: Sequence[PlannedTrial]  # all; for a search, those of the baseline and of one suggestion
+    networks: dict[str, TrialSpec]  # needed, by id; for a search, those of the baseline
     searched: list[TrialSpec] = field(default_factory=list)  # networks that suggestions train
     populations: list[Heads] = field(default_factory=list)
-    # Trials that are evaluated, and how many there are like each.
+    # Specs to evaluate, each with the number of trials like it.
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
-    # Extra evaluations, also of trials that are still to be done; None without their files.
+    # Also those of unfinished trials; None if files of shift sets are missing.
     found_extra: list[ExtraTrial] | None = field(default_factory=list)
-    ray_trials: int = 0  # of networks, heads and post-hoc methods
+    ray_trials: int = 0  # of networks, heads and post-hoc methods; without Ray, steps of the plan
     hours: float | None = None  # left of a budget in hours
 
     @property
@@ -70,7 +70,7 @@ class Needs:
 
     @property
     def extra(self) -> list[ExtraTrial]:
-        """Return the extra evaluations that are known."""
+        """Return the extra evaluations, or none if they are unknown."""
         return self.found_extra or []
 
     @property
@@ -85,13 +85,13 @@ class Needs:
 
     @property
     def tuners(self) -> int:
-        """Return how often processes of trials are started: a ``Tuner`` starts its own."""
+        """Return the number of calls of a ``Tuner``, each of which starts processes of its own."""
         parts = math.ceil(self.ray_trials / PART) + math.ceil(len(self.extra) / PART)
         return parts + bool(self.is_search and self.networks and self.ray_trials)
 
 
 def find_needs(job: Job, hours: float | None = None) -> Needs:
-    """Find what is left to do; ``hours`` is the budget of a search that has one in hours."""
+    """Find the remaining work; ``hours`` is the budget of a search that has one in hours."""
     return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
 
 
@@ -122,7 +122,7 @@ def _find_extra(
 ) -> list[ExtraTrial] | None:
     try:
         sets = job.shift_sets
-    except DataNotFoundError:  # a forecast for a GPU that is not here needs no files
+    except DataNotFoundError:  # a forecast for a GPU of another machine needs no files
         return None
     found = find_extra_trials(job.extra, sets, job.known_trials, job.location.out)
     for folder in dict.fromkeys(reused.values()):
@@ -138,7 +138,7 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     definition, candidates = job.definition, job.definition.candidates
     study = find_study(job.out, job.study_storage)
     finished = study.finished() if study else 0
-    # The defaults stand for all suggestions; other shapes share no head batch.
+    # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
     like, rows = suggestion[0].spec, done(job.out)
     networks = _by_id(trial for trial in baseline if trial.spec.hash not in rows)
@@ -166,7 +166,7 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
         for start in range(0, left, definition.population):
             size = min(definition.population, left - start)
             for batch in make_plan(suggestion * size, set()).populations:
-                # Each is a head of its own, though all have the slot of the defaults.
+                # These are separate heads, although all have the slot of the defaults.
                 slots = [t.spec.head for t in batch.trials if t.spec.head is not None]
                 batches.append((batch.first.spec, slots))
     trials = left * len(suggestion)
@@ -185,17 +185,17 @@ def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
 
 
 def _list_heads(trials: Sequence[PlannedTrial]) -> Heads:
-    """Return the heads of a batch; one behind several post-hoc methods is trained once."""
+    """Return the heads of a batch; a head that post-hoc methods share is trained once."""
     slots = {canonical_json(t.spec.head): t.spec.head for t in trials if t.spec.head is not None}
     return trials[0].spec, list(slots.values())
 
 
 @dataclass
 class Forecast:
-    """Sums over ladders and searches.
+    """Totals over ladders and searches.
 
-    Seconds are summed by what takes them, with parallel trials counted once; they are NaN if a rate
-    is unknown. ``sources`` says where each rate comes from.
+    Seconds are summed by activity, counting parallel trials once; they are NaN if a rate is
+    unknown. ``sources`` names the origin of each rate.
     """
 
     store: Store
@@ -204,14 +204,14 @@ class Forecast:
     in_store: set[str] = field(default_factory=set)
     banks: dict[str, int] = field(default_factory=dict)  # bytes of those to build, by identity
     network_bytes: int = 0
-    head_bytes: int = 0  # of heads that are stored: those of searches are not
-    checkpoint_bytes: int = 0  # of the networks in training at one time, at most
+    head_bytes: int = 0  # of ladders and comparisons alone: searches store no heads
+    checkpoint_bytes: int = 0  # of the networks that are in training at the same time
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.0))
     sources: dict[str, str] = field(default_factory=dict)
     shifted: set[tuple[str, str]] = field(default_factory=set)  # banks by network and shift set
 
     def add(self, needs: Needs) -> int:
-        """Add what a ladder or search needs; return how many networks it trains."""
+        """Add the work of a ladder or search, and return the number of networks it trains."""
         rates = self.rates["cuda" if needs.job.location.gpus else "cpu"]
         there = {i for i, spec in needs.networks.items() if has_network(spec, self.store)}
         self.in_store |= there
@@ -244,7 +244,7 @@ class Forecast:
 
     @property
     def parts(self) -> dict[str, float]:
-        """Return the seconds of what takes any, in the order in which it is done."""
+        """Return the seconds of each activity that takes time, in order."""
         return {what: seconds for what, seconds in self.seconds.items() if seconds}
 
     @property
@@ -268,7 +268,7 @@ class Forecast:
                 self._note(f"{spec.network.backbone} on {spec.data.dataset}", rate)
                 epoch_s = rate.seconds + CHECKPOINT_S + state / DISK
                 seconds[-1] += epoch_s * spec.network.epochs
-        # In parallel, and never less than the longest; NaN comes first in ``max`` and stays.
+        # Parallel training takes at least as long as the longest network. A first NaN stays in max.
         self.seconds[NETWORKS] += max(sum(seconds) / at_once, max(seconds))
 
     def _add_bank(self, spec: TrialSpec, head: HeadSlot, needs: Needs, rates: Rates) -> None:

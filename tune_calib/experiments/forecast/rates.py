@@ -1,4 +1,4 @@
-"""Find how long an epoch or an evaluation takes: from earlier results, else timed now."""
+"""Estimate the time of epochs and evaluations, from earlier results or by timing them now."""
 
 import json
 import math
@@ -46,16 +46,16 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 T = TypeVar("T")
 
 SHARE = 0.14
-"""Share of a GPU's stated peak that training reaches. One number for all GPUs, networks and
-precisions: the geometric mean of the four networks whose seconds on an A40 MaC-Cal prints (its
-table 4), which reach 7 to 32 %; docs/pages/experiment-files.md#a-named-gpu."""
+"""Share of a GPU's stated peak rate that training reaches, one number for all GPUs, networks and
+precisions: the geometric mean over the four networks in table 4 of MaC-Cal, trained on an A40,
+which reach 7 to 32 %; see docs/pages/experiment-files.md#a-named-gpu."""
 
 HEAD_STEP_S = 1e-3
-"""Seconds of a step of a head batch on a GPU, whose products are too small to count."""
+"""Seconds per step of a head batch on a GPU, whose matrix products are too small to count."""
 
 METRICS_S, CLASS_S, DRAW_S, FIT_S = 1e-5, 3e-7, 3e-6, 4e-6
-"""Seconds of all metrics a sample, and more a class; of a draw of the bootstrap a sample; of a
-post-hoc fit a sample and class, in the median of the methods. On an idle core."""
+"""Seconds on an idle core: of all metrics per sample, and more per class; of a bootstrap draw per
+sample; of a post-hoc fit per sample and class, the median over methods."""
 
 HEAD_COLUMNS = ("data", "backbone", "head", "status", "wall_s", "population", "gpu", "device")
 STATED = "stated rate, not measured"
@@ -63,18 +63,18 @@ STATED = "stated rate, not measured"
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds of one epoch, NaN if unknown, and where the number is from, for the user."""
+    """Seconds per epoch, NaN if unknown, and the origin of the number for the user."""
 
     seconds: float
     source: str
 
 
-UNKNOWN = Rate(math.nan, "unknown: no such GPU or cores here, and none measured")
+UNKNOWN = Rate(math.nan, "unknown: not measured, and this machine lacks the GPU or the cores")
 
 
 @dataclass
 class Rates:
-    """Rates on one device; each is found once. With ``gpu``, which is not here, none is timed."""
+    """Rates on one device, each determined once; for a named ``gpu`` nothing is timed."""
 
     out: AnyPath
     store: Store
@@ -90,33 +90,33 @@ class Rates:
         return known
 
     def sizes(self, slot: DataSlot) -> Sizes:
-        """Return the samples of each split: the published ones, else those of the files."""
+        """Return the size of each split: the published one, otherwise that of the files."""
         return self._once(("sizes", canonical_json(slot)), lambda: self._find_sizes(slot))
 
     def _find_sizes(self, slot: DataSlot) -> Sizes:
         if (record := slot.import_record) is not None:
             return Sizes(record.train, record.select, record.calib, record.test)
         if self.gpu is not None or slot.info.published is not None:
-            return published_sizes(slot)  # refused for a named GPU where none are published
-        # A dry run writes nothing: the cache is read where there is one.
+            return published_sizes(slot)  # for a named GPU, data without published sizes is refused
+        # A dry run writes nothing, so the cache of images is used only if it exists.
         images = self.store.images
         where = (slot, self.data_root, images if images.exists() else None)
         cut = load_development(*where)
         return Sizes(len(cut.train), len(cut.select), len(cut.calib), len(load_test(*where)))
 
     def network_bytes(self, spec: TrialSpec) -> tuple[int, int]:
-        """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
+        """Return the sizes in bytes of a network's artifact and of its checkpoint."""
         samples = self.sizes(spec.data).train
         key = "bytes", str(kind_of(spec))
         return self._once(key, lambda: bytes_of_network(spec, samples))
 
     def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
-        """Return the bytes of a stored head on the network of a spec."""
+        """Return the size in bytes of a stored head on the network of a spec."""
         key = "bytes", canonical_json(spec.data), spec.network.backbone, population_key(slot)
         return self._once(key, lambda: bytes_of_head(spec, slot))
 
     def network(self, spec: TrialSpec) -> Rate:
-        """Return the rate of the network of a spec; unknown if it cannot be timed here."""
+        """Return the rate of the network of a spec, unknown if it cannot be timed here."""
         return self._once(str(kind_of(spec)), lambda: self._find_network(spec))
 
     def _find_network(self, spec: TrialSpec) -> Rate:
@@ -134,18 +134,18 @@ class Rates:
         steps = math.ceil(sizes.train / spec.network.batch_size)
         steps *= 2 if "two_forward_passes" in needs else 1
         evaluated = sizes.select + (sizes.calib if "calib_pass" in needs else 0)
-        source = STATED if self.gpu else "from one batch of ce timed now"
+        source = STATED if self.gpu else "from timing one batch of ce now"
         return Rate(steps * step_s + evaluated * image_s, source)
 
     def _measured(self, seconds: float, where: str) -> Rate:
         return Rate(seconds, f"measured{f' on {self.gpu.name}' if self.gpu else ''}, {where}")
 
     def image_s(self, spec: TrialSpec) -> float:
-        """Return the seconds of the backbone for one image, as a trial of heads builds its bank."""
+        """Return the seconds of a forward pass per image while a trial of heads builds its bank."""
         return self._batch(spec, HEAD_THREADS)[1]
 
     def _batch(self, spec: TrialSpec, threads: int) -> tuple[float, float]:
-        """Return the seconds of a training step with cross entropy, and of an image."""
+        """Return the seconds of a training step with cross entropy, and of evaluating an image."""
         is_here = self.device.type == "cpu" or torch.cuda.is_available()
         if self.gpu is None and (not is_here or threads > (os.cpu_count() or 1)):
             return math.nan, math.nan
@@ -158,14 +158,14 @@ class Rates:
                 with on_threads(threads):
                     return batch_s(plain, self.device)
             step_s = flops(plain) / self.gpu.peak(plain.network.precision) / SHARE
-            # Of the three passes of a step, one is forward.
+            # The forward pass is one of three equally expensive passes of a step.
             return step_s, step_s / plain.network.batch_size / 3
 
         return self._once((plain.network_id, threads), find)
 
     @cached_property
     def _trained(self) -> list[tuple[tuple[DataSlot, NetworkSlot], dict[str, Any]]]:
-        """The kinds of the networks in the store, and their manifests."""
+        """The networks in the store: the kind and the manifest of each."""
         trained = []
         for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
             about = json.loads(path.read_text())
@@ -176,7 +176,7 @@ class Rates:
         return trained
 
     def _ran_here(self, spec: TrialSpec, about: dict[str, Any]) -> bool:
-        """Return whether a stored network was trained as one would be now."""
+        """Return whether a stored network was trained on the device and threads of this run."""
         if self.gpu is not None:
             name = about.get("machine", {}).get("gpu")
             return self.gpu.is_named(name) and about["device"] == "cuda"
@@ -184,7 +184,7 @@ class Rates:
         return ran.items() <= about.items()
 
     def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
-        """Return the rate of a head batch on the bank of a network; unknown as in ``network``."""
+        """Return the rate of a head batch on the bank of a network, unknown as in ``network``."""
         shape = population_key(slots[0])
         key = (canonical_json(spec.data), spec.network.backbone, shape, len(slots))
         return self._once(key, lambda: self._find_heads(spec, slots))
@@ -201,14 +201,11 @@ class Rates:
         if self.device.type == "cuda" and not torch.cuda.is_available():
             return UNKNOWN
         seconds = heads_epoch_s(spec, slots, sizes, self.device)
-        return Rate(seconds, "from an epoch on random features now")
+        return Rate(seconds, "from timing an epoch on random features now")
 
     @cached_property
     def _earlier_heads(self) -> dict[Hashable, tuple[float, int]]:
-        """Seconds and epochs of finished heads by data, backbone and shape.
-
-        They are those of the folder, and of every folder of an experiment file.
-        """
+        """Seconds and epochs of the finished heads in all folders, by data, backbone and shape."""
         sums: dict[Hashable, tuple[float, int]] = {}
         for folder in {path.parent for path in self.out.glob("*/trials")} | {self.out}:
             for row in read_table(folder, "trials", columns=HEAD_COLUMNS).to_pylist():
@@ -226,33 +223,33 @@ class Rates:
         return sums
 
     def evaluation_s(self, spec: TrialSpec, samples: int, draws: int = 0) -> float:
-        """Return the seconds of the post-hoc fit of a trial, its metrics and its bootstrap."""
+        """Return the seconds of a trial's post-hoc fit, metrics and bootstrap."""
         classes = spec.data.info.classes
         fit_s = FIT_S * classes * self.sizes(spec.data).calib if spec.posthoc else 0.0
         return fit_s + (METRICS_S + CLASS_S * classes + DRAW_S * draws) * samples
 
 
 def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
-    """Return the data and network of a spec without its seed and the length of its training."""
+    """Return the data and network of a spec without its seed and length of training."""
     return spec.data, spec.network.model_copy(update={"seed": 0, "epochs": 1, "milestones": ()})
 
 
 def _shape_of(slot: HeadSlot) -> Hashable:
-    """Return what heads trained together share, except the length of their training."""
+    """Return the settings that heads of a batch share, except the length of training."""
     return population_key(slot.model_copy(update={"epochs": 1}))
 
 
 FIRST_BATCH, STEP_S = 4, 0.4
-"""Images of the first timed step, and seconds of a step beyond which no larger batch is tried."""
+"""Images in the first timed step, and the seconds of a step above which no larger one is timed."""
 
 HEAD_SAMPLES = 2048
-"""Features of the timed epoch of heads; more of them take longer in proportion."""
+"""Samples in the timed epoch of heads; the time grows in proportion to their number."""
 
 META = torch.device("meta")
 
 
 def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
-    """Return the seconds of a training step of a network, and of one image in evaluation."""
+    """Time a training step of a network, and its evaluation per image; in seconds."""
     whole = spec.network.batch_size
     size = min(FIRST_BATCH, whole)
     step_s, image_s = _step_s(spec, size, device)
@@ -263,7 +260,7 @@ def batch_s(spec: TrialSpec, device: torch.device) -> tuple[float, float]:
 
 
 def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, float]:
-    """Return the same as ``batch_s`` for a batch of one size; the first step warms up."""
+    """Time a step as ``batch_s`` does, with a batch of one size, after a first step as warm-up."""
     info, places = spec.data.info, torch.arange(size)
     side = info.stored or info.size
     pixels = torch.randint(256, (size, info.channels, side, side), generator=_chance())
@@ -273,7 +270,7 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
     method.begin_epoch(0, _chance())
 
     def step() -> None:
-        # By hand: an optimiser of torch loads its compiler first, which takes longer than this.
+        # Without an optimiser of torch, which loads a compiler first and so takes longer than this.
         images = normalise(split.images[:], info)
         method.step(network, Batch(images, split.labels, split.indices)).loss.backward()
         for parameter in network.parameters():
@@ -287,9 +284,9 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
 
 
 def flops(spec: TrialSpec) -> int:
-    """Count the floating-point operations of a training step without data."""
+    """Count the floating-point operations of a training step, on tensors without data."""
     info, size = spec.data.info, spec.network.batch_size
-    # Precision and compilation change no count, and not every one of them runs without numbers.
+    # Precision and compilation do not change the count, but some fail on tensors without data.
     plain = spec.network.model_copy(update={"precision": "fp32", "compile": False})
     network, method = build_empty(spec.model_copy(update={"network": plain}), 1)
     labels = torch.zeros(size, dtype=torch.long, device=META)
@@ -301,14 +298,14 @@ def flops(spec: TrialSpec) -> int:
 
 
 def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """Build a network and its method on the meta device, without numbers."""
+    """Build a network and its method on the meta device, where tensors have no data."""
     with META:
         network, method = build(spec, samples)
     return network.to(META), method.to(META)
 
 
 def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
-    """Return the bytes of a network's artifact, and of its checkpoint with the moments."""
+    """Return the sizes in bytes of a network's artifact and of its checkpoint, with moments."""
     network, method = build_empty(spec, samples)
     weights = _count_bytes([*network.state_dict().values(), *method.state_dict().values()])
     moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
@@ -318,12 +315,12 @@ def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
 
 
 def bytes_of_head(spec: TrialSpec, slot: HeadSlot) -> int:
-    """Return the bytes of a stored classifier: the head, and its context of the network's own."""
+    """Return the size in bytes of a stored classifier: the head and the state of its method."""
     weight = torch.zeros(spec.data.info.classes, _width(spec))
     own = weight, weight[:, 0]
     context = HeadContext(weight.shape[1], len(weight), slot.epochs, *own, 1.0, weight.device)
     method = METHODS[slot.method].implementation([slot], context)
-    # What a method draws while it trains is stored too.
+    # Random draws of a method during training are stored too.
     method.begin_epoch(0)
     method.begin_batch(0)
     return _count_bytes([*own, *tensors_of(method).values()])
@@ -342,7 +339,7 @@ def _width(spec: TrialSpec) -> int:
 def heads_epoch_s(
     spec: TrialSpec, slots: Sequence[HeadSlot], sizes: Sizes, device: torch.device
 ) -> float:
-    """Return the seconds of an epoch of a head batch on the bank of a network."""
+    """Time an epoch of a head batch on the bank of a network, in seconds."""
     samples, width = min(sizes.train, HEAD_SAMPLES), _width(spec)
     classes, chance = spec.data.info.classes, _chance()
 
@@ -362,7 +359,7 @@ def heads_epoch_s(
         evaluated=lambda: {"select": select},
         own_head=lambda: head,
     )
-    # The first epoch warms up, and another one is timed.
+    # The first epoch is the warm-up; the second one is timed.
     long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
     with on_threads(HEAD_THREADS):
         part = in_parts(long, bank)[0]

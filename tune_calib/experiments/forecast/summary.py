@@ -1,4 +1,4 @@
-"""Describe what would be done: effective settings, disk, time. Starts nothing, writes nothing."""
+"""Describe a planned run: settings, remaining work, disk space and time."""
 
 import math
 import os
@@ -25,45 +25,46 @@ from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.definition import SearchDefinition
 
-NOTHING = "nothing was started"
+NOTHING = "this is a dry run; no trial was started"
 TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
 
 
 def print_settings(job: Job) -> None:
-    """Print on stderr the settings of a ladder or search and how long it will take."""
+    """Print the settings of a ladder or search and its expected time on stderr."""
     report_progress("estimating how long it will take")
     echo(describe_job(job), err=True)
 
 
 def describe_job(job: Job) -> str:
-    """Describe a ladder or search that is about to begin, in a few lines."""
+    """Describe the settings, work and time of a ladder or search that is about to start."""
     needs, sums = find_needs(job), start_forecast(job.location)
     try:
         trained = sums.add(needs)
-    except Exception as error:  # the trial itself fails with a full report: a forecast stops no run
-        return _describe(needs, None, f"unknown: {type(error).__name__} when it was timed")
+    except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
+        return _describe(needs, None, f"unknown: timing failed with {type(error).__name__}")
     return _describe(needs, trained, _format_time(sums))
 
 
 def describe_dry_run(job: Job) -> str:
-    """Describe a ladder or search with its disk space and the sources of the rates."""
+    """Describe a ladder or search as before its start, with disk space and sources of the rates."""
     needs, sums = find_needs(job), start_forecast(job.location)
     block = _describe(needs, sums.add(needs), _format_time(sums))
     return "\n".join([block, _format_disk(sums), *_list_sources(sums), NOTHING])
 
 
 def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
-    """Describe what an experiment file would do."""
+    """Describe the planned runs of an experiment file, their disk space and time."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
     sums = start_forecast(replace(jobs[0].job.location, out=file.out), gpu)
     all_needs = [find_needs(each.job, each.hours) for each in jobs]
-    if gpu is not None:  # trials that share it share its rates too
+    if gpu is not None:  # the rates are of one trial that has the GPU to itself
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
-    rows = []
+    rows, titles = [], TITLES if jobs[0].job.location.uses_ray else TITLES[:-1]
     for each, needs in zip(jobs, all_needs, strict=True):
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         trials = needs.ray_trials + len(needs.extra)
-        rows.append([each.name, planned, needs.done, sums.add(needs), needs.heads, trials])
+        row = [each.name, planned, needs.done, sums.add(needs), needs.heads, trials]
+        rows.append(row[: len(titles)])
     recipes: dict[str, dict[str, None]] = {}
     for each in jobs:
         recipes.setdefault(_format_recipe(each.resolved), {})[each.entry] = None
@@ -76,16 +77,17 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     if gpu is not None:
         peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
         lines.append(
-            f"  stated rates: {SHARE:.0%} of {gpu.name}'s peaks, TFLOP/s {peaks} ({gpu.source})"
+            f"  stated rates: {SHARE:.0%} of the peak TFLOP/s of the {gpu.name}, {peaks} "
+            f"({gpu.source})"
         )
     elif any(each.job.location.gpus for each in jobs) and not torch.cuda.is_available():
-        lines.append(f"for the hours on a GPU, name it: `gpu_model` {' or '.join(GPUS)}")
+        lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
-    return Text([head, table_of(TITLES, rows), "", *map(Prose, [*lines, *_list_sources(sums)])])
+    return Text([head, table_of(titles, rows), "", *map(Prose, [*lines, *_list_sources(sums)])])
 
 
 def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
-    """Return an empty forecast for this machine, or for a GPU that is not here."""
+    """Return an empty forecast for this machine, or for a GPU that it need not have."""
     where = location.out, Store(location.store), location.data_root
     kinds = {"cpu": torch.device("cuda" if gpu else "cpu"), "cuda": torch.device("cuda")}
     return Forecast(where[1], {kind: Rates(*where, own, gpu) for kind, own in kinds.items()})
@@ -120,14 +122,14 @@ def _describe(needs: Needs, trained: int | None, time: str) -> str:
 
 def _format_title(definition: SearchDefinition) -> str:
     metrics = " and ".join(
-        f"{'least' if METRICS[name].is_less_better else 'largest'} {METRICS[name].title}"
+        f"{'lowest' if METRICS[name].is_less_better else 'highest'} {METRICS[name].title}"
         for name in definition.objective.metrics
     )
     lost = format_value("accuracy", definition.objective.guard)
-    stopped = ", networks that are behind are stopped" * (definition.scheduler == "asha")
+    stopped = "; networks that fall behind are stopped" * (definition.scheduler == "asha")
     return (
         f"search of {definition.method} by {definition.sampler} for the {metrics} on select, "
-        f"at most {lost} of accuracy lost{stopped}"
+        f"losing at most {lost} of accuracy{stopped}"
     )
 
 
@@ -141,8 +143,8 @@ def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
     if not has_heads:
         return numbers
     if seeds.is_paired:
-        return f"{numbers}, network and head together"
-    return f"{numbers} of networks, {format_count(len(seeds.head), 'head')} on each"
+        return f"{numbers}, shared by network and head"
+    return f"{numbers} for networks, {format_count(len(seeds.head), 'head')} on each"
 
 
 def _describe_machine(needs: Needs) -> str:
@@ -151,15 +153,15 @@ def _describe_machine(needs: Needs) -> str:
     cores = format_count(os.cpu_count() or 1, "CPU core")
     here = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
-    used = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])} a network"
+    used = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])} per network"
     if location.gpus:
-        used += f", {round(1 / location.gpus)} trials on each GPU"
+        used += f", {format_count(round(1 / location.gpus), 'trial')} on each GPU"
     elif gpus:
-        used += ", no GPU asked for"
+        used += ", no GPU requested"
     if not location.uses_ray:
         return f"{here}; {used}, one trial after the other in this process"
     where = f"; runs on the Ray cluster at {location.address}" if location.address else ""
-    return f"{here}; {used}, up to {needs.at_once} side by side{where}"
+    return f"{here}; {used}, up to {needs.at_once} in parallel{where}"
 
 
 def _describe_left(needs: Needs, trained: int | None) -> str:
@@ -171,10 +173,12 @@ def _describe_left(needs: Needs, trained: int | None) -> str:
     parts = [
         f"{planned - needs.done} of {planned} {what}",
         f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to train",
-        format_count(needs.ray_trials, "Ray trial"),
     ]
-    extra = [format_count(len(needs.extra), "extra evaluation")] if needs.extra else []
-    return ", ".join([*parts, *extra])
+    if needs.job.location.uses_ray:
+        parts.append(format_count(needs.ray_trials, "Ray trial"))
+    if needs.extra:
+        parts.append(format_count(len(needs.extra), "extra evaluation"))
+    return ", ".join(parts)
 
 
 def _format_recipe(request: ResolvedRequest) -> str:
@@ -185,19 +189,20 @@ def _format_recipe(request: ResolvedRequest) -> str:
 def _list_totals(
     sums: Forecast, all_needs: Sequence[Needs], rows: Sequence[Sequence[Any]]
 ) -> Iterator[str]:
-    trained, heads, ray_trials = (sum(row[column] for row in rows) for column in (3, 4, 5))
-    yield f"networks: {trained} to train, {len(sums.in_store)} in {sums.store.root} already"
-    yield f"heads: {heads}; Ray trials: {ray_trials}"
+    trained, heads, *ray_trials = (sum(column) for column in list(zip(*rows, strict=True))[3:])
+    yield f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}"
+    yield f"heads: {heads}" + "".join(f"; Ray trials: {count}" for count in ray_trials)
     shares = {needs.job.location.gpus for needs in all_needs if needs.job.location.gpus}
+    here = format_count(torch.cuda.device_count(), "GPU")
     for gpus in sorted(shares):
-        here = torch.cuda.device_count()
-        yield f"GPU slots: {round(1 / gpus)} trials on each GPU; {here} GPUs on this machine"
+        each = format_count(round(1 / gpus), "trial")
+        yield f"GPU slots: {each} on each GPU; {here} on this machine"
     if not shares:
-        yield "GPU slots: none asked for"
+        yield "GPU slots: none requested"
     if any(needs.planned is None for needs in all_needs):
-        yield "searches for some hours train as many as fit; they are not counted above"
+        yield "searches with a budget in hours are not counted above"
     if any(needs.found_extra is None for needs in all_needs):
-        yield "extra evaluations are not counted: the files of their shift sets are not here"
+        yield "extra evaluations are not counted, since files of their shift sets are missing"
 
 
 def _format_disk(sums: Forecast) -> str:
@@ -205,7 +210,7 @@ def _format_disk(sums: Forecast) -> str:
     return (
         f"disk: {_format_size(networks + banks + heads)} = networks {_format_size(networks)} + "
         f"{len(sums.banks)} feature banks {_format_size(banks)} + heads {_format_size(heads)}; "
-        f"while networks train, checkpoints {_format_size(sums.checkpoint_bytes)} more"
+        f"during training, checkpoints of {_format_size(sums.checkpoint_bytes)} more"
     )
 
 
@@ -223,7 +228,7 @@ def _format_time(sums: Forecast) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Format a time for people, e.g. ``98 s``, ``12 min`` or ``1.5 h``; NaN is unknown."""
+    """Format a time, e.g. as ``98 s``, ``12 min`` or ``1.5 h``; NaN is unknown."""
     if math.isnan(seconds):
         return "unknown"
     if seconds < 120:
