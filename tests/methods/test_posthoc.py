@@ -7,7 +7,8 @@ from tests.support import each
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
-from tune_calib.methods._posthoc import Fit, FittedAlone, folds, losses
+from tune_calib.methods._functional import label_log_probs
+from tune_calib.methods._posthoc import Fit, FittedAlone, folds
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -252,7 +253,9 @@ def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     monkeypatch.setattr(_affine, "_DENSE", 0)
     other, many = fitted(name, logits, labels, settings)
     assert many == few
-    own, theirs = (losses(one.transform(logits[None])[0], labels).mean() for one in (newton, other))
+    own, theirs = (
+        -label_log_probs(one.transform(logits[None])[0], labels).mean() for one in (newton, other)
+    )
     assert float(own) == pytest.approx(float(theirs), abs=within)
 
 
@@ -269,7 +272,8 @@ def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     assert state["intercept"][2] == 0
     # It is not driven out: where it comes up it costs no more than it did.
     plain, mended = (
-        losses(z, labels)[~kept].mean() for z in (logits, found.transform(logits[None])[0])
+        -label_log_probs(z, labels)[~kept].mean()
+        for z in (logits, found.transform(logits[None])[0])
     )
     assert mended < 1.5 * plain
 
