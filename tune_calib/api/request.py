@@ -61,9 +61,8 @@ def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T
 def _signature(model: type[Part], returned: Any) -> Signature:
     parameters = []
     for name in field_names(model):
-        field, kind = model.model_fields[name], Parameter.KEYWORD_ONLY
-        if is_argument(model, name):
-            kind = Parameter.POSITIONAL_OR_KEYWORD
+        field, is_named = model.model_fields[name], not is_argument(model, name)
+        kind = Parameter.KEYWORD_ONLY if is_named else Parameter.POSITIONAL_OR_KEYWORD
         default = Parameter.empty if field.is_required() else field.default
         annotation = _accepted(field.rebuild_annotation())
         parameters.append(Parameter(name, kind, default=default, annotation=annotation))

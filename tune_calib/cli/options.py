@@ -96,8 +96,8 @@ def _parameter(model: type[Part], name: str) -> Parameter:
     default = Parameter.empty if field.is_required() else field.default
     if get_origin(_plain(field.annotation)) is tuple:
         default = None
-    annotation = Annotated[kind, option]
-    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    only = Parameter.KEYWORD_ONLY
+    return Parameter(name, only, default=default, annotation=Annotated[kind, option])
 
 
 def _plain(annotation: Any) -> Any:

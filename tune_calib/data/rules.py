@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -156,7 +157,7 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
     )
 
 
-def largest_remainders(exact: NDArray[np.float64], total: int) -> NDArray[np.int64]:
+def largest_remainders(exact: NDArray[np.floating[Any]], total: int) -> NDArray[np.int64]:
     """Return integers that sum to ``total``, each within one of its ``exact`` share."""
     # The margin prevents rounding errors from turning 25 into 24.
     counts: NDArray[np.int64] = np.floor(exact + 1e-9).astype(np.int64)

@@ -34,7 +34,8 @@ def drawn_detection(
     weights = torch.cat([own, foreign], -1).to(inside.device)
     found = {}
     for tail, score in (("", max_prob), ("_entropy", lambda each: -entropy(each))):
-        both = _areas(*(score(each) for each in probs), weights)
+        positive, negative = (score(each) for each in probs)
+        both = _areas(positive, negative, weights)
         found[f"auroc{tail}"], found[f"fpr95{tail}"] = both
     return found
 
