@@ -78,7 +78,7 @@ def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
     metrics = judged(spec, trained, test_split).metrics
     for name, value in {"test/ece": 0.9, "test/accuracy": metrics["test/accuracy"] + 1e-5}.items():
         write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, name: value})]})
-        with pytest.raises(UserError, match=f"now and was {value:.6f} in its trial"):
+        with pytest.raises(UserError, match=f"but was {value:.6f} in its trial"):
             take_pictures(tmp_path, trained.root, None)
         assert not (tmp_path / "logits").exists()
     write_results(tmp_path, "a", {"trials": [row_of(spec, metrics)]})

@@ -115,7 +115,7 @@ def mit_a(case: dict[str, Any]) -> None:
     order = torch.tensor(given["permutation"])
     with (
         mock.patch.object(mit, "draw_beta", side_effect=given["beta_draws"]),
-        mock.patch.object(mit, "permutation", return_value=order),
+        mock.patch.object(torch, "randperm", return_value=order),
     ):
         step = method.step(network, batch)
     step.loss.backward()
@@ -272,7 +272,7 @@ def vtst(case: dict[str, Any]) -> None:
     head, names = _head(case, mc_samples=case["hyperparameters"]["mc_samples"])
     train, drawn = tensor(given["eps_train"], DTYPE), tensor(given["eps_mc"], DTYPE)
 
-    head.noise = lambda purpose, index, like: train[None]  # type: ignore[attr-defined]
+    head.noise = lambda like: train[None]  # type: ignore[attr-defined]
     head.noise_at = lambda first, draw, like: drawn[draw][None]  # type: ignore[attr-defined]
     actual, features = _head_step(case, head, names)
     mean, log_variance = head.moments(features)  # type: ignore[attr-defined]

@@ -106,7 +106,7 @@ def test_a_running_ray_is_used_again_and_left():
     with ray_session(None):
         assert ray.get_runtime_context().get_node_id() == first
     assert ray.is_initialized()
-    with pytest.raises(UserError, match=r"`address` auto comes too late"), ray_session("auto"):
+    with pytest.raises(UserError, match=r"`address` auto cannot be set"), ray_session("auto"):
         pass
     with (
         pytest.raises(UserError, match=r"A=1 in every trial cannot be set; call `ray"),

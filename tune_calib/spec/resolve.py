@@ -80,14 +80,17 @@ def takes_title(dataset: str) -> bool:
 
 def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, ResolvedRequest]:
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
-    resolved = resolve(request)  # before methods are imported
+    settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
         ladder: Ladder = LADDERS[request.ladder]
-    elif request.all is None:
+        refuse_unused(ladder.rungs, settings)  # before a data set is imported
+        return ladder, resolve(request)
+    resolved = resolve(request)  # before methods are imported
+    if request.all is None:
         ladder = build_comparison(request.methods)
     else:
         ladder = build_kind_comparison(request.all)
-    refuse_unused(ladder.rungs, resolve_settings(request))
+    refuse_unused(ladder.rungs, settings)
     return ladder, resolved
 
 

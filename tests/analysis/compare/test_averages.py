@@ -84,7 +84,7 @@ def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
     found = averages_of(tmp_path / "bad")
     assert "+ two" not in found.values.index
     assert "left out, without any number: + two" in found.notes
-    with pytest.raises(UserError, match="no Classwise ECE"):
+    with pytest.raises(UserError, match="no column of these results has Classwise ECE"):
         averages_of(tmp_path / "whole", metrics=("ece", "cece"))
 
 

@@ -249,7 +249,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
     ("arguments", "message"),
     [
         ((), "name either folders of runs or a table by `published`"),
-        (("x", "--published", "fedlas/table1"), "not both"),
+        (("x", "--published", "fedlas/table1"), "name either folders"),
         (("x",), "x contains no sweep.json"),
         (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
         (("--published", "maccal/table3"), "no column of these results has ECE; only averages"),

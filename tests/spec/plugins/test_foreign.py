@@ -156,5 +156,5 @@ def test_no_database_is_made_where_a_folder_says(home):
     (out / "search.json").write_text(
         json.dumps(manifest | needed | {"search": "x", "study_storage": url})
     )
-    assert "name it with --study-storage URL" in here("status", out).stdout
+    assert "give its URL as --study-storage" in here("status", out).stdout
     assert not (home / "made.db").exists()

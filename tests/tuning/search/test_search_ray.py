@@ -164,7 +164,7 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     (out / "evaluated.json").write_text(json.dumps({**choice, "trial": 99}))
     refused = here("evaluate", out, "--seeds", 1)
     assert refused.returncode == 2
-    assert "may be read only once" in refused.stderr
+    assert "test is read only once" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
 
 

@@ -169,9 +169,9 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     path.write_text(json.dumps(json.loads(path.read_text()) | stars))
     capsys.readouterr()
     if command == "report":
-        assert "name it with --study-storage URL" in refusal(command, out)
+        assert "give its URL as --study-storage" in refusal(command, out)
     else:
-        assert "name it with --study-storage URL" in told(command, out, capsys=capsys)
+        assert "give its URL as --study-storage" in told(command, out, capsys=capsys)
     text = told(command, out, "--study-storage", url, capsys=capsys)
     assert "5 done" in text
     assert not (out / JOURNAL).exists()
@@ -188,7 +188,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     written = (out / SEARCH_MANIFEST).read_text()
     assert "SECRET" not in written
     assert "password=***" in written
-    with pytest.raises(UserError, match="name its URL as `study_storage`") as refused:
+    with pytest.raises(UserError, match="give its URL as `study_storage`") as refused:
         load_search(out, None)
     assert "SECRET" not in str(refused.value)
     again = replace(load_search(out, url), definition=job.definition)

@@ -96,12 +96,12 @@ def find_storage(out: AnyPath, url: str | None, recorded: str | None) -> str | N
         return url or recorded
     where = f"the study of {out} is stored in {mask_url(recorded)}"
     if STARS in recorded:
-        raise UserError(f"{where}; name its URL as `study_storage`")
+        raise UserError(f"{where}; give its URL as `study_storage`")
     # A connection would create the file at any path that a foreign folder names.
     scheme, _, rest = recorded.partition(":///")
     file = rest.partition("?")[0]
     if scheme.partition("+")[0] == "sqlite" and not expand_path(file or ".").is_file():
-        raise UserError(f"{where}, which does not exist; name its URL as `study_storage`")
+        raise UserError(f"{where}, which does not exist; give its URL as `study_storage`")
     return recorded
 
 
