@@ -13,6 +13,7 @@ from analysis.compare.claims import Outcome, judge
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
+from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
 from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Link, Page, Section, Step, environment
@@ -136,15 +137,14 @@ def write_reproduction(
 
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     parts = [
-        f"{table.title}: {sweep.manifest.setting}",
-        "Mean ± standard deviation over trials, on test; Δ: ours minus the paper's",
-        *([of] if (of := paper_of(frame)) else []),
-        *([table.note] if table.note else []),
-        regime_of(sweep).sentence,
+        f"{table.title}. {describe_setting(sweep)}.",
+        "Mean ± standard deviation over trials, on test.",
+        *(["Δ: ours minus the paper's."] if frame["difference"].notna().any() else []),
+        *([f"{of}."] if (of := paper_of(frame)) else []),
     ]
-    caption = ". ".join(parts) + "."
     label = label_of(table.folder, sweep.out.name)
-    return printed_table(f"table-{sweep.out.name}", caption, frame, label)
+    own = printed_table(f"table-{sweep.out.name}", " ".join(parts), frame, label)
+    return replace(own, notes=[*filter(None, [table.note]), f"{regime_of(sweep).sentence}."])
 
 
 def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
@@ -156,13 +156,15 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
         title=f"{made.table.name}: {made.table.title}",
         lead=describe_verdicts(made.judged, sweeps),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
+        details="; ".join(f"{name_of(s)}: {s.manifest.setting}" for s in sweeps),
         regime="; ".join(f"{name_of(s)}: {regime_of(s).sentence}" for s in sweeps),
         state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
         troubles=troubles,
         sections=[
             Section("claims", "Claims", tables=[claims]),
             Section("figures", "Figures", figures=_pictures(made)),
-            Section("table", "Table", tables=tables),
+            # The header shows the notes.
+            Section("table", "Table", tables=[replace(own, notes=()) for own in tables]),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
         steps=[Step("Repeat all runs; finished trials are skipped.", made.command)],

@@ -184,8 +184,9 @@ def _caption(results: LadderResults) -> str:
     sweep = results.sweep
     shown = [rung for rung, _ in _panels(sweep)[0]]
     absent = ", ".join(rung.label for rung in sweep.rungs if rung not in shown)
-    pooled = f"Pooled: {trials_behind(sweep, results.binned)}; ECE: {mean_over(sweep)}."
-    return f"{pooled} Without bins: {absent}." if absent else pooled
+    spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
+    text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
+    return f"{text} Without bins: {absent}." if absent else text
 
 
 LADDER_FIGURES.register(
