@@ -3,7 +3,8 @@
 ``python -m docs.results OUT`` takes the folder of ``tune-calib reproduce``. It copies what the
 pages are computed from: the joined tables of trials and the draws of claimed metrics, without
 classifiers, and without curves and sample records unless the table is about them. Without OUT it
-writes the pages again from the results in the repository.
+writes the pages again from the results in the repository. ``python -m docs.results OUT FOLDER``
+copies results of another scale, which the pages do not show, to another folder.
 """
 
 import json
@@ -39,21 +40,23 @@ IMAGES = ROOT / "docs/pages/images/papers"
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 
 
-def ship(out: Path) -> None:
-    """Copy the results and figures of all tables in a folder."""
-    for folder in (SHIPPED, IMAGES):
+def ship(out: Path, to: Path = SHIPPED) -> None:
+    """Copy the results of all tables in a folder, and the figures of those behind the pages."""
+    for folder in (to, IMAGES) if to == SHIPPED else (to,):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
     for own in read_all(parse_path(str(out))):
         for _, sweep in own.sweeps:
-            _ship_sweep(own, sweep, _command(own))
-            for name in own.table.figures[:1] if not has_frozen_networks(sweep) else ():
+            _ship_sweep(own, sweep, to)
+            if to != SHIPPED or has_frozen_networks(sweep):
+                continue
+            for name in own.table.figures[:1]:
                 picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
                 if picture.is_file():
                     shutil.copy(picture, IMAGES / _picture(own, sweep, name))
         table = own.table
         lock = read_lock(out / table.folder)
-        _write_json(SHIPPED / table.folder / LOCK, {**lock, "command": _command(own)})
+        _write_json(to / table.folder / LOCK, {**lock, "command": _command(own)})
 
 
 def pages() -> dict[str, str]:
@@ -73,11 +76,11 @@ def _command(own: Made) -> str:
     return own.command.split(" && ")[-1]
 
 
-def _ship_sweep(own: Made, sweep: Sweep, command: str) -> None:
+def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
     source = Path(str(sweep.out))
-    target = SHIPPED / own.table.folder / source.name
+    target = to / own.table.folder / source.name
     manifest = json.loads((source / "sweep.json").read_text())
-    _write_json(target / "sweep.json", {**manifest, "command": command})
+    _write_json(target / "sweep.json", {**manifest, "command": _command(own)})
     claims = own.table.claims
     claimed = {parted(one.metric)[0] for claim in claims for one in claim.comparisons}
     shown = claimed | {parted(metric)[0] for metric in own.table.metrics}
@@ -119,6 +122,6 @@ def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        ship(Path(sys.argv[1]))
+    if folders := sys.argv[1:]:
+        ship(*map(Path, folders))
     write_pages()
