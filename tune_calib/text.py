@@ -68,6 +68,8 @@ def format_validation_error(error: ValidationError, model: type[BaseModel]) -> s
             for each in of_field
             if (*field, *each["loc"][branch + 1 :]) == where
         ]
+    if str(first["input"]).lower() == "none" and _accepts_none(model, where):
+        complaints.append("null")  # tables show it as none, but YAML reads that as a string
     words = " or ".join(
         [complaints[0], *(each.removeprefix("must be ") for each in complaints[1:])]
     )
@@ -90,6 +92,16 @@ def _branch(location: Sequence[int | str], model: Any) -> int | None:
             if others:
                 return index
     return None
+
+
+def _accepts_none(model: Any, location: Sequence[int | str]) -> bool:
+    """Return whether None is a value of the field at a location."""
+    for part in location:
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is None:
+            return False
+        model = field.annotation
+    return NoneType in get_args(model)
 
 
 _MOST_NAMES = 8  # that a message suggests
