@@ -32,10 +32,9 @@ from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch, predict
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.metrics.bootstrap import bootstrap, draw
-from tune_calib.metrics.drawn_ood import drawn_detection
+from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
-from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
+from tune_calib.metrics.summary import under_corruption
 from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params

@@ -1,4 +1,8 @@
-"""Reliability bins of top-label confidence, batched over leading axes."""
+"""Reliability bins of top-label confidence, batched over leading axes.
+
+Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to a table. They
+raise ValueError if an input is out of range, not finite or of the wrong shape.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -46,16 +50,9 @@ def bin_table(
 ) -> BinTable:
     """Sort samples into equal-width bins of confidence.
 
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        bins: number of bins B.
-        convention: ``right`` uses (lo, hi], as in the papers. ``left`` uses [lo, hi) and one more
-            bin for confidence 1, as torchmetrics and BalCAL. ``ceil`` uses bin ceil(B conf - 1),
-            as the loop of Mukhoti's code, which rounds some edges up.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
+    The convention ``right`` uses (lo, hi], as in the papers. ``left`` uses [lo, hi) and one more
+    bin for confidence 1, as torchmetrics and BalCAL. ``ceil`` uses bin ceil(B conf - 1), as the
+    loop of Mukhoti's code, which rounds some edges up.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
@@ -97,11 +94,6 @@ def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     The edges interpolate the sorted confidences. The quirks of their code are reproduced, since all
     published tables use it: bins are (lo, hi], so that the smallest confidence is in no bin, and
     equal confidences share a bin or are in none.
-
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of bins B.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)

@@ -1,10 +1,11 @@
 """Calibration errors over reliability bins.
 
-Functions map probabilities (..., N, C) and labels (N,) to errors (...), fractions in [0, 1].
+Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to errors (...),
+fractions in [0, 1]. All inputs are checked by ``validation.check``, which raises ValueError. Bins
+have equal width, and there are 15 by default.
 
 Sources: ECE, MCE: Naeini et al., AAAI 2015 and Guo et al., ICML 2017. AECE, classwise ECE:
-Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE). All inputs are
-checked by ``validation.check``, which raises ValueError.
+Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE).
 """
 
 from collections.abc import Iterator
@@ -38,30 +39,14 @@ def errors_of(table: BinTable, samples: int) -> dict[str, Tensor]:
 
 
 def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the expected calibration error.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        bins: number of equal-width bins.
-
-    Returns:
-        (...), in [0, 1].
-    """
+    """Return the expected calibration error."""
     return ece_of(bin_table(probs, labels, bins), len(labels))
 
 
 def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:
     """Return the adaptive ECE.
 
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of bins.
-        equal_mass: use PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
-
-    Returns:
-        (...), in [0, 1].
+    ``equal_mass`` uses PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
     """
     table = (equal_mass_table if equal_mass else adaptive_table)(probs, labels, bins)
     return ece_of(table, len(labels))
@@ -70,15 +55,8 @@ def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False
 def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = False) -> Tensor:
     """Return the classwise ECE: the ECE of p[:, k] against 1[y = k], averaged over classes.
 
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of equal-width bins (lo, hi]. Samples with p = 0 are in no bin.
-        all_classes: average over all C classes, as MDCA's SCE, instead of the classes
-            0..max(labels), as Mukhoti et al.
-
-    Returns:
-        (...), in [0, 1].
+    Samples with p = 0 are in no bin. ``all_classes`` averages over all C classes, as MDCA's SCE,
+    instead of the classes 0..max(labels), as Mukhoti et al.
     """
     check(probs, labels)
     # Mukhoti's code, on which the published tables rest, skips classes above the largest label.
@@ -97,14 +75,6 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     It is the square root of the mean over classes of the debiased squared error of p[:, k] against
     1[y = k]. The bins are those of the classwise ECE: with many classes, all equal-mass bins but
     one would contain only samples of other classes. Samples with p = 0 are in the lowest bin.
-
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of equal-width bins.
-
-    Returns:
-        (...), in [0, 1].
     """
     check(probs, labels)
     squares = []
@@ -118,9 +88,8 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 def _by_class(probs: Tensor, labels: Tensor, bins: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield the one-versus-rest values of a few classes at a time.
 
-    Yields:
-        The probabilities p (..., c, N), the indicators 1[y = k] (c, N) and the bin of each p
-        (..., c, N): 1 to B, or 0 where p = 0.
+    They are the probabilities p (..., c, N), the indicators 1[y = k] (c, N) and the bin of each p
+    (..., c, N): 1 to B, or 0 where p = 0.
     """
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     numbers = torch.arange(probs.shape[-1], device=labels.device)

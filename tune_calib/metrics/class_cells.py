@@ -21,15 +21,10 @@ class Cells(NamedTuple):
 
 
 class ClassCells:
-    """Equal-width bins of p[:, k] for every class.
+    """Equal-width bins of p[:, k] for every class, from probabilities (N, C) and labels (N,).
 
     Nearly all probabilities lie in the lowest bin. Its sums are the sums over all samples minus
     those of the other bins, so that a thousand classes cost little more than ten.
-
-    Args:
-        probs: (N, C).
-        labels: (N,).
-        bins: number of bins B.
     """
 
     def __init__(self, probs: Tensor, labels: Tensor, bins: int) -> None:
@@ -69,9 +64,7 @@ class ClassCells:
 def classwise_error(cells: Cells, over: Tensor) -> Tensor:
     """Return the classwise ECE of each draw, over the classes up to the largest drawn label.
 
-    Args:
-        cells: sums of each draw.
-        over: (..., R, C, B + 1), like ``cells.over``.
+    ``over`` is (..., R, C, B + 1), like ``cells.over``.
     """
     of_class = cells.right.sum(-1)
     numbers = torch.arange(of_class.shape[-1], device=over.device)

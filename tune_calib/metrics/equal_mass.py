@@ -1,8 +1,8 @@
-"""Calibration errors over equal-mass bins.
+"""Calibration errors of samples sorted by confidence.
 
-These are the debiased ECE (Kumar et al., 2019) and the sweep ECE (Roelofs et al., 2022). Samples
-are sorted by confidence, and each bin holds N // B of them or one more. The larger bins come first,
-as in ``numpy.array_split`` and in the code of Kumar et al.
+These are the debiased ECE (Kumar et al., 2019), the sweep ECE (Roelofs et al., 2022) and, without
+bins, the Kolmogorov-Smirnov error (Gupta et al., ICLR 2021). An equal-mass bin holds N // B samples
+or one more. The larger bins come first, as in ``numpy.array_split`` and in the code of Kumar et al.
 """
 
 import torch
@@ -17,19 +17,12 @@ _ROUNDING = 1e-12
 
 
 def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
-    """Return the root of the debiased squared calibration error.
+    """Return the root of the debiased squared calibration error, (...), in [0, 1].
 
     See Kumar, Liang, Ma, NeurIPS 2019, eq. 5. The expected contribution of chance is subtracted
-    from the squared gap of each bin, so that, unlike the square of the plug-in error, its square
-    is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
-
-    Args:
-        ranked: samples by confidence.
-        bins: number of equal-mass bins. A bin with fewer than two samples counts as 0.
-        is_plain: return the plug-in error instead.
-
-    Returns:
-        (...), in [0, 1].
+    from the squared gap of each bin, so that, unlike the square of the plug-in error
+    (``is_plain``), its square is correct on average. It is 0 where more is subtracted than the
+    squared gaps amount to. A bin with fewer than two samples counts as 0.
     """
     sizes = _sizes(ranked, bins)
     cuts = ranked.at(_edges(sizes))
@@ -39,15 +32,9 @@ def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tens
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
-    """Return the debiased squared error, clipped at 0, from sums over bins.
+    """Return the debiased squared error (...), clipped at 0, from sums over bins (..., B).
 
-    Args:
-        count: (..., B), number of samples in each bin.
-        right: (..., B), sum of their hits.
-        over: (..., B), sum of score minus hit.
-
-    Returns:
-        (...).
+    They are the number of samples, the sum of their hits, and the sum of score minus hit.
     """
     some = count.clamp(min=2)
     accuracy = right / some
@@ -74,6 +61,15 @@ def sweep_ece(ranked: Ranked) -> Tensor:
         ece = cuts.between(ranked.over).abs().sum(-1) / ranked.samples
         found = torch.where(is_in_order, ece, found)
     return found
+
+
+def ks_error(ranked: Ranked) -> Tensor:
+    """Return the largest distance between the cumulative sums of confidence and correctness.
+
+    Samples are added in order of increasing confidence. Samples of equal confidence are added
+    together. The result is (...), in [0, 1].
+    """
+    return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples
 
 
 def _sizes(ranked: Ranked, bins: int) -> Tensor:

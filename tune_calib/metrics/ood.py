@@ -50,12 +50,8 @@ def entropy(probs: Tensor) -> Tensor:
 def auroc(positive: Tensor, negative: Tensor) -> float:
     """Return the probability that a positive scores above a negative, with ties counted as half.
 
-    Args:
-        positive: (N,), finite scores of the class that should score high.
-        negative: (M,), finite scores of the other class.
-
-    Raises:
-        ValueError: a score is not finite, or a class is empty.
+    ``positive`` (N,) should score high, ``negative`` (M,) low. Raises ValueError if a score is not
+    finite or a class is empty.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -63,9 +59,9 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 
 
 def aupr(positive: Tensor, negative: Tensor) -> float:
-    """Return the area under the precision-recall curve as average precision.
+    """Return the average precision, the area under the precision-recall curve.
 
-    It depends on N / M. For the arguments see ``auroc``.
+    It depends on N / M.
     """
     from sklearn.metrics import average_precision_score
 
@@ -77,8 +73,8 @@ def fpr95(
 ) -> float:
     """Return the false-positive rate at a true-positive rate of 95 %.
 
-    For the scores see ``auroc``. The method ``roc`` interpolates the ROC curve at a true-positive
-    rate of 0.95; ``percentile`` accepts scores at or above the 5th percentile of the positives.
+    The method ``roc`` interpolates the ROC curve at a true-positive rate of 0.95; ``percentile``
+    accepts scores at or above the 5th percentile of the positives.
     """
     truth, scores = _joined(positive, negative)
     if method == "percentile":

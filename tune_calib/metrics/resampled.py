@@ -18,8 +18,7 @@ from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import BinTable, top_label
 from tune_calib.metrics.calibration import errors_of
 from tune_calib.metrics.class_cells import ClassCells, classwise_error, with_zero
-from tune_calib.metrics.equal_mass import debiased, debiased_ece, sweep_ece
-from tune_calib.metrics.kolmogorov import ks_error
+from tune_calib.metrics.equal_mass import debiased, debiased_ece, ks_error, sweep_ece
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking, pick
 from tune_calib.metrics.refinement import cross_fitted, scores
@@ -48,16 +47,13 @@ def shares_of(name: str) -> tuple[float, ...]:
 
 
 class Resampled:
-    """One classifier, prepared for any number of draws.
+    """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
 
     Args:
         logits: (N, C), float64, finite.
         labels: (N,), int64.
         limit: threshold of the conformal sets, a scalar. Without it, the conformal metrics are left
             out.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
     """
 
     def __init__(self, logits: Tensor, labels: Tensor, limit: Tensor | None = None) -> None:
@@ -76,10 +72,7 @@ class Resampled:
         self._cells_once = self._cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
-        """Compute every metric on each draw.
-
-        Args:
-            weights: (R, N), float64, count of each sample; each row sums to N.
+        """Compute every metric on draws (R, N) float64, whose rows sum to N.
 
         Returns:
             A tensor for each metric: (R,), or (S, R) for ``DISTANCES``, with the S shares of

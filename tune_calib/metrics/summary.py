@@ -1,4 +1,8 @@
-"""All metrics of ``names.METRICS`` that are computed on one labelled split."""
+"""All metrics of ``names.METRICS`` that are computed on one labelled split.
+
+Logits are (..., N, C), unnormalised (or log-probabilities), finite. Labels are (N,) int64. Invalid
+inputs raise ValueError.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,15 +12,14 @@ from torch import Tensor
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import BinTable, bin_table, top_label
 from tune_calib.metrics.calibration import aece, cece, classwise_debiased, ece_of, errors_of
-from tune_calib.metrics.equal_mass import debiased_ece, sweep_ece
-from tune_calib.metrics.kolmogorov import ks_error
+from tune_calib.metrics.equal_mass import debiased_ece, ks_error, sweep_ece
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
 from tune_calib.metrics.selective import aurc, e_aurc, error_auroc, mean_where
 from tune_calib.metrics.smooth import on_grid, smooth_ece
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
 
 Split = tuple[Tensor, Tensor]
 """Logits (..., N, C) and labels (N,) of a split."""
@@ -28,8 +31,8 @@ def evaluate(
     """Compute every metric of a head batch on one split, with the bins counted once.
 
     Args:
-        logits: (..., N, C), unnormalised (or log-probabilities), finite.
-        labels: (N,), int64.
+        logits: (..., N, C).
+        labels: (N,).
         calib: ``calib`` split of the same classifiers. Without it the conformal metrics are left
             out.
         in_search: compute only the metrics that trials of a search report.
@@ -37,11 +40,7 @@ def evaluate(
     Returns:
         A tensor (...) for each name: fractions in [0, 1], NLL in nats, Brier score summed over
         classes. NaN where a metric is not defined, such as a mean over correct samples where no
-        sample is correct.
-
-    Raises:
-        ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
-            bounds.
+        sample is correct. A metric of a plug-in must be within its bounds.
     """
     probs = logits.softmax(-1)
     table = bin_table(probs, labels)
@@ -101,7 +100,7 @@ def _costly(
 
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Compute only the metrics of ``names.REGIME``. For the arguments see ``evaluate``."""
+    """Compute only the metrics of ``names.REGIME``."""
     probs = logits.softmax(-1)
     return _regime(logits, probs, labels, bin_table(probs, labels))
 
@@ -119,12 +118,19 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
     }
 
 
-def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Compute ``regime`` of one classifier whose samples do not fit in memory.
+def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Compute ``names.CORRUPTION_METRICS`` of one classifier, cheap enough for dozens of splits."""
+    probs = logits.softmax(-1)
+    found = {
+        **regime(logits, labels),
+        "aece": aece(probs, labels),
+        "brier": brier(probs, labels),
+    }
+    return {name: float(found[name]) for name in CORRUPTION_METRICS}
 
-    Args:
-        parts: finite logits (M, C) and labels (M,) of some samples at a time.
-    """
+
+def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Compute ``regime`` of one classifier, given logits (M, C) and labels (M,) in parts."""
     # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:
