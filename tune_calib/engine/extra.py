@@ -128,11 +128,7 @@ def ensure_shifted(
     network: Callable[[], TrainedNetwork],
     device: torch.device,
 ) -> dict[str, FeatureSplit]:
-    """Return the features of a shift set by part, computing them if they are absent or damaged.
-
-    Each part of a set (a severity) has one Arrow file, like each split of a bank. ``network`` is
-    called only if needed and returns the result of ``network_behind``.
-    """
+    """Return the features of a shift set by part, computing them if need be."""
     shift_key = ShiftKey(bank=key, name=shift.name, made=shift.made)
     folder = store.folder("shifts", content_hash(shift_key))
 
@@ -266,7 +262,9 @@ class ExtraEvaluation:
         """Return the bank of ``calib`` and ``test``, with views of train only if they matter."""
         splits = lambda: (self._development(), self._test)  # noqa: E731
         with_train = self.key.bn_mode == "train"
-        return ensure_bank(self.spec, self.key, self.store, splits, self.device, with_train)
+        return ensure_bank(
+            FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train
+        )
 
     @cached_property
     def _test(self) -> Split:
