@@ -7,6 +7,7 @@ worker imports this module.
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.special import entr
 
@@ -86,11 +87,7 @@ def fpr95(
     return float(np.interp(0.95, true_positive, false_positive))
 
 
-def _joined(
-    positive: Tensor, negative: Tensor
-) -> tuple[
-    np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]
-]:
+def _joined(positive: Tensor, negative: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     parts = [positive.detach().double().cpu().numpy(), negative.detach().double().cpu().numpy()]
     for name, part in zip(("positive", "negative"), parts, strict=True):
         if part.ndim != 1 or len(part) == 0 or not np.isfinite(part).all():

@@ -49,15 +49,10 @@ def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] =
     It is the ``sum`` over classes, in [0, 2] (MDCA, CRL), or the ``mean`` (TST, BalCAL).
     """
     check(probs, labels)
-    width = max(1, _CHUNK // probs.shape[-1])
-    parts = zip(probs.split(width, -2), labels.split(width), strict=True)
-    each = torch.cat([_squares(part, own, normalisation) for part, own in parts], -1)
-    return each.mean(-1)
-
-
-def _squares(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"]) -> Tensor:
-    """Return the squared error of each sample, (..., N), without a one-hot label in memory."""
-    targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
-    gaps = probs.scatter(-1, targets, probs.gather(-1, targets) - 1)
-    squares = gaps.square()
-    return squares.sum(-1) if normalisation == "sum" else squares.mean(-1)
+    width, squares = max(1, _CHUNK // probs.shape[-1]), []
+    for part, own in zip(probs.split(width, -2), labels.split(width), strict=True):
+        # Without a one-hot label in memory.
+        targets = own.expand(part.shape[:-1]).unsqueeze(-1)
+        gaps = part.scatter(-1, targets, part.gather(-1, targets) - 1).square()
+        squares.append(gaps.sum(-1) if normalisation == "sum" else gaps.mean(-1))
+    return torch.cat(squares, -1).mean(-1)
