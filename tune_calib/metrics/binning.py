@@ -50,9 +50,16 @@ def bin_table(
 ) -> BinTable:
     """Sort samples into equal-width bins of confidence.
 
-    The convention ``right`` uses (lo, hi], as in the papers. ``left`` uses [lo, hi) and one more
-    bin for confidence 1, as torchmetrics and BalCAL. ``ceil`` uses bin ceil(B conf - 1), as the
-    loop of Mukhoti's code, which rounds some edges up.
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        bins: number of bins B.
+        convention: ``right`` uses (lo, hi], as in the papers. ``left`` uses [lo, hi) and one more
+            bin for confidence 1, as torchmetrics and BalCAL. ``ceil`` uses bin ceil(B conf - 1),
+            as the loop of Mukhoti's code, which rounds some edges up.
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
@@ -94,6 +101,11 @@ def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     The edges interpolate the sorted confidences. The quirks of their code are reproduced, since all
     published tables use it: bins are (lo, hi], so that the smallest confidence is in no bin, and
     equal confidences share a bin or are in none.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of bins B.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)

@@ -39,14 +39,30 @@ def errors_of(table: BinTable, samples: int) -> dict[str, Tensor]:
 
 
 def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the expected calibration error."""
+    """Return the expected calibration error.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        bins: number of equal-width bins.
+
+    Returns:
+        (...), in [0, 1].
+    """
     return ece_of(bin_table(probs, labels, bins), len(labels))
 
 
 def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:
     """Return the adaptive ECE.
 
-    ``equal_mass`` uses PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of bins.
+        equal_mass: use PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
+
+    Returns:
+        (...), in [0, 1].
     """
     table = (equal_mass_table if equal_mass else adaptive_table)(probs, labels, bins)
     return ece_of(table, len(labels))
@@ -55,8 +71,15 @@ def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False
 def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = False) -> Tensor:
     """Return the classwise ECE: the ECE of p[:, k] against 1[y = k], averaged over classes.
 
-    Samples with p = 0 are in no bin. ``all_classes`` averages over all C classes, as MDCA's SCE,
-    instead of the classes 0..max(labels), as Mukhoti et al.
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of equal-width bins (lo, hi]. Samples with p = 0 are in no bin.
+        all_classes: average over all C classes, as MDCA's SCE, instead of the classes
+            0..max(labels), as Mukhoti et al.
+
+    Returns:
+        (...), in [0, 1].
     """
     check(probs, labels)
     # Mukhoti's code, on which the published tables rest, skips classes above the largest label.
@@ -75,6 +98,14 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     It is the square root of the mean over classes of the debiased squared error of p[:, k] against
     1[y = k]. The bins are those of the classwise ECE: with many classes, all equal-mass bins but
     one would contain only samples of other classes. Samples with p = 0 are in the lowest bin.
+
+    Args:
+        probs: (..., N, C).
+        labels: (N,).
+        bins: number of equal-width bins.
+
+    Returns:
+        (...), in [0, 1].
     """
     check(probs, labels)
     squares = []

@@ -17,10 +17,19 @@ COVERAGE = 0.9
 
 
 def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tensor:
-    """Return the largest 1 - p[k] of a class in a prediction set: (..., M, C) and (M,) to (...).
+    """Return the largest 1 - p[k] of a class in a prediction set.
 
-    Where ``calib`` has too few samples M for the requested coverage, the threshold is 1, and every
-    set holds every class. Raises ValueError for invalid inputs.
+    Args:
+        probs: (..., M, C) on ``calib``, rows sum to 1.
+        labels: (M,), int64.
+        coverage: requested probability that a set holds the true class.
+
+    Returns:
+        (...). Where M is too small for the requested coverage, the threshold is 1, and every set
+        holds every class.
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
     """
     check(probs, labels)
     rank = math.ceil((len(labels) + 1) * coverage)

@@ -51,8 +51,12 @@ def entropy(probs: Tensor) -> Tensor:
 def auroc(positive: Tensor, negative: Tensor) -> float:
     """Return the probability that a positive scores above a negative, with ties counted as half.
 
-    ``positive`` (N,) should score high, ``negative`` (M,) low. Raises ValueError if a score is not
-    finite or a class is empty.
+    Args:
+        positive: (N,), finite scores of the class that should score high.
+        negative: (M,), finite scores of the other class.
+
+    Raises:
+        ValueError: a score is not finite, or a class is empty.
     """
     from sklearn.metrics import roc_auc_score
 

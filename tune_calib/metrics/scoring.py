@@ -21,10 +21,13 @@ def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
 
 
 def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
-    """Return whether predictions (N, C) are no better than always predicting the largest class.
+    """Return whether predictions are no better than always predicting the most frequent class.
 
-    A one-sided binomial test at a significance ``level`` decides. Under its null hypothesis, each
-    prediction is correct with a probability equal to the share of the most frequent class.
+    Args:
+        probs: (N, C), rows sum to 1.
+        labels: (N,), int64.
+        level: significance level of a one-sided binomial test. Under its null hypothesis, each
+            prediction is correct with a probability equal to the share of the most frequent class.
     """
     check(probs, labels)
     right = int((probs.argmax(-1) == labels).sum())
@@ -35,7 +38,15 @@ def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
 
 
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the negative log-likelihood in nats, exact even for saturated logits."""
+    """Return the negative log-likelihood in nats, exact even for saturated logits.
+
+    Args:
+        logits: (..., N, C), unnormalised, finite.
+        labels: (N,), int64.
+
+    Raises:
+        ValueError: a logit is not finite.
+    """
     if not bool(logits.isfinite().all()):
         raise ValueError("logits must be finite, got NaN or infinity")
     log_probs = logits.log_softmax(-1)
@@ -46,7 +57,11 @@ def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
 def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] = "sum") -> Tensor:
     """Return the Brier score, the mean squared distance to the one-hot label.
 
-    It is the ``sum`` over classes, in [0, 2] (MDCA, CRL), or the ``mean`` (TST, BalCAL).
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` over classes
+            (TST, BalCAL).
     """
     check(probs, labels)
     width, squares = max(1, _CHUNK // probs.shape[-1]), []

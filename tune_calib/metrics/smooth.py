@@ -30,8 +30,13 @@ def smooth_ece(over: Tensor) -> Tensor:
     """Return the integral of the absolute smoothed difference of confidence and correctness.
 
     The differences are smoothed by a Gaussian that is reflected at 0 and 1. Its bandwidth is the
-    one that equals the error (section 3 of the paper), but at least ``SMALLEST``. The input is
-    (..., GRID + 1), mean differences on the grid (``on_grid``); the result is (...), in [0, 1].
+    one that equals the error (section 3 of the paper), but at least ``SMALLEST``.
+
+    Args:
+        over: (..., GRID + 1), mean differences on the grid (``on_grid``).
+
+    Returns:
+        (...), in [0, 1].
     """
     waves = cosine_transform(over)
     least = torch.full_like(over[..., 0], SMALLEST)
@@ -67,7 +72,9 @@ def cosine_transform(over: Tensor) -> Tensor:
 def smoothed(waves: Tensor, width: Tensor) -> Tensor:
     """Return the integral of the absolute smoothed differences, (...).
 
-    The inputs are their cosine transform (..., GRID + 1) and bandwidths (...).
+    Args:
+        waves: (..., GRID + 1), cosine transform of the differences.
+        width: (...), bandwidths.
     """
     numbers = torch.arange(GRID + 1, dtype=waves.dtype, device=waves.device)
     damping = torch.exp(-0.5 * (torch.pi * numbers * width[..., None]).square())

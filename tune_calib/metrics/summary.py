@@ -31,8 +31,8 @@ def evaluate(
     """Compute every metric of a head batch on one split, with the bins counted once.
 
     Args:
-        logits: (..., N, C).
-        labels: (N,).
+        logits: (..., N, C), unnormalised (or log-probabilities), finite.
+        labels: (N,), int64.
         calib: ``calib`` split of the same classifiers. Without it the conformal metrics are left
             out.
         in_search: compute only the metrics that trials of a search report.
@@ -40,7 +40,11 @@ def evaluate(
     Returns:
         A tensor (...) for each name: fractions in [0, 1], NLL in nats, Brier score summed over
         classes. NaN where a metric is not defined, such as a mean over correct samples where no
-        sample is correct. A metric of a plug-in must be within its bounds.
+        sample is correct.
+
+    Raises:
+        ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
+            bounds.
     """
     probs = logits.softmax(-1)
     table = bin_table(probs, labels)
@@ -119,7 +123,15 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Compute ``names.CORRUPTION_METRICS`` of one classifier, cheap enough for dozens of splits."""
+    """Compute ``names.CORRUPTION_METRICS`` of one classifier.
+
+    Args:
+        logits: (N, C), unnormalised (or log-probabilities), finite.
+        labels: (N,), int64.
+
+    Raises:
+        ValueError: an input is out of range or not finite.
+    """
     probs = logits.softmax(-1)
     found = {
         **regime(logits, labels),
@@ -130,7 +142,11 @@ def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Compute ``regime`` of one classifier, given logits (M, C) and labels (M,) in parts."""
+    """Compute ``regime`` of one classifier whose samples do not fit in memory.
+
+    Args:
+        parts: finite logits (M, C) and labels (M,) of some samples at a time.
+    """
     # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:

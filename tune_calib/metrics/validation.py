@@ -29,10 +29,14 @@ def are_probabilities(rows: Tensor) -> bool:
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
-    """Raise ValueError, with argument, rule and value, for inputs on which no metric is defined.
+    """Raise for probabilities and labels on which no metric is defined.
 
-    ``probs`` (..., N, C) are float32 or float64 and their rows sum to 1. ``labels`` (N,) int64 are
-    in [0, C).
+    Args:
+        probs: (..., N, C), float32 or float64, rows sum to 1.
+        labels: (N,), int64, in [0, C).
+
+    Raises:
+        ValueError: an input is invalid. The message names the argument, the rule and the value.
     """
     if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
         shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"
