@@ -7,7 +7,7 @@ from tests.support import CPU, each, small_spec
 from tune_calib.data.shift import Part, ShiftSet, chunks_of, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.extra import ensure_shifted, network_behind, shifted_bank_key
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
@@ -57,7 +57,7 @@ HEADS = {
 def test_the_test_split_has_the_features_of_the_bank(head, store):
     spec = small_spec(**HEADS[head])
     splits = development(), load_split()
-    bank = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
     (clean,) = made(spec, store, CLEAN).values()
     assert torch.equal(clean.features, bank.test().features)
     assert torch.equal(clean.logits, bank.test().logits)

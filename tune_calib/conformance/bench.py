@@ -61,7 +61,7 @@ class Bench:
         run.close()
         # Loaded only if the bank is not yet in the store.
         splits = lambda: (development, load_test(spec.data, None))  # noqa: E731
-        return ensure_bank(spec, bank_key(spec, spec.head), self.store, splits, CPU)
+        return ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), self.store, splits, CPU)
 
 
 Run = Callable[[MethodInfo, Bench], None]
