@@ -166,25 +166,23 @@ DataRoot = Annotated[Path | None, option_of(request.DataRequest, "data_root")[1]
 StoreRoot = Annotated[str | None, option_of(request.Folders, "store")[1]]
 StudyStorage = Annotated[str | None, option_of(request.Storage, "study_storage")[1]]
 GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="print the plan and start nothing", rich_help_panel=request.WHERE
-    ),
-]
 Added = tuple[Any, Any]
 """Annotation and default of an option that is added to several commands."""
 
 
-def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> Added:
-    """Return an option with its help text, off or absent by default."""
-    names = [flag] if flag else []
+def flag(name: str, text: str, panel: str | None = None) -> Any:
+    """Return an option without a value, e.g. ``--json``."""
+    return typer.Option(name, help=text, rich_help_panel=panel)
+
+
+def added(kind: Any, text: str, panel: str, **further: Any) -> Added:
+    """Return an option that several commands have, absent by default."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
-    option = typer.Option(*names, help=text, rich_help_panel=panel, **further)
-    return Annotated[kind, option], False if kind is bool else None
+    return Annotated[kind, typer.Option(help=text, rich_help_panel=panel, **further)], None
 
 
+DryRun = Annotated[bool, flag("--dry-run", "print the plan and start nothing", request.WHERE)]
 _SHARED: dict[str, Added] = {
     "log": added(
         list[str] | None, request.ALWAYS["log"], request.WHERE,
@@ -194,7 +192,7 @@ _SHARED: dict[str, Added] = {
         str | None, "show these columns of the table", TABLES,
         metavar="NAME,NAME", show_default="those that fit",
     ),
-    "wide": added(bool, "show all columns, however wide", TABLES, "--wide"),
+    "wide": (Annotated[bool, flag("--wide", "show all columns, however wide", TABLES)], False),
     "plugin": added(
         list[str] | None, request.ALWAYS["plugin"], EVERY,
         metavar="FILE|MODULE",
@@ -228,7 +226,6 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
             with console.shown_on(screen):
                 _run_logged(command, shared.get("log"), options)
 
-    run.trains = kind.trains  # type: ignore[attr-defined]
     return with_options(run, command, **own)
 
 
