@@ -15,7 +15,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share
-from tune_calib.spec.yaml_text import UnfoldedError, value_of
+from tune_calib.spec.yaml_text import UnfoldedError, parse_yaml
 
 R = TypeVar("R", bound=Part)
 
@@ -157,7 +157,7 @@ def _settings(texts: list[str]) -> dict[str, Any] | None:
 
 def _value(words: str, value: str) -> Any:
     try:
-        return value_of(value)
+        return parse_yaml(value)[0]
     except (yaml.YAMLError, ValueError):
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 

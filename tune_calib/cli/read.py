@@ -133,10 +133,7 @@ def as_trials_ran(
     data_root: Path | None,
     options: Mapping[str, object] = {},
 ) -> bool:
-    """Run a command in a process that loads torch as portable trials did, if there are any.
-
-    Heads that are retrained then have the same digits. Return whether such a process ran it.
-    """
+    """Run a command in a process that loads torch as portable trials did, if there are any."""
     from tune_calib.results.tables import read_table
     from tune_calib.tuning.progress.screen import screen
 
