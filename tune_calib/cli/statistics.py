@@ -4,6 +4,7 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 
 from tune_calib.cli.common import one_format, open_folder, published_tables
 from tune_calib.cli.entry import damage_in_one_line
-from tune_calib.cli.options import FORMATS, added, complete, flag, with_options
+from tune_calib.cli.options import FORMATS, added, complete, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import rankable_metrics
@@ -39,8 +40,8 @@ Where = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable")
 ]
 
-_FORMATS = {
-    name: (Annotated[bool, flag(f"--{name}", text, FORMATS)], False)
+_FORMATS = [
+    added(name, bool, text, FORMATS)
     for name, text in {
         "json": "print JSON",
         "markdown": "print Markdown",
@@ -48,11 +49,11 @@ _FORMATS = {
         "csv": "print CSV of fractions, one row per method (and column)",
         "html": "print a table element",
     }.items()
-}
-_LATEX = {
-    "caption": added(str | None, "caption of the --latex table", FORMATS, show_default="its own"),
-    "label": added(str | None, "label of the --latex table, e.g. tab:ranks", FORMATS),
-}
+]
+_LATEX = (
+    added("caption", str | None, "caption of the --latex table", FORMATS, show_default="its own"),
+    added("label", str | None, "label of the --latex table, e.g. tab:ranks", FORMATS),
+)
 
 
 def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
@@ -61,7 +62,7 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(caption: str | None, label: str | None, **options: Any) -> None:
         # Before the slow imports, so that a wrong option is refused at once.
-        form: Any = one_format(**{name: options.pop(name) for name in _FORMATS})
+        form: Any = one_format(**{option.name: options.pop(option.name) for option in _FORMATS})
         latex = _latex_options(form, caption, label)
         figure = options.pop("figure", None)
         places = [options.pop(name) for name in ("first", "second") if name in options]
@@ -84,7 +85,7 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
                 echo(note, err=True)
         echo(shown(found.table(form, **latex)))
 
-    return with_options(run, command, **_FORMATS, **_LATEX)
+    return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
 
 
 @contextlib.contextmanager
