@@ -142,8 +142,8 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
             raise UserError(
                 f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
             )
-        is_one = isinstance(value, str) or not isinstance(value, Iterable)
-        values = [str(each) for each in ([value] if is_one else value)]
+        several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+        values = [str(each) for each in several]
         texts = frame[name].astype(str)
         known = sorted(texts.unique())
         for text in values:
