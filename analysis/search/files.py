@@ -37,6 +37,7 @@ from tune_calib.results.selection import (
     OPTIMISM,
     describe_reads,
 )
+from tune_calib.spec.datasets import flatten
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import format_count, format_setting
@@ -147,10 +148,9 @@ def _setting(search: SearchResults) -> str:
     )
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     fixed = ", ".join(
-        f"{slot}.{key} {format_setting(value)}"
-        for slot, own in question.given.items()
-        for key, value in own.items()
-        if key not in ("dataset", "imported", "found")
+        f"{name} {format_setting(value)}"
+        for name, value in flatten(question.given).items()
+        if name not in ("data.dataset", "data.imported", "data.found")
     )
     fixed = f"; fixed: {fixed}" if fixed else ""
     return f"{datasets}; {backbones}{fixed}; {sampler}; select split, {search.seeds()}"

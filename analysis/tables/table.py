@@ -122,7 +122,7 @@ class Table:
             return "\n".join(caption)
         # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
-        body = _layout(table, screen if self.is_main else screen.without_choice())
+        body = _layout(table, screen if self.is_main else replace(screen, columns=(), some=""))
         return "\n".join([body, *caption])
 
 

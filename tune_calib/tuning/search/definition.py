@@ -16,6 +16,7 @@ from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import PlannedTrial, Rung, build_spec, refuse_unknown
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
@@ -205,9 +206,7 @@ class SearchDefinition:
 
 def restrict_space(method: str, resolved: ResolvedRequest) -> Space:
     """Return the space of a method without the settings that are fixed."""
-    own = resolved.overrides.items()
-    fixed = {f"{slot}.{key}": value for slot, each in own for key, value in each.items()}
-    return SPACES[method].without(fixed)
+    return SPACES[method].without(flatten(resolved.overrides))
 
 
 class Candidates:
