@@ -131,6 +131,12 @@ def format_count(count: int, thing: str) -> str:
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
 
 
+def format_points(difference: float) -> str:
+    """Format a difference of fractions, e.g. ``1 point`` or ``0.5 points``."""
+    points = f"{100 * difference:g}"
+    return f"{points} point{'s' * (points != '1')}"
+
+
 def format_setting(value: Any) -> str:
     """Format the value of a setting for captions, e.g. ``none`` or ``0.429, 0.714``."""
     if isinstance(value, list | tuple):

@@ -157,8 +157,8 @@ def read(out, seeds, extend=False, choice=CHOICE):
 def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
-    else:  # kept the choice alone; its sweep tells the seeds
-        (tmp_path / SEARCH_EVALUATED).write_text(json.dumps(CHOICE))
+    else:  # kept the choice alone, its rule in other words; its sweep tells the seeds
+        (tmp_path / SEARCH_EVALUATED).write_text(json.dumps({**CHOICE, "rule": "the best"}))
         fake_results.write(tmp_path / EVALUATION)
         path = tmp_path / EVALUATION / SWEEP_MANIFEST
         path.write_text(json.dumps(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))

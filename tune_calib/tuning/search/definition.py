@@ -27,6 +27,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import SPACES, Choice, Point, Space
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
 
 Row = Mapping[str, Any]
@@ -113,7 +114,7 @@ class Objective:
     def describe_rule(self) -> str:
         """Describe how ``choose`` chooses."""
         best = METRICS[self.metrics[0]].title
-        return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
+        return f"best {best} on select with at most {format_points(self.guard)} of accuracy lost"
 
 
 NO_RUNG = -1
