@@ -1,8 +1,7 @@
 """Images of data sets, in memory or on disk, and the splits and parts that they form."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -17,15 +16,8 @@ Places = NDArray[np.int64]
 CHUNK = 64
 
 
-class Rows(Protocol):
-    """A source of images: a memory map, or files to decode."""
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Return (N, C, H, W)."""
-
-    def read(self, rows: Places) -> Tensor:
-        """Read some images on the CPU, (M, C, H, W) uint8, in the order of ``rows``."""
+Read = Callable[[Places], Tensor]
+"""Reads the images of some rows, (M,), in that order: (M, C, H, W) uint8, on the CPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,19 +28,21 @@ class LazyImages:
     ``split``.
 
     Attributes:
-        rows: source of the images.
+        read: reads images from a memory map, or decodes files.
+        image: (C, H, W).
         positions: (N,) int64, rows of the images, on the CPU.
         device: device of the tensors.
     """
 
-    rows: Rows
+    read: Read
+    image: tuple[int, int, int]
     positions: Tensor
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    device: torch.device | str = "cpu"
 
     @property
     def shape(self) -> torch.Size:
         """Return (N, C, H, W)."""
-        return torch.Size((len(self), *self.rows.shape[1:]))
+        return torch.Size((len(self), *self.image))
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -57,7 +51,7 @@ class LazyImages:
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Return some images on the device."""
         places = index.cpu() if isinstance(index, Tensor) else index
-        return self.rows.read(self.positions[places].numpy()).to(self.device)
+        return self.read(self.positions[places].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield all images in order, ``size`` at a time."""
@@ -70,7 +64,7 @@ class LazyImages:
 
     def to(self, device: torch.device | str) -> "LazyImages":
         """Return the same images for another device, without reading any."""
-        return replace(self, device=torch.device(device))
+        return replace(self, device=device)
 
     def resident(self) -> Tensor:
         """Return all images as one tensor."""

@@ -7,6 +7,7 @@ need not fit into memory.
 
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split
@@ -150,15 +152,8 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Ope
 
 def _open_whole(path: Path) -> Opened | None:
     """Open a cache file; return None if it is absent or damaged and must be written."""
-    if path.exists():
-        with suppress(DamagedFileError):
-            opened = _read(path)
-            if not is_large(opened.source):
-                for images in (opened.source.train.images, opened.source.test.images):
-                    assert isinstance(images, LazyImages)
-                    assert isinstance(images.rows, MappedRows)
-                    images.rows.check()
-            return opened
+    with suppress(DamagedFileError):
+        return _read(path)
     return None
 
 
@@ -200,10 +195,8 @@ def settled(split: Split, source: Source) -> Split:
 class MappedRows:
     """Images (N, C, H, W) of a cache file, each checked by its CRC-32 when it is first read."""
 
-    def __init__(
-        self, path: Path, offset: int, shape: tuple[int, int, int, int], checks: Places
-    ) -> None:
-        self.path, self.shape, self.checks = path, shape, checks
+    def __init__(self, path: Path, offset: int, shape: tuple[int, ...], checks: Places) -> None:
+        self.path, self.checks = path, checks
         self._pixels = np.memmap(path, np.uint8, "r", offset, shape)
         self._is_checked = np.zeros(shape[0], bool)
 
@@ -229,34 +222,32 @@ class MappedRows:
 
 
 def _read(path: Path) -> Opened:
+    """Open a cache file; the images of a small data set are checked at once."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > path.stat().st_size:
-                raise ValueError("its header is longer than the file")
-            header = json.loads(file.read(length))
-            parts = [_part(path, file, header, part, 8 + length) for part in _PARTS]
-            known = Summary.read(header["__metadata__"]["summary"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        with safe_open(path, "np") as file:
+            shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]
+            total = sum(map(math.prod, shapes))
+            start, parts = path.stat().st_size - total, []  # the images are the last tensors
+            for part, shape in zip(_PARTS, shapes, strict=True):
+                columns = {name: file.get_tensor(f"{part}.{name}") for name in _COLUMNS}
+                for name, values in columns.items():
+                    if _crc(values) != file.metadata()[f"{part}.{name}"]:
+                        raise ValueError(f"{part}.{name} does not match its checksum")
+                rows = MappedRows(path, start, shape, columns["checks"])
+                if total <= LARGE:
+                    rows.check()
+                labels, indices = map(torch.from_numpy, (columns["labels"], columns["indices"]))
+                images = LazyImages(rows.read, shape[1:], torch.arange(len(labels)))
+                parts.append(Split(images, labels, indices))
+                start += math.prod(shape)
+            known = Summary.read(file.metadata()["summary"])
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
     return Opened(Source(*parts), known)
 
 
-def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: int) -> Split:
-    columns = {}
-    for name in _COLUMNS:
-        first, last = header[f"{part}.{name}"]["data_offsets"]
-        file.seek(start + first)
-        content = bytearray(file.read(last - first))
-        if f"{zlib.crc32(content):08x}" != header["__metadata__"][f"{part}.{name}"]:
-            raise DamagedFileError(f"{path} does not match its checksum")
-        columns[name] = np.frombuffer(content, np.int64)
-    about = header[f"{part}.images"]
-    count, channels, height, width = about["shape"]
-    shape = (count, channels, height, width)
-    rows = MappedRows(path, start + about["data_offsets"][0], shape, columns["checks"])
-    labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
-    return Split(LazyImages(rows, torch.arange(count)), labels, indices)
+def _crc(values: NDArray[np.int64]) -> str:
+    return f"{zlib.crc32(values.tobytes()):08x}"
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
@@ -275,20 +266,16 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     sums = {"summary": Summary("0" * 16, blank, blank).written()}
     sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
     header: dict[str, Any] = {"__metadata__": sums}
-    end = 0
-    for part, split in splits.items():
-        for name in _COLUMNS:
-            start, end = end, end + 8 * len(split)
-            about = {"dtype": "I64", "shape": [len(split)], "data_offsets": [start, end]}
-            header[f"{part}.{name}"] = about
-    columns = end
-    for part, split in splits.items():
-        start, end = end, end + split.images.shape.numel()
-        about = {"dtype": "U8", "shape": list(split.images.shape), "data_offsets": [start, end]}
-        header[f"{part}.images"] = about
+    count, total, end = 0, sum(map(len, splits.values())), 0
+    shapes = {f"{part}.{name}": (len(splits[part]),) for part in _PARTS for name in _COLUMNS}
+    shapes |= {f"{part}.images": tuple(split.images.shape) for part, split in splits.items()}
+    for name, shape in shapes.items():
+        kind, width = ("U8", 1) if name.endswith(".images") else ("I64", 8)
+        start, end = end, end + width * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     first = file.write(_encoded(header))
-    file.seek(first + columns)
-    tally, count, total = Tally(), 0, sum(map(len, splits.values()))
+    file.seek(first + 8 * len(_COLUMNS) * total)
+    tally = Tally()
     report_progress(doing, count, total, at_once=total > 10_000)  # which takes seconds
     for split in splits.values():
         tally.checks.append([])
@@ -302,7 +289,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     for (part, split), checks in zip(splits.items(), tally.checks, strict=True):
         numbers = (split.labels.numpy(), split.indices.numpy(), np.array(checks, np.int64))
         for name, values in zip(_COLUMNS, numbers, strict=True):
-            sums[f"{part}.{name}"] = f"{zlib.crc32(values.tobytes()):08x}"
+            sums[f"{part}.{name}"] = _crc(values)
             file.write(values.tobytes())
     sums["summary"] = tally.summary(split.labels for split in splits.values()).written()
     file.seek(0)
