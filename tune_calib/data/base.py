@@ -1,7 +1,8 @@
 """Images of data sets, in memory or on disk, and the splits and parts that they form."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -26,17 +27,11 @@ class LazyImages:
 
     Indexing with a tensor (M,) or a slice returns a tensor on the device, and so does each part of
     ``split``.
-
-    Attributes:
-        read: reads images from a memory map, or decodes files.
-        image: (C, H, W).
-        positions: (N,) int64, rows of the images, on the CPU.
-        device: device of the tensors.
     """
 
-    read: Read
-    image: tuple[int, int, int]
-    positions: Tensor
+    read: Read  # reads images from a memory map, or decodes files
+    image: tuple[int, ...]  # (C, H, W)
+    positions: Tensor  # (N,) int64, rows of the images, on the CPU
     device: torch.device | str = "cpu"
 
     @property
@@ -80,18 +75,11 @@ Images = Tensor | LazyImages
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images of one split.
+    """Images of one split; those of a large data set are read when they are indexed."""
 
-    Attributes:
-        images: (N, C, H, W), uint8, raw pixels in [0, 255]. Images of a large data set are read
-            when they are indexed.
-        labels: (N,), int64, in [0, classes).
-        indices: (N,), int64, position of each image in the stored data set.
-    """
-
-    images: Images
-    labels: Tensor
-    indices: Tensor
+    images: Images  # (N, C, H, W), uint8, raw pixels in [0, 255]
+    labels: Tensor  # (N,), int64, in [0, classes)
+    indices: Tensor  # (N,), int64, position of each image in the stored data set
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -114,9 +102,30 @@ class Split:
         return self
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Digest and moments of all images and labels of a data set."""
+
+    digest: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def written(self) -> str:
+        """Return the summary as text, whose length depends only on the number of channels."""
+        return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Parse a result of ``written``; raise ValueError for anything else."""
+        digest, *values = text.split()
+        numbers, channels = tuple(map(float, values)), len(values) // 2
+        return cls(digest, numbers[:channels], numbers[channels:])
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """The published training and test parts, unchanged."""
 
     train: Split
     test: Split
+    known: Summary | None = field(default=None, kw_only=True)  # in a cache file
