@@ -137,12 +137,12 @@ def _in_one_line(name: str) -> Iterator[None]:
 
 
 def _names_in_npz(path: Path) -> list[str]:
-    with np.lib.npyio.NpzFile(path, allow_pickle=False) as file:
+    with np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False) as file:
         return file.files
 
 
 def _read_npz(path: Path, name: str) -> Rows:
-    with np.lib.npyio.NpzFile(path, allow_pickle=False) as file:
+    with np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False) as file:
         return np.asarray(file[name])
 
 
