@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
-from tune_calib.data.cache import load_opened
+from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
@@ -104,7 +104,7 @@ def published(name: str, development: Development) -> Frozen:
 @functools.cache
 def seen_and_held_out() -> Development:
     """15,000 images that the published networks saw, and half of those that they did not."""
-    source = load_opened(DATASETS["cifar10"], CIFAR10_ROOT, FOLDER / "images").source
+    source = load_source(DATASETS["cifar10"], CIFAR10_ROOT, FOLDER / "images")
     order = torch.randperm(len(source.test), generator=torch.Generator().manual_seed(0))
     return Development(
         source.train.take(torch.arange(15_000)),

@@ -8,7 +8,7 @@ import torch
 
 from tests.engine.test_weights import network_of, saved
 from tests.support import CPU, each
-from tune_calib.data.cache import load_opened
+from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -262,7 +262,7 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     info = spec.data.info
     given, method = build(spec, 1)
     start_from(given, spec.network, store)
-    test = load_opened(info, cifar_root, images).source.test
+    test = load_source(info, cifar_root, images).test
     logits = predict(method, given, test.images, info)[1].double()
     right, error, nll = PUBLISHED[depth]
     probs = logits.softmax(1)

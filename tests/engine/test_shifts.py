@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
-from tune_calib.data.shift import Part, ShiftSet, chunks_of, open_set
+from tune_calib.data.shift import Part, ShiftSet, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -26,7 +26,7 @@ CLEAN = "clean"
 
 def clean_set():
     split = load_split()
-    return ShiftSet(CLEAN, "", lambda: [Part("", split.labels, chunks_of(split))])
+    return ShiftSet(CLEAN, "", lambda: [Part("", split)])
 
 
 def made(spec, store, name, network=network_behind):
@@ -75,7 +75,7 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
         images = torch.cat(list(part.chunks(97, CPU)))
         wanted = predict(trained.method, trained.network, images, spec.data.info)
         assert torch.allclose(found[label].features, wanted[0], atol=1e-5)
-        assert torch.equal(found[label].labels, part.labels)
+        assert torch.equal(found[label].labels, part.split.labels)
 
 
 def test_they_are_made_once_and_again_when_damaged(store):

@@ -139,7 +139,7 @@ def ensure_shifted(
             for part in parts:
                 images = part.chunks(evaluation_batch(info), device)
                 outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-                write_split(path / _file(part.name), outputs, part.labels)
+                write_split(path / _file(part.name), outputs, part.split.labels)
 
         names = [part.name for part in parts]
         write_folder(folder, fill, {"key": shift_key.model_dump(), "parts": names})
