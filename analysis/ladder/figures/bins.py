@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
@@ -144,6 +144,30 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     axis.minorticks_off()
 
 
+def _caption(results: LadderResults) -> str:
+    sweep = results.sweep
+    shown = [rung for rung, _ in _panels(sweep)[0]]
+    absent = ", ".join(rung.label for rung in sweep.rungs if rung not in shown)
+    spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
+    text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
+    return f"{text} Without bins: {absent}." if absent else text
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="reliability",
+    title="Reliability diagrams on test",
+    reading=(
+        "Accuracy of each non-empty bin (lo, hi] against confidence, pooled over the trials of "
+        "a panel; below, the share of samples in each bin on a log scale. Bars below the "
+        "diagonal are over-confident. Vertical lines: the range in which a calibrated network "
+        "lies by chance, from resampled test sets in which the probability that a sample is "
+        "correct is the mean confidence of its bin."
+    ),
+    caption=_caption,
+    absent="no finished trial has bins",
+    position=20,
+)
 def draw_reliability(results: LadderResults) -> Drawing | None:
     """Draw accuracy against confidence of each rung, and below it the share of samples (log)."""
     sweep = results.sweep
@@ -180,34 +204,18 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
     return figure
 
 
-def _caption(results: LadderResults) -> str:
-    sweep = results.sweep
-    shown = [rung for rung, _ in _panels(sweep)[0]]
-    absent = ", ".join(rung.label for rung in sweep.rungs if rung not in shown)
-    spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
-    text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
-    return f"{text} Without bins: {absent}." if absent else text
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="reliability",
-        title="Reliability diagrams on test",
-        reading=(
-            "Accuracy of each non-empty bin (lo, hi] against confidence, pooled over the trials of "
-            "a panel; below, the share of samples in each bin on a log scale. Bars below the "
-            "diagonal are over-confident. Vertical lines: the range in which a calibrated network "
-            "lies by chance, from resampled test sets in which the probability that a sample is "
-            "correct is the mean confidence of its bin."
-        ),
-        draw=draw_reliability,
-        caption=_caption,
-        absent="no finished trial has bins",
-        position=20,
-    )
+@LADDER_FIGURES.register
+@report_figure(
+    name="confidence",
+    title="Confidence on test of right and wrong samples",
+    reading=(
+        "Share of samples in each bin, pooled over the trials of a panel. Classifiers are "
+        "over-confident if the mean confidence (dotted) is right of the accuracy (solid)."
+    ),
+    caption=lambda results: f"Pooled: {trials_behind(results.sweep, results.binned)}.",
+    absent="no finished trial has bins",
+    position=30,
 )
-
-
 def draw_confidence(results: LadderResults) -> Drawing | None:
     """Draw the confidence histogram of the right and wrong samples of each rung."""
     shown, columns = _panels(results.sweep)
@@ -245,19 +253,3 @@ def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
     axis.set(xlim=(0, 1), xticks=np.linspace(0, 1, 3))
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="confidence",
-        title="Confidence on test of right and wrong samples",
-        reading=(
-            "Share of samples in each bin, pooled over the trials of a panel. Classifiers are "
-            "over-confident if the mean confidence (dotted) is right of the accuracy (solid)."
-        ),
-        draw=draw_confidence,
-        caption=lambda results: f"Pooled: {trials_behind(results.sweep, results.binned)}.",
-        absent="no finished trial has bins",
-        position=30,
-    )
-)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
@@ -51,6 +51,24 @@ def _has_steps(sweep: Sweep) -> bool:
     return any(len(chain) > 1 for chain in chains(sweep))
 
 
+def _caption(results: LadderResults) -> str:
+    marks = f"Large marks: {mean_over(results.sweep)}"
+    if results.sweep.done["rung"].duplicated().any():
+        marks += "; small marks: single trials"
+    if _has_steps(results.sweep):
+        return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
+    return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="tradeoff",
+    title="ECE against accuracy on test",
+    reading="Lower and further to the right is better.",
+    caption=_caption,
+    absent="no finished trial has accuracy and ECE on test",
+    position=10,
+)
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     sweep = results.sweep
@@ -128,25 +146,3 @@ def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
         color=style.color(index), markerfacecolor=_face(rung),
         label=f"{rung.label}: {failures}" if is_empty else f"{rung.label} ({sweep.ended(index)})",
     )  # fmt: skip
-
-
-def _caption(results: LadderResults) -> str:
-    marks = f"Large marks: {mean_over(results.sweep)}"
-    if results.sweep.done["rung"].duplicated().any():
-        marks += "; small marks: single trials"
-    if _has_steps(results.sweep):
-        return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
-    return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="tradeoff",
-        title="ECE against accuracy on test",
-        reading="Lower and further to the right is better.",
-        draw=draw_tradeoff,
-        caption=_caption,
-        absent="no finished trial has accuracy and ECE on test",
-        position=10,
-    )
-)

@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import SEARCH_FIGURES, Figure
+from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
 from analysis.search.sensitivity import is_numeric, is_wide
 from tune_calib.spec.metrics import METRICS
@@ -39,6 +39,19 @@ def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
     return pd.Series(np.log10(plain), index=values.index) if has_log else plain
 
 
+@SEARCH_FIGURES.register
+@report_figure(
+    name="parallel",
+    title="Parallel coordinates",
+    reading=(
+        "One line per suggestion; lighter is better, and the thick line is the chosen one. The "
+        "most important setting is on the left."
+    ),
+    caption=SearchResults.long_note,
+    absent="no two settings have two values each among the finished suggestions",
+    takes=("settings", "metric"),
+    position=50,
+)
 def draw_parallel(search: SearchResults) -> Drawing | None:
     """Draw every finished suggestion as a line over the settings, coloured by the metric."""
     metric = search.metrics[0]
@@ -101,20 +114,3 @@ def _ticks(
     low, high = float(values.min()), float(values.max())
     middle = (low * high) ** 0.5 if has_log else (low + high) / 2
     return [(height, f"{value:.2g}") for height, value in ((0, low), (0.5, middle), (1, high))]
-
-
-SEARCH_FIGURES.register(
-    Figure(
-        name="parallel",
-        title="Parallel coordinates",
-        reading=(
-            "One line per suggestion; lighter is better, and the thick line is the chosen one. The "
-            "most important setting is on the left."
-        ),
-        draw=draw_parallel,
-        caption=SearchResults.long_note,
-        absent="no two settings have two values each among the finished suggestions",
-        takes=("settings", "metric"),
-        position=50,
-    )
-)

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
-from analysis.figure import SEARCH_FIGURES, Figure
+from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import AT_CHANCE, SearchResults
 from analysis.search.sensitivity import is_wide
 from analysis.svg import label_points
@@ -56,6 +56,19 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     return best.ffill()
 
 
+@SEARCH_FIGURES.register
+@report_figure(
+    name="history",
+    title="History of the search",
+    reading=(
+        "Suggestions in the order in which they were made; the line is the best within the "
+        "guard so far. Marks at the upper edge have no value."
+    ),
+    caption=SearchResults.long_note,
+    absent="no suggestion is done",
+    takes=("metric",),
+    position=10,
+)
 def draw_history(search: SearchResults) -> Drawing | None:
     """Draw the metric of each suggestion in order, and the best so far; failures at the top."""
     metric = search.metrics[0]
@@ -93,6 +106,16 @@ def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return unbeaten(rows, metrics).drop_duplicates(metrics)
 
 
+@SEARCH_FIGURES.register
+@report_figure(
+    name="front",
+    title="Pareto front of two metrics",
+    reading="The guard limits the loss of accuracy against the baseline of the same network.",
+    caption=SearchResults.long_note,
+    absent="no suggestion is done",
+    takes=("metric",),
+    position=60,
+)
 def draw_front(search: SearchResults) -> Drawing | None:
     """Draw two metrics of every suggestion, and the Pareto front of those within the guard."""
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
@@ -126,32 +149,3 @@ def draw_front(search: SearchResults) -> Drawing | None:
             axis.set_title(f"{left_out} left of the axis", fontsize=7, loc="left")
     figure.legend(loc="outside right center", frameon=False, fontsize=7)
     return figure
-
-
-SEARCH_FIGURES.register(
-    Figure(
-        name="history",
-        title="History of the search",
-        reading=(
-            "Suggestions in the order in which they were made; the line is the best within the "
-            "guard so far. Marks at the upper edge have no value."
-        ),
-        draw=draw_history,
-        caption=SearchResults.long_note,
-        absent="no suggestion is done",
-        takes=("metric",),
-        position=10,
-    )
-)
-SEARCH_FIGURES.register(
-    Figure(
-        name="front",
-        title="Pareto front of two metrics",
-        reading="The guard limits the loss of accuracy against the baseline of the same network.",
-        draw=draw_front,
-        caption=SearchResults.long_note,
-        absent="no suggestion is done",
-        takes=("metric",),
-        position=60,
-    )
-)
