@@ -95,30 +95,28 @@ def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"low": low, "high": high}, index=shown.index)
 
 
-def _describe_bins(bins: pd.DataFrame) -> list[str]:
-    """Describe each bin in a tooltip, with fractions in percent."""
-    return [
+def _draw_bars(axis: Axes, bins: pd.DataFrame, heights: "pd.Series[float]", **look: Any) -> None:
+    """Draw a bar for each bin, with a tooltip that describes the bin."""
+    width = bins["upper"] - bins["lower"]
+    look = {"edgecolor": "white", **look}
+    bars = axis.bar(bins["lower"], heights, width, align="edge", linewidth=0.5, **look)
+    percent = METRICS["accuracy"].format
+    texts = [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
-        f"accuracy (%): {METRICS['accuracy'].format(row['accuracy'])}\n"
-        f"mean confidence (%): {METRICS['accuracy'].format(row['confidence'])}\n"
+        f"accuracy (%): {percent(row['accuracy'])}\n"
+        f"mean confidence (%): {percent(row['confidence'])}\n"
         f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
         for row in bins.to_dict("records")
     ]
+    label_points(bars, texts)
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw accuracy against confidence, and the range of a calibrated network."""
-    width = bins["upper"] - bins["lower"]
-    reached = axis.bar(
-        bins["lower"], bins["accuracy"], width, align="edge", color=style.color(9),
-        edgecolor="white", linewidth=0.5,
-    )  # fmt: skip
-    gap = axis.bar(
-        bins["lower"], bins["confidence"] - bins["accuracy"], width, bottom=bins["accuracy"],
-        align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
-    )  # fmt: skip
-    for bars in (reached, gap):
-        label_points(bars, _describe_bins(bins))
+    accuracy, gap = bins["accuracy"], bins["confidence"] - bins["accuracy"]
+    red: dict[str, Any] = {"color": "none", "edgecolor": style.color(3), "hatch": "////"}
+    _draw_bars(axis, bins, accuracy, color=style.color(9))
+    _draw_bars(axis, bins, gap, bottom=accuracy, **red)
     band = consistency_band(bins)
     middle = (bins["lower"] + bins["upper"]) / 2
     axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
@@ -131,12 +129,7 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
     # Rare bins have the widest gaps above; on a linear scale their bars would not be visible.
     axis.set_yscale("log")
-    width = bins["upper"] - bins["lower"]
-    bars = axis.bar(
-        bins["lower"], 100 * bins["share"], width, align="edge", color="0.45",
-        edgecolor="white", linewidth=0.5,
-    )  # fmt: skip
-    label_points(bars, _describe_bins(bins))
+    _draw_bars(axis, bins, 100 * bins["share"], color="0.45")
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]
@@ -241,14 +234,10 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
 
 def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw right samples below wrong ones, and lines at the mean confidence and accuracy."""
-    width = bins["upper"] - bins["lower"]
     right = 100 * bins["share"] * bins["accuracy"]
     wrong = 100 * bins["share"] - right
-    shape: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
-    below = axis.bar(bins["lower"], right, width, color=style.color(9), **shape)
-    above = axis.bar(bins["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
-    for bars in (below, above):
-        label_points(bars, _describe_bins(bins))
+    _draw_bars(axis, bins, right, color=style.color(9))
+    _draw_bars(axis, bins, wrong, bottom=right, color=style.color(3))
     means = (bins[["accuracy", "confidence"]].mul(bins["share"], axis="index")).sum()
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
