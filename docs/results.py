@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
+from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made, has_frozen_networks
 from analysis.reproduction.overview import (

@@ -5,13 +5,13 @@ They are not means over test samples, so verdicts on them are over seeds only.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
-from analysis.ladder.results import LadderResults, angles, costs
-from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
-from analysis.ladder.samples import SHARES
+from analysis.ladder.results import QUANTITIES as OF_SAMPLES
+from analysis.ladder.results import SHARES, LadderResults, angles, costs
 from analysis.load import Sweep
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, Metric, format_number
@@ -43,7 +43,7 @@ def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]
     return lambda results: _end(results.sweep.recorded(name), "value", end)
 
 
-def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+def _samples(split: str, name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
     """Read a statistic of single samples, in the epochs that have one."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
@@ -106,6 +106,11 @@ _SHARES = {
 _CORRELATIONS = {
     name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES
 }
+_OVER_EPOCHS = [
+    *((name, title, _curve, 1.0, 3) for name, title in _CURVES.items()),
+    *((name, title, partial(_samples, "train"), 100.0, 1) for name, title in _SHARES.items()),
+    *((name, title, partial(_samples, "select"), 1.0, 3) for name, title in _CORRELATIONS.items()),
+]
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _SECONDS = {
     "network_s": "network (s)",
@@ -116,18 +121,8 @@ _SECONDS = {
 
 QUANTITIES = {
     **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", _curve(name, end))
-        for name, title in _CURVES.items()
-        for end, when in _ENDS.items()
-    },
-    **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "train", end), 100, 1)
-        for name, title in _SHARES.items()
-        for end, when in _ENDS.items()
-    },
-    **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "select", end))
-        for name, title in _CORRELATIONS.items()
+        f"{name}_{end}": Quantity(f"{title}, {when}", read(name, end), scale, digits)
+        for name, title, read, scale, digits in _OVER_EPOCHS
         for end, when in _ENDS.items()
     },
     "q_settling": Quantity("change of q per epoch, last third minus first", _settling),

@@ -11,8 +11,7 @@ from matplotlib.lines import Line2D
 from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import trials_behind
-from analysis.ladder.results import LadderResults
-from analysis.ladder.samples import QUANTITIES, SHARES, SPLITS
+from analysis.ladder.results import QUANTITIES, SHARES, SPLITS, LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
 from tune_calib.results.manifests import RungRecord

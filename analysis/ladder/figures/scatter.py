@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
-from analysis.ladder.results import LadderResults, angles
-from analysis.ladder.samples import correlations
+from analysis.ladder.results import LadderResults, angles, correlations
 from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import format_cell

@@ -27,14 +27,6 @@ MANY = 15  # from this number of rungs on, a legend replaces the labels at the p
 _KEY_IN = 0.15  # height of a line of the legend
 
 
-def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
-    """Return accuracy and ECE on test of every finished trial."""
-    columns = {f"test/{name}": name for name in _METRICS}
-    names = ["rung", "network_seed", "head_seed", *columns]
-    points = sweep.done.reindex(columns=names).rename(columns=columns)
-    return points.dropna(subset=_METRICS).reset_index(drop=True)
-
-
 def chains(sweep: Sweep) -> list[list[int]]:
     """Return the chains of rungs that build on each other: each base with its steps."""
     found: list[list[int]] = []
@@ -72,7 +64,9 @@ def _caption(results: LadderResults) -> str:
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     sweep = results.sweep
-    points = tradeoff_points(sweep)
+    columns = {f"test/{name}": name for name in _METRICS}
+    names = ["rung", "network_seed", "head_seed", *columns]
+    points = sweep.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
     if points.empty:
         return None
     height = max(3.4, _KEY_IN * len(sweep.rungs) + 0.3)
@@ -90,12 +84,12 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
-    names = [
+    labels = [
         rung.label if sweep.is_done(rung.index) else f"{rung.label} ({sweep.ended(rung.index)})"
         for rung in rungs
     ]
     places = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
-    is_named = len(rungs) < MANY and style.name_points(axis, names, places)
+    is_named = len(rungs) < MANY and style.name_points(axis, labels, places)
     if not is_named or len(rungs) < len(sweep.rungs):
         others = [rung for rung in sweep.rungs if not is_named or rung not in rungs]
         handles = [_legend_mark(sweep, rung, rung not in rungs) for rung in others]
