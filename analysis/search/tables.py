@@ -47,7 +47,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
     notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
-    label = label_of("search", search.method, "best")
+    label = label_of("search", search.manifest.question.method, "best")
     return Table("best", caption, records, label=label, is_main=True, notes=notes)
 
 
@@ -62,7 +62,7 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
     rows = []
     for index in chosen:
         row = table.loc[index]
-        marks = {"defaults": is_default[index], "chosen": row["number"] == search.chosen}
+        marks = {"defaults": is_default[index], "chosen": row["number"] == search.outcome.chosen}
         marked = ", ".join(mark for mark, is_so in marks.items() if is_so)
         name = f"{row['number']} ({marked})" if marked else f"{row['number']}"
         cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
@@ -94,7 +94,7 @@ def suggestions(search: SearchResults) -> Table:
 def importance(search: SearchResults) -> Table:
     """Build the table of the importance of every setting in percent, and its search range."""
     found, defaults = search.outcome.importance, search.defaults
-    label = label_of("search", search.method, "importance")
+    label = label_of("search", search.manifest.question.method, "importance")
     table = search.table().set_index("number")
     records = []
     for name in search.settings:
@@ -109,8 +109,8 @@ def importance(search: SearchResults) -> Table:
         # A single value stays a number, so that the page can sort by it.
         others = cells[0] if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
         row["other published"] = others
-        if search.chosen is not None:
-            row["chosen"] = setting_cell(table.loc[search.chosen, name])
+        if search.outcome.chosen is not None:
+            row["chosen"] = setting_cell(table.loc[search.outcome.chosen, name])
         records.append(row)
     caption = found.statement or (
         "PED-ANOVA: difference between the distributions of a setting in the best "
@@ -151,7 +151,12 @@ def share(search: SearchResults) -> Table:
         "best of them, as a share of all. It estimates a share of the search space only with "
         "--sampler random or grid; the others try good suggestions more often."
     )
-    return Table("share", caption, records, label=label_of("search", search.method, "share"))
+    return Table(
+        "share",
+        caption,
+        records,
+        label=label_of("search", search.manifest.question.method, "share"),
+    )
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],

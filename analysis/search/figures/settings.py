@@ -83,7 +83,7 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
     color = style.color(0)
     axis.plot(line, median, color=color, marker="s", markersize=3.5, linewidth=1.2)
     axis.fill_between(line, low, high, color=color, alpha=0.25, linewidth=0)
-    is_chosen = rows["number"] == search.chosen
+    is_chosen = rows["number"] == search.outcome.chosen
     axis.plot(
         positions[is_chosen], metric.scale * rows.loc[is_chosen, "mean"], linestyle="none",
         marker="*", markersize=9, color=style.CHOSEN, zorder=3,
