@@ -142,7 +142,9 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
     )
     sections = []
     for key, title, rows, caption, records, chosen_by in parts:
-        caption += _signs(found.flags, records)
+        cells = " ".join(cell.text for record in records for cell in record.values())
+        signs = [line for line in legend(found.flags) if line.split()[0] in cells]
+        caption = " ".join([caption, *(f"{line}." for line in signs)])
         names = [record["entry"].text for record in records] if key != "entries" else []
         # Indices of the rows at which another entry starts.
         starts = {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
@@ -163,9 +165,3 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         ],
         files=list(pages.values()),
     ).render()  # fmt: skip
-
-
-def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """Explain the signs in the rows of a table."""
-    shown = " ".join(cell.text for record in records for cell in record.values())
-    return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)

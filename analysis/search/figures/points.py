@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import AT_CHANCE, SearchResults
-from analysis.search.sensitivity import is_numeric, is_wide
+from analysis.search.tables import is_numeric, is_wide
 from analysis.svg import label_points
 from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS

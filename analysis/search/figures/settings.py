@@ -17,7 +17,7 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
-from analysis.search.sensitivity import MARGINS, distances, heat_map, is_numeric, is_wide, trend
+from analysis.search.tables import MARGINS, distances, heat_map, is_numeric, is_wide, trend
 from analysis.svg import label_points
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
