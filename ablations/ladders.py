@@ -1,6 +1,5 @@
 """Register the ladders, one YAML file each, when the first of them is looked up."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +25,3 @@ def _build_rung(values: dict[str, Any]) -> Rung:
 
 for _file in sorted(Path(__file__).parent.glob("*.yaml")):
     LADDERS.register(read_ladder(_file))
-
-
-def _scaled(rung: Rung) -> Rung:
-    return replace(
-        rung,
-        label=f"{rung.label}, scaled",
-        ingredient="temperature scaling after it",
-        slots={**rung.slots, "posthoc": {"method": "temperature"}},
-        kind="control" if rung.kind == "control" else "variant",
-    )
-
-
-# Whether a step of MaC-Cal still helps after temperature scaling, which might achieve the same
-# gain. ``tune-calib reproduce maccal/scaled`` judges the difference of the differences.
-_PLAIN = [replace(rung, published=None) for rung in LADDERS["mac_cal"].rungs]
-LADDERS.register(
-    Ladder(
-        name="mac_cal_scaled",
-        title="MaC-Cal, one ingredient at a time, with and without temperature scaling",
-        # The stable order keeps controls last.
-        rungs=tuple(sorted([*_PLAIN, *map(_scaled, _PLAIN)], key=lambda r: r.kind == "control")),
-    ),
-)

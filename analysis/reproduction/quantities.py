@@ -5,7 +5,6 @@ They are not means over test samples, so verdicts on them are over seeds only.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -43,7 +42,7 @@ def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]
     return lambda results: _end(results.sweep.recorded(name), "value", end)
 
 
-def _samples(split: str, name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
     """Read a statistic of single samples, in the epochs that have one."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
@@ -106,11 +105,6 @@ _SHARES = {
 _CORRELATIONS = {
     name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES
 }
-_OVER_EPOCHS = [
-    *((name, title, _curve, 1.0, 3) for name, title in _CURVES.items()),
-    *((name, title, partial(_samples, "train"), 100.0, 1) for name, title in _SHARES.items()),
-    *((name, title, partial(_samples, "select"), 1.0, 3) for name, title in _CORRELATIONS.items()),
-]
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _SECONDS = {
     "network_s": "network (s)",
@@ -121,8 +115,18 @@ _SECONDS = {
 
 QUANTITIES = {
     **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", read(name, end), scale, digits)
-        for name, title, read, scale, digits in _OVER_EPOCHS
+        f"{name}_{end}": Quantity(f"{title}, {when}", _curve(name, end))
+        for name, title in _CURVES.items()
+        for end, when in _ENDS.items()
+    },
+    **{
+        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "train", end), 100, 1)
+        for name, title in _SHARES.items()
+        for end, when in _ENDS.items()
+    },
+    **{
+        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "select", end))
+        for name, title in _CORRELATIONS.items()
         for end, when in _ENDS.items()
     },
     "q_settling": Quantity("change of q per epoch, last third minus first", _settling),

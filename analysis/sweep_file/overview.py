@@ -86,7 +86,9 @@ class _Entries:
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
         lead = describe_choice(search) if search.outcome.suggestions else ""
-        self.add(name, f"Search of {search.method}", setting, planned, counts, lead)
+        self.add(
+            name, f"Search of {search.manifest.question.method}", setting, planned, counts, lead
+        )
         self.is_complete &= "missing" not in counts
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
