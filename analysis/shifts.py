@@ -66,7 +66,8 @@ def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     sets = len(foreign_sets(rows["set"]))
     # The kinds of OOD images are their sets; a single set needs no mean.
     kinds = {**{family: len(kinds) for family, kinds in FAMILIES.items()}, OOD: max(sets, 2)}
-    parts = rows["set"].str.split("/", n=2, expand=True).reindex(columns=range(3)).fillna("")
+    parts = rows["set"].str.split("/", n=2, expand=True).fillna("")
+    parts = parts.reindex(columns=range(3), fill_value="")
     rows = rows.assign(family=parts[0], kind=parts[1], severity=parts[2])
     rows = rows[rows["family"].isin(kinds) & (rows["set"] != FOREIGN_MEAN)]
     is_of_benchmark = rows["kind"].isin(CORRUPTION_KINDS) | (rows["family"] == OOD)
