@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.compare.regime import name_of
-from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
+from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import (

@@ -161,9 +161,6 @@ class _Column:
     def most(self) -> int:
         return max(map(len, [self.head, *self.cells]))
 
-    def justified(self, text: str, width: int) -> str:
-        return text.rjust(width) if self.is_number else text.ljust(width)
-
 
 def _layout(table: Table, screen: Screen) -> str:
     """Lay out the rows of a table for a screen, and name the columns that do not fit."""
@@ -238,8 +235,13 @@ def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[in
     gap, pairs = " " * _GAP, list(zip(columns, widths, strict=True))
 
     def lines(cells: Iterable[Sequence[str]]) -> list[str]:
-        level = zip_longest(*cells, fillvalue="")
-        rows = [[c.justified(t, w) for t, (c, w) in zip(row, pairs, strict=True)] for row in level]
+        rows = [
+            [
+                text.rjust(width) if column.is_number else text.ljust(width)
+                for text, (column, width) in zip(row, pairs, strict=True)
+            ]
+            for row in zip_longest(*cells, fillvalue="")
+        ]
         return [gap.join(row).rstrip() for row in rows]
 
     rule = gap.join("-" * width for width in widths)

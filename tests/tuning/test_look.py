@@ -97,7 +97,7 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
 def _calibrated(trial, split):
     logits = trial.logits(split).logits.double()
     if trial.classifier.transform is not None:
-        logits = trial.classifier.transform(logits)
+        logits = trial.classifier.transform.method.transform(logits)
     return logits[0]
 
 

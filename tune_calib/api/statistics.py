@@ -15,7 +15,7 @@ from analysis.compare import significance as significance_
 from analysis.compare.difference import difference
 from analysis.compare.difference import view as view_difference
 from analysis.compare.gather import collect, over_columns, over_seeds
-from analysis.ladder.figures.critical_difference import draw_critical_difference
+from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
 from analysis.page.figures import draw_apart
 from analysis.tables.render import View

@@ -65,7 +65,7 @@ def test_a_choice_that_is_no_gain_is_told_for_every_metric(
 )
 def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
     fake_results.write_search(tmp_path, POINTS[:2], eces)
-    assert load_search(tmp_path).chosen == 0
+    assert load_search(tmp_path).outcome.chosen == 0
     text = write_search_report(tmp_path)
     for told in (text, (tmp_path / "report.html").read_text()):
         assert (NO_GAIN in told) != is_gain
