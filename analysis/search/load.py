@@ -17,7 +17,7 @@ from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchMani
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
-from tune_calib.text import nearest
+from tune_calib.text import format_points, nearest
 
 AT_CHANCE = "at chance"
 _MOST_SHOWN = 6  # settings that figures show
@@ -151,10 +151,9 @@ class SearchResults:
 
     def long_note(self) -> str:
         """Return a sentence with the seeds and number of the suggestions, and the guard."""
-        guard = (
-            f"guard: at most {100 * self.manifest.question.objective.guard:g} % of accuracy lost"
-        )
-        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {guard}."
+        guard = format_points(self.manifest.question.objective.guard)
+        lost = f"guard: at most {guard} of accuracy lost"
+        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {lost}."
 
     def seeds(self) -> str:
         """Describe the seeds of a suggestion, e.g. ``mean over 3 seeds``."""

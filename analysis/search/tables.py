@@ -143,6 +143,9 @@ def share(search: SearchResults) -> Table:
     """Build the table of the share of suggestions nearly as good as the best within the guard."""
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
+    within = search.within_guard()
+    has_best = within["mean"].notna().any()
+    rows = share_within(within, metric) if has_best else pd.DataFrame()
     records = [
         {
             head: number_cell(metric, row["margin"]),
@@ -150,7 +153,7 @@ def share(search: SearchResults) -> Table:
             "of": format_cell(row["of"], ".0f"),
             "share (%)": format_cell(100 * row["share"], ".0f"),
         }
-        for _, row in share_within(search.within_guard(), metric).iterrows()
+        for _, row in rows.iterrows()
     ]
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "

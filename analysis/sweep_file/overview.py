@@ -154,7 +154,7 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         sections.append(Section(key, title, tables=[table]))
     return Page(
         title=f"Experiment: {out.name}",
-        lead=" ".join(leads),
+        lead="\n".join(leads),
         setting=f"{len(found.rows)} ladders, comparisons and searches",
         regime="The page of each entry describes its networks",
         state=f"{state} has all its numbers.",
