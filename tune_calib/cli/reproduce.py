@@ -129,24 +129,26 @@ def _run(plan: _Plan) -> list[str]:
     from tune_calib.experiments.reproduced import store_logits, update_lock
     from tune_calib.experiments.run import run_jobs
 
+    out = plan.file.out
+
     def begin(job: "LadderRun | SearchRun") -> None:
         # Before its first trial, so that a stopped run records its scale.
-        update_lock(plan.request, plan.file.out, {}, plan.command)
+        update_lock(plan.request, out, {}, plan.command)
         print_settings(job)
 
-    failures, done = [], {}
+    failures, text = [], None
     ends = run_jobs(plan.file, plan.jobs, None, begin)
     for job, ended in zip(plan.jobs, ends, strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
-            done[job.name] = job.entry
             failures += store_logits(plan.request, job)
             write_report(ended.folder)
-    if done:
-        runs, command = update_lock(plan.request, plan.file.out, done, plan.command)
-        console.echo(
-            console.shown(write_reproduction(plan.request.table, plan.file.out, runs, command))
-        )
+            # After each run, since the next ones may take days.
+            done = {job.name: job.entry}
+            runs, command = update_lock(plan.request, out, done, plan.command)
+            text = write_reproduction(plan.request.table, out, runs, command)
+    if text is not None:
+        console.echo(console.shown(text))
     return failures
 
 
