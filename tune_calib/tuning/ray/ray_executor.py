@@ -99,7 +99,7 @@ def fit(
                 ),
             )
             results = tuner.fit()
-        ended += [result.error for result in results]
+        ended += [results[number].error for number in range(len(results))]
         if len(results) < part:
             break
     # In the order of their suggestion.

@@ -36,7 +36,8 @@ class StudySource:
         self.total = self.planned * pairs
         self.is_head = state.candidates.kind == "head"
         # Suggestions that are drawn together, and such batches that are open at the same time.
-        self.size, self.lag = (definition.population, definition.lag) if self.is_head else (1, inf)
+        self.size = definition.population if self.is_head else 1
+        self.lag = definition.lag if self.is_head else inf
         # Every actor gets a share of a batch, unless the shares become too small; the numbers of a
         # head do not depend on its batch.
         share = ceil(definition.population * pairs / at_once)
