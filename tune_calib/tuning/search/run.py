@@ -203,7 +203,7 @@ class SearchRun(Run[SearchState, SearchResult]):
             errors = executor.run(source, self.at_once, halving)
         for trial in source.failed:
             for spec_hash in {planned.spec.hash for planned in trial.trials} & state.crashed.keys():
-                state.crashed[spec_hash] = errors[trial.name]
+                state.crashed[spec_hash] = errors.get(trial.name, state.crashed[spec_hash])
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
