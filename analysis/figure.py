@@ -26,6 +26,10 @@ class Figure(Generic[R]):
     takes: tuple[str, ...] = ()  # options of the caller: ``settings`` (two or more), ``metric``
     position: int = 1000  # sort key in the page; equal ones are sorted by name
 
+    def __call__(self, results: R) -> "Drawing | None":
+        """Draw it; return None if there is nothing to draw."""
+        return self.draw(results)
+
     def full_caption(self, results: R) -> str:
         """Return the instructions for reading it, and the sentences on these results."""
         return f"{self.reading} {self.caption(results)}".rstrip()
@@ -33,6 +37,11 @@ class Figure(Generic[R]):
     def why_absent(self, results: R) -> str:
         """Return the reason for not drawing it; empty if it needs no mention."""
         return self.absent if isinstance(self.absent, str) else self.absent(results)
+
+
+def report_figure(**record: Any) -> Callable[[Callable[[R], "Drawing | None"]], Figure[R]]:
+    """Make the function below draw a figure with the other fields of its record."""
+    return lambda draw: Figure(draw=draw, **record)
 
 
 LADDER_FIGURES: Registry[Figure[Any]] = Registry(

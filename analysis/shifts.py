@@ -50,11 +50,7 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
         return pd.DataFrame(index=pd.Index([], name="spec_hash"))
     # A killed run may have written some rows twice.
     long = long.drop_duplicates(["spec_hash", "set", "metric"], keep="last")
-    parts = long["set"].str.split("/", n=2, expand=True).reindex(columns=range(3))
-    corrupted = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
-    corrupted = corrupted[corrupted["family"].isin(FAMILIES)]
-    tables = [long[list(_KEPT)], _mean_of_foreign(long), *_means(corrupted)]
-    rows = pd.concat(tables)
+    rows = pd.concat([long, *_means(long)])
     rows["column"] = rows["set"] + "/" + rows["metric"]
     return rows.pivot(index="spec_hash", columns="column", values="value")
 
@@ -64,36 +60,33 @@ def foreign_sets(sets: Iterable[str]) -> list[str]:
     return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
-def _mean_of_foreign(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return means over the OOD sets for trials that have all of them."""
-    sets = foreign_sets(rows["set"])
-    groups = rows[rows["set"].isin(sets)].groupby(["spec_hash", "metric"], as_index=False)["value"]
-    found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
-    is_whole = (found["count"] == len(sets)) & (len(sets) > 1)
-    return found[is_whole].drop(columns="count").assign(set=FOREIGN_MEAN)
-
-
 def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
     """Yield means over severities, over kinds and over both, for trials that have all of them."""
     severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
-    kinds = {family: len(kinds) for family, kinds in FAMILIES.items()}
-    of_kind = _mean(rows, "severity", severities)
-    of_severity = _mean(rows[rows["kind"].isin(CORRUPTION_KINDS)], "kind", kinds)
-    both = _mean(of_severity, "severity", severities)
-    # As strings, since empty columns have another type.
-    of_kind["set"] = of_kind["family"].astype(str) + "/" + of_kind["kind"].astype(str) + f"/{MEAN}"
-    levels = of_severity["severity"].astype(str)
-    of_severity["set"] = of_severity["family"].astype(str) + f"/{MEAN}/" + levels
-    both["set"] = both["family"].astype(str) + f"/{MEAN}"
-    yield from (each[list(_KEPT)] for each in (of_kind, of_severity, both))
+    sets = len(foreign_sets(rows["set"]))
+    # The kinds of OOD images are their sets; a single set needs no mean.
+    kinds = {**{family: len(kinds) for family, kinds in FAMILIES.items()}, OOD: max(sets, 2)}
+    parts = rows["set"].str.split("/", n=2, expand=True).fillna("")
+    parts = parts.reindex(columns=range(3), fill_value="")
+    rows = rows.assign(family=parts[0], kind=parts[1], severity=parts[2])
+    rows = rows[rows["family"].isin(kinds) & (rows["set"] != FOREIGN_MEAN)]
+    is_of_benchmark = rows["kind"].isin(CORRUPTION_KINDS) | (rows["family"] == OOD)
+    of_severity = _mean(rows[is_of_benchmark], "kind", kinds)
+    yield _mean(rows, "severity", severities)
+    yield of_severity
+    yield _mean(of_severity, "severity", severities)
 
 
 def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame:
-    key = [name for name in _KEY if name in rows and name != over]
+    """Average over kinds or severities; a mean over both has no severity in its name."""
+    key = [name for name in _KEY if name != over]
     groups = rows.groupby(key, as_index=False, sort=False)["value"]
     found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
-    is_whole = found["count"] == found["family"].map(needed)
-    return found[is_whole].drop(columns="count")
+    found = found[found["count"] == found["family"].map(needed)].assign(**{over: MEAN})
+    parts = found[["family", "kind", "severity"]].astype(str)
+    names = parts["family"] + "/" + parts["kind"] + "/" + parts["severity"]
+    # Also ``ood/mean/``, whose sets have no severity.
+    return found.assign(set=names.str.replace(r"/mean/(mean)?$", "/mean", regex=True))
 
 
 def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:

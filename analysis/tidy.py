@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -142,7 +142,8 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
             raise UserError(
                 f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
             )
-        values = [str(v) for v in (value if isinstance(value, list | tuple | set) else [value])]
+        several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
+        values = [str(each) for each in several]
         texts = frame[name].astype(str)
         known = sorted(texts.unique())
         for text in values:

@@ -1,10 +1,10 @@
 """Add results of papers' tables to the repository, and write their pages.
 
-``python -m docs.results OUT`` takes the folder of ``tune-calib reproduce``. It copies what the
-pages are computed from: the joined tables of trials and the draws of claimed metrics, without
-classifiers, and without curves and sample records unless the table is about them. Without OUT it
-writes the pages again from the results in the repository. ``python -m docs.results OUT FOLDER``
-copies results of another scale, which the pages do not show, to another folder.
+``python -m docs.results OUT NAME`` takes the folder of ``tune-calib reproduce`` and writes the
+folder NAME of ``docs/claims``. It copies what the pages are computed from: the joined tables of
+trials and the draws of claimed metrics, without classifiers, and without curves and sample records
+unless the table is about them. The pages show the results of all such folders; without arguments,
+they are written again.
 """
 
 import json
@@ -16,9 +16,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
+from analysis.compare.regime import name_of
+from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
-from analysis.reproduction.files import Made, has_frozen_networks
+from analysis.reproduction.files import Made
 from analysis.reproduction.overview import (
     PAGE,
     TABLES_PAGE,
@@ -33,42 +34,50 @@ from tune_calib.results.folders import LOCK, read_lock
 from tune_calib.results.tables import read_table, write_file
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ROOT / "docs/claims/results"
+SHIPPED = ROOT / "docs/claims"
 PAGES = ROOT / "docs/pages"
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 
 
-def ship(out: Path, to: Path = SHIPPED) -> None:
-    """Copy the results of all tables in a folder, and the figures of those behind the pages."""
-    for folder in (to, IMAGES) if to == SHIPPED else (to,):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+def ship(out: Path, name: str) -> None:
+    """Copy the results of all tables in a folder, and their figures."""
+    to = SHIPPED / name
+    shutil.rmtree(to, ignore_errors=True)
     for own in read_all(parse_path(str(out))):
         for _, sweep in own.sweeps:
             _ship_sweep(own, sweep, to)
-            if to != SHIPPED or has_frozen_networks(sweep):
-                continue
-            for name in own.table.figures[:1]:
-                picture = Path(str(sweep.out)) / "figures" / f"{name}.png"
+            for figure in own.table.figures[:1]:
+                picture = Path(str(sweep.out)) / "figures" / f"{figure}.png"
                 if picture.is_file():
-                    shutil.copy(picture, IMAGES / _picture(own, sweep, name))
+                    shutil.copy(picture, IMAGES / _picture(own, sweep, figure))
         table = own.table
         lock = read_lock(out / table.folder)
         _write_json(to / table.folder / LOCK, {**lock, "command": _command(own)})
 
 
+def read_shipped() -> list[Made]:
+    """Read the results of all tables in the repository, those of one table together."""
+    folders = sorted((path for path in SHIPPED.iterdir() if path.is_dir()), reverse=True)
+    found = [own for folder in folders for own in read_all(parse_path(str(folder)))]
+    return sorted(found, key=lambda own: own.table.name)
+
+
 def pages() -> dict[str, str]:
     """Return the pages of claims and of tables, made of the results in the repository."""
-    tables = read_all(parse_path(str(SHIPPED)))
+    tables = read_shipped()
     return {PAGE: overview(tables), TABLES_PAGE: describe_tables(tables, _pictured)}
 
 
 def write_pages() -> None:
-    """Write both pages."""
+    """Write both pages, and delete the pictures that they do not show."""
     for name, text in pages().items():
         (PAGES / name).write_text(text, encoding="utf-8")
+    shown = (PAGES / TABLES_PAGE).read_text(encoding="utf-8")
+    for picture in IMAGES.iterdir():
+        if f"/{picture.name})" not in shown:
+            picture.unlink()
 
 
 def _command(own: Made) -> str:
@@ -113,7 +122,7 @@ def _write_json(path: Path, content: object) -> None:
 
 
 def _picture(made: Made, sweep: Sweep, name: str) -> str:
-    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{sweep.out.name}-{name}.png")
+    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{name_of(sweep)}-{name}.png")
 
 
 def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
@@ -122,6 +131,7 @@ def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    if folders := sys.argv[1:]:
-        ship(*map(Path, folders))
+    if arguments := sys.argv[1:]:
+        out, name = arguments
+        ship(Path(out), name)
     write_pages()

@@ -133,7 +133,7 @@ def bank(trained: Store) -> FeatureBank:
     def splits():
         return load_development(spec.data, None), load_test(spec.data, None)
 
-    return ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
+    return ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), trained, splits, CPU)
 
 
 @pytest.fixture(scope="session")

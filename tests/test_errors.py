@@ -74,6 +74,19 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     assert "--" + name[2:] not in ended.stderr + ended.stdout
 
 
+@each(
+    ("setting", "message"),
+    [
+        ("head.width", "width: must be a whole number or null, got 'none'"),
+        ("network.clip_grad_norm", "must be a number or null, got 'none'"),
+        ("head.lr", "head.lr: must be a number, got 'none'"),
+    ],
+)
+def test_a_setting_shown_as_none_is_written_as_null(setting, message, tmp_path):
+    ended = here("ablate", "mac_cal", "--set", f"{setting}=none", "--out", tmp_path / "out")
+    assert message in ended.stderr
+
+
 def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
     """But for those that the command line alone has."""
     models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,

@@ -10,7 +10,7 @@ import torch
 from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import (
     Store,
     artifact_manifest,
@@ -159,6 +159,6 @@ def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, t
     ours, theirs = (load_network(spec, each, CPU).network for each in (store, trained))
     for name, weight in ours.state_dict().items():
         assert torch.equal(weight, theirs.state_dict()[name])
-    bank = ensure_bank(spec, bank_key(spec, spec.head), store, splits, CPU)
-    local = ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
+    bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, splits, CPU)
+    local = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), trained, splits, CPU)
     assert torch.equal(bank.test().features, local.test().features)

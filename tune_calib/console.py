@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol
 
@@ -44,10 +44,6 @@ class Screen:
     columns: tuple[str, ...] = ()  # to show; if empty, those that fit
     more: str = "a wider window or a pipe shows all"  # how to see all columns
     some: str = ""  # how to see some of them
-
-    def without_choice(self) -> "Screen":
-        """Return the screen of a table that is not the main one."""
-        return replace(self, columns=(), some="")
 
 
 WIDE = Screen()

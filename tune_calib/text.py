@@ -68,6 +68,8 @@ def format_validation_error(error: ValidationError, model: type[BaseModel]) -> s
             for each in of_field
             if (*field, *each["loc"][branch + 1 :]) == where
         ]
+    if str(first["input"]).lower() == "none" and _accepts_none(model, where):
+        complaints.append("null")  # tables show it as none, but YAML reads that as a string
     words = " or ".join(
         [complaints[0], *(each.removeprefix("must be ") for each in complaints[1:])]
     )
@@ -90,6 +92,16 @@ def _branch(location: Sequence[int | str], model: Any) -> int | None:
             if others:
                 return index
     return None
+
+
+def _accepts_none(model: Any, location: Sequence[int | str]) -> bool:
+    """Return whether None is a value of the field at a location."""
+    for part in location:
+        field = getattr(model, "model_fields", {}).get(part)
+        if field is None:
+            return False
+        model = field.annotation
+    return NoneType in get_args(model)
 
 
 _MOST_NAMES = 8  # that a message suggests
@@ -117,6 +129,12 @@ def nearest(name: str, known: list[str]) -> str:
 def format_count(count: int, thing: str) -> str:
     """Format a number of things, e.g. ``1 trial`` or ``2 trials``."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+def format_points(difference: float) -> str:
+    """Format a difference of fractions, e.g. ``1 point`` or ``0.5 points``."""
+    points = f"{100 * difference:g}"
+    return f"{points} point{'s' * (points != '1')}"
 
 
 def format_setting(value: Any) -> str:

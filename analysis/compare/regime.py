@@ -67,7 +67,7 @@ class Regime:
         if not self.is_recorded:
             return "The over-confidence of the base network was not recorded"
         name = f" ({self.method})" if self.method else ""
-        fit = f"fits train to {_percent(self.train)} %, "
+        fit = f"fits train to {_percent(self.train)} % and "
         if math.isnan(self.train):  # imported data without train
             fit = "(fit to train unknown) "
         half = _percent(self.half)

@@ -108,12 +108,6 @@ def view(verdict: Verdict) -> View:
     return View([_spread(verdict), declared], _content(verdict), _frame(verdict))
 
 
-def for_page(verdicts: Sequence[Verdict]) -> list[Table]:
-    """Return the tables of several verdicts without duplicates."""
-    tables = [table for verdict in verdicts for table in view(verdict).tables]
-    return list({table.key: table for table in tables}.values())
-
-
 def _spread(verdict: Verdict) -> Table:
     metric = verdict.matched.metric
     records = [

@@ -14,8 +14,7 @@ from analysis.compare.tests import PAIRED_TESTS, describe_change
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
-from analysis.ladder.results import LadderResults
-from analysis.ladder.samples import last_epochs, samples
+from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Sweep, load
 from analysis.page.figures import Gallery
 from analysis.page.page import Link, Page, Section, environment, list_files, steps, write_folder
@@ -138,13 +137,15 @@ def page(
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
     main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
     shifts = [shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)]
+    views = map(significance.view, results.verdicts)
+    tested = {table.key: table for view in views for table in view.tables}  # one of each spread
     single = samples(sweep, last_epochs(sweep, results.statistics))
     single_trials = [tables.trials(sweep), tables.intervals(sweep, results.intervals)]
     sections = [
         Section("results", "Results", tables=main_tables),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-        Section("significance", "Significance", tables=significance.for_page(results.verdicts)),
+        Section("significance", "Significance", tables=list(tested.values())),
         Section("single-samples", "Single samples", tables=[single]),
         Section("plan", "Plan and status", tables=[tables.plan(sweep), tables.unfinished(sweep)]),
         Section("trials", "Trials", tables=single_trials),

@@ -91,7 +91,7 @@ def spread_over(sweep: Sweep) -> str:
     if networks == heads == 1:
         return "1 seed: no spread"
     if sweep.manifest.paired_seeds:
-        return f"{networks} seeds, network and head vary together"
+        return f"{networks} seeds of network and head"
     if networks == 1:
         return f"{heads} head seeds on 1 network: the spread is that of the head alone"
     if heads == 1:
@@ -100,12 +100,18 @@ def spread_over(sweep: Sweep) -> str:
 
 
 def mean_over(sweep: Sweep) -> str:
-    """Describe mean and spread, e.g. ``mean ± sd over 5 seeds, ...; n = 5 trials of each rung``."""
+    """Describe mean and spread, e.g. ``mean ± sd over 5 seeds of network and head``.
+
+    The number of trials of each rung follows unless every rung has one for each of these seeds.
+    """
     numbers = sweep.numbers(sweep.done["spec_hash"])
     if not numbers:
         return "no finished trial"
     if max(numbers) > 1:
-        return f"mean ± sd over {spread_over(sweep)}; {trials_of_each(sweep, numbers)}"
+        every = [len(sweep.manifest.network_seeds)] * len(sweep.rungs)
+        is_complete = sweep.manifest.paired_seeds and numbers == every
+        trials = "" if is_complete else f"; {trials_of_each(sweep, numbers)}"
+        return f"mean ± sd over {spread_over(sweep)}{trials}"
     is_one_seed = len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
     return spread_over(sweep) if is_one_seed else f"n = 1 trial of each {sweep.row_name}: no spread"
 

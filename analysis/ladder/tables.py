@@ -260,7 +260,7 @@ def drawn_intervals(sweep: Sweep) -> Table:
 
 
 def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
-    """Build the table of ``resampling.over_samples``."""
+    """Build the table of ``over_samples``."""
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = _seeds(sweep, row, "rung")

@@ -78,8 +78,10 @@ class Made:
                     found.append(Judged(run, where, judge(groups, claim), False, printed))
                 for sweeps in groups:
                     folder = " ".join(sweep.out.name for sweep in sweeps)
+                    where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
+                    where = name_of(sweeps[0]) if len(sweeps) == 1 else where
                     verdict = judge([sweeps], claim)
-                    found.append(Judged(folder, _where(sweeps), verdict, is_mean, printed))
+                    found.append(Judged(folder, where, verdict, is_mean, printed))
         return found
 
     def _groups(self, run: str) -> list[list[Sweep]]:
@@ -96,12 +98,6 @@ def has_frozen_networks(sweep: Sweep) -> bool:
     """Return whether a sweep uses only frozen networks."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
-
-
-def _where(sweeps: Sequence[Sweep]) -> str:
-    if len(sweeps) == 1:
-        return name_of(sweeps[0])
-    return f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
 
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str) -> Made:

@@ -5,6 +5,7 @@ They are computed from the results of ``tune-calib reproduce``.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from typing import get_args
 
 from analysis.compare.claims import Outcome
@@ -81,7 +82,10 @@ def write_overview(out: AnyPath) -> AnyPath:
 
 
 def overview(tables: Sequence[Made]) -> str:
-    """Return the page of claims as Markdown: base networks, then a section per paper."""
+    """Return the page of claims as Markdown: base networks, then a section per paper.
+
+    A table may have been made at several scales; its claims are judged for each.
+    """
     papers: dict[str, list[Made]] = {}
     for own in tables:
         papers.setdefault(own.table.name.partition("/")[0], []).append(own)
@@ -127,10 +131,12 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
     """Return the section of a paper: a summary of the verdicts, then a row per claim."""
     where = list(dict.fromkeys(one.where for own in tables for one in own.judged))
     rows, summary = [], dict[str, list[str]]()
-    for own in tables:
-        table = own.table
+    for _, of_table in groupby(tables, lambda own: own.table.name):
+        scales = list(of_table)
+        table = scales[0].table
         for claim in table.claims:
-            of_claim = [one for one in own.judged if one.verdict.claim is claim]
+            every = (one for own in scales for one in own.judged)
+            of_claim = [one for one in every if one.verdict.claim is claim]
             if not of_claim:
                 continue
             found = {one.where: _verdict_text(one) for one in of_claim}
@@ -152,8 +158,13 @@ def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
     parts = [
         "# The papers' tables, reproduced",
         f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts.",
-        *(part for own in tables for part in _section(own, pictured)),
     ]
+    for name, of_table in groupby(tables, lambda own: own.table.name):
+        scales = list(of_table)
+        parts += [f"## {name}", f"{scales[0].table.title}. {scales[0].table.note}".rstrip()]
+        parts += [part for own in scales for part in _scale(own, pictured)]
+        if judged := [one for own in scales for one in own.judged]:
+            parts += ["Verdicts:", body(claims_table("", judged))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -172,16 +183,11 @@ def _verdict_text(one: Judged) -> str:
     return f"{words}{name} {row['difference'].text} ({row['95 %'].text}{more})"
 
 
-def _section(own: Made, pictured: Pictured) -> list[str]:
-    """Return the section of a table: command, network checks, numbers, figures and verdicts."""
-    table = own.table
-    parts = [
-        f"## {table.name}",
-        f"{table.title}. {table.note}".rstrip(),
-        f"```\n{own.command}\n```",
-    ]
+def _scale(own: Made, pictured: Pictured) -> list[str]:
+    """Return the part of a table's section on one scale: command, networks, numbers, figures."""
+    parts = [f"```\n{own.command}\n```"]
     for run, sweep in own.sweeps:
-        frame = compare_with_print(table, run, sweep)
+        frame = compare_with_print(own.table, run, sweep)
         # Two rows of one method may differ in the training of its heads.
         sentences = [
             f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
@@ -193,7 +199,7 @@ def _section(own: Made, pictured: Pictured) -> list[str]:
             body(printed_table("", "", frame)),
             *_pictures(own, sweep, pictured),
         ]
-    return [*parts, "Verdicts:", body(claims_table("", own.judged))] if own.judged else parts
+    return parts
 
 
 def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:

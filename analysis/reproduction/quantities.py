@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from analysis.ladder.results import LadderResults, angles, costs
-from analysis.ladder.samples import QUANTITIES as OF_SAMPLES
-from analysis.ladder.samples import SHARES
+from analysis.ladder.results import QUANTITIES as OF_SAMPLES
+from analysis.ladder.results import SHARES, LadderResults, angles, costs
 from analysis.load import Sweep
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, Metric, format_number

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import pandas as pd
 
@@ -26,6 +27,17 @@ COLUMNS = (
     "run", "dataset", "backbone", "row", "rung", "split", "metric", "n", "mean", "sd",
     "paper_dataset", "paper_backbone", "paper", "difference",
 )  # fmt: skip
+
+# Columns of the verdicts in CSV, with attributes of ``Judged``.
+_NUMBERS = {
+    "folder": "folder", "claim": "verdict.claim.text", "kind": "verdict.comparison.kind",
+    "metric": "verdict.comparison.metric", "rung": "verdict.comparison.rung",
+    "than": "verdict.than", "number": "verdict.comparison.number",
+    "least": "verdict.comparison.least", "verdict": "verdict.outcome",
+    "difference": "verdict.difference", "low": "verdict.low", "high": "verdict.high",
+    "seeds": "verdict.pairs", "seeds_to_decide": "verdict.seeds", "why": "verdict.why",
+    "is_ours": "verdict.claim.is_ours", "is_part": "is_part", "paper": "printed",
+}  # fmt: skip
 
 SEEDS_ONLY = "over seeds only"
 RULE = (
@@ -238,27 +250,6 @@ def _reasons(verdict: Verdict) -> str:
 
 def claim_numbers(judged: Sequence[Judged]) -> pd.DataFrame:
     """Return the verdicts as a frame, with fractions."""
-    rows = [
-        {
-            "folder": one.folder,
-            "claim": one.verdict.claim.text,
-            "kind": one.verdict.comparison.kind,
-            "metric": one.verdict.comparison.metric,
-            "rung": one.verdict.comparison.rung,
-            "than": one.verdict.than,
-            "number": one.verdict.comparison.number,
-            "least": one.verdict.comparison.least,
-            "verdict": one.verdict.outcome,
-            "difference": one.verdict.difference,
-            "low": one.verdict.low,
-            "high": one.verdict.high,
-            "seeds": one.verdict.pairs,
-            "seeds_to_decide": one.verdict.seeds,
-            "why": _reasons(one.verdict),
-            "is_ours": one.verdict.claim.is_ours,
-            "is_part": one.is_part,
-            "paper": one.printed,
-        }
-        for one in judged
-    ]
-    return pd.DataFrame(rows)
+    rows = [attrgetter(*_NUMBERS.values())(one) for one in judged]
+    why = [_reasons(one.verdict) for one in judged]
+    return pd.DataFrame(rows, columns=list(_NUMBERS)).assign(why=why)

@@ -37,6 +37,7 @@ from tune_calib.results.selection import (
     OPTIMISM,
     describe_reads,
 )
+from tune_calib.spec.datasets import flatten
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import format_count, format_setting
@@ -80,7 +81,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         return [replace(table, key=f"{table.key}-rows", notes=())]
 
     return Page(
-        title=f"Search of {search.method}",
+        title=f"Search of {search.manifest.question.method}",
         lead=describe_choice(search),
         setting=_setting(search),
         regime=of_baseline(search.trials).sentence,
@@ -110,25 +111,26 @@ def _table_texts(search: SearchResults) -> dict[str, str]:
 
 def describe_choice(search: SearchResults) -> str:
     """Return the first sentence of the page of a search."""
-    metric = METRICS[search.metrics[0]]
+    metric, chosen = METRICS[search.metrics[0]], search.outcome.chosen
     table = search.table().set_index("number")
     done = format_count(int(table["mean"].notna().sum()), "finished suggestion")
     network = of_baseline(search.trials).brief
-    what = f"Of {done} for {search.method}, searched by {metric.title} on select"
-    if search.chosen is None:
+    what = f"Of {done} for {search.manifest.question.method}, searched by {metric.title} on select"
+    if chosen is None:
         return f"{what}, none keeps the accuracy within the guard; {network}."
-    value = format_value(metric.name, float(table["mean"][search.chosen]))
+    value = format_value(metric.name, float(table["mean"][chosen]))
     change = _changes(search, column("select", metric.name))
     gain = "without a matched trial of the baseline"
     if len(change):
         gain = describe_change(metric.name, change, "the cross-entropy baseline")
-    return f"{what}, number {search.chosen} is chosen ({metric.title} {value}), {gain}; {network}."
+    result = f"number {chosen} is chosen ({metric.title} {value}), {gain}"
+    return f"{what}, {result}; {network}."
 
 
 def _changes(search: SearchResults, name: str) -> Floats:
     """Return a column of the chosen suggestion minus the baseline, by network or by head of one."""
     trials = search.trials.reindex(columns=["spec_hash", "rung", "network_seed", "head_seed", name])
-    specs = next(s.specs for s in search.outcome.suggestions if s.number == search.chosen)
+    specs = next(s.specs for s in search.outcome.suggestions if s.number == search.outcome.chosen)
     own = trials[trials["spec_hash"].isin(specs)]
     base = trials[trials["rung"] < 0].groupby("network_seed")[name].mean()
     is_of_heads = own["network_seed"].nunique() == 1 and own["head_seed"].notna().any()
@@ -147,10 +149,9 @@ def _setting(search: SearchResults) -> str:
     )
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
     fixed = ", ".join(
-        f"{slot}.{key} {format_setting(value)}"
-        for slot, own in question.given.items()
-        for key, value in own.items()
-        if key not in ("dataset", "imported", "found")
+        f"{name} {format_setting(value)}"
+        for name, value in flatten(question.given).items()
+        if name not in ("data.dataset", "data.imported", "data.found")
     )
     fixed = f"; fixed: {fixed}" if fixed else ""
     return f"{datasets}; {backbones}{fixed}; {sampler}; select split, {search.seeds()}"
@@ -173,7 +174,7 @@ def _troubles(search: SearchResults) -> list[str]:
     ]
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
-    if search.chosen is None:
+    if search.outcome.chosen is None:
         lines.append("no suggestion keeps the accuracy within the guard: none is chosen")
     if search.reads is None:
         lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is unknown")
@@ -190,7 +191,7 @@ def _evaluation(search: SearchResults) -> Section:
     specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
     believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
     # The first suggestion of a search is always the method's own settings.
-    for label, number in ((DEFAULTS, 0), (CHOSEN, search.chosen)):
+    for label, number in ((DEFAULTS, 0), (CHOSEN, search.outcome.chosen)):
         is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
         believed[label] = trials[is_own].to_dict("records")
     fresh: list[Any] = sweep.trials.to_dict("records")

@@ -17,7 +17,7 @@ from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchMani
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
-from tune_calib.text import nearest
+from tune_calib.text import format_points, nearest
 
 AT_CHANCE = "at chance"
 _MOST_SHOWN = 6  # settings that figures show
@@ -47,16 +47,6 @@ class SearchResults:
         return list(dict.fromkeys([*self.metrics, "accuracy"]))
 
     @property
-    def method(self) -> str:
-        """Return the method whose settings were searched."""
-        return self.manifest.question.method
-
-    @property
-    def guard(self) -> float:
-        """Return the fraction of accuracy on ``select`` that a suggestion may lose."""
-        return self.manifest.question.objective.guard
-
-    @property
     def commands(self) -> list[str]:
         """Return the commands that started and extended the search, in order."""
         if self.manifest.commands is None:  # an earlier version recorded the first one only
@@ -80,9 +70,11 @@ class SearchResults:
         # In a search, the column ``rung`` has the number of the suggestion, -1 for the baseline.
         baseline = rows["flags"][rows["rung"] < 0]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
-        if self.chosen is None:
+        if self.outcome.chosen is None:
             return lines
-        choice = {m: self.table(m).set_index("number")["mean"][self.chosen] for m in self.metrics}
+        choice = {
+            m: self.table(m).set_index("number")["mean"][self.outcome.chosen] for m in self.metrics
+        }
         return [*lines, *describe_no_gain(self.metrics, self.outcome.baseline, choice)]
 
     @property
@@ -101,11 +93,6 @@ class SearchResults:
         points = map(_plain, self.outcome.published)
         values = dict.fromkeys(point[setting] for point in points if setting in point)
         return [v for v in values if v != self.defaults.get(setting)]
-
-    @property
-    def chosen(self) -> int | None:
-        """Return the number of the chosen suggestion, if one is within the guard."""
-        return self.outcome.chosen
 
     def shown_settings(self) -> list[str]:
         """Return ``only_settings``, else the most important settings with more than one value."""
@@ -164,8 +151,9 @@ class SearchResults:
 
     def long_note(self) -> str:
         """Return a sentence with the seeds and number of the suggestions, and the guard."""
-        guard = f"guard: at most {100 * self.guard:g} % of accuracy lost"
-        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {guard}."
+        guard = format_points(self.manifest.question.objective.guard)
+        lost = f"guard: at most {guard} of accuracy lost"
+        return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; {lost}."
 
     def seeds(self) -> str:
         """Describe the seeds of a suggestion, e.g. ``mean over 3 seeds``."""
@@ -235,7 +223,7 @@ class SearchResults:
         texts = []
         for row in rows.to_dict("records"):
             number = row["number"]
-            lines = [f"suggestion {number}" + " (chosen)" * (number == self.chosen)]
+            lines = [f"suggestion {number}" + " (chosen)" * (number == self.outcome.chosen)]
             for metric, table in values.items():
                 mean, sd = table.loc[number, "mean"], table.loc[number, "sd"]
                 lines.append(f"{METRICS[metric].head}: {number_cell(metric, mean, sd).text}")

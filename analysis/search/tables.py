@@ -1,15 +1,17 @@
-"""Tables of a search: best suggestions, importance of settings, near-best share, optimism."""
+"""Tables of a search: best suggestions, importance of settings, near-best share, optimism.
 
+Figures share the functions for the sensitivity of a metric to settings.
+"""
+
+import math
 from collections.abc import Mapping, Sequence
-from math import nan
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
 from analysis.compare.regime import of_baseline
 from analysis.search.load import SearchResults, setting_cell
-from analysis.search.sensitivity import distances, share_within
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import (
@@ -26,6 +28,10 @@ from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
 
 BEST = 10
+MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
+_ROUNDING = 1e-9  # a suggestion exactly at the margin is within it
+_LOG_FROM = 100  # ratio of largest to smallest value from which the scale of a setting is log
+_WIDE_FROM = 5  # the same ratio for a metric
 _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 
 
@@ -47,7 +53,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
     notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
-    label = label_of("search", search.method, "best")
+    label = label_of("search", search.manifest.question.method, "best")
     return Table("best", caption, records, label=label, is_main=True, notes=notes)
 
 
@@ -62,7 +68,7 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
     rows = []
     for index in chosen:
         row = table.loc[index]
-        marks = {"defaults": is_default[index], "chosen": row["number"] == search.chosen}
+        marks = {"defaults": is_default[index], "chosen": row["number"] == search.outcome.chosen}
         marked = ", ".join(mark for mark, is_so in marks.items() if is_so)
         name = f"{row['number']} ({marked})" if marked else f"{row['number']}"
         cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
@@ -94,7 +100,7 @@ def suggestions(search: SearchResults) -> Table:
 def importance(search: SearchResults) -> Table:
     """Build the table of the importance of every setting in percent, and its search range."""
     found, defaults = search.outcome.importance, search.defaults
-    label = label_of("search", search.method, "importance")
+    label = label_of("search", search.manifest.question.method, "importance")
     table = search.table().set_index("number")
     records = []
     for name in search.settings:
@@ -109,8 +115,8 @@ def importance(search: SearchResults) -> Table:
         # A single value stays a number, so that the page can sort by it.
         others = cells[0] if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
         row["other published"] = others
-        if search.chosen is not None:
-            row["chosen"] = setting_cell(table.loc[search.chosen, name])
+        if search.outcome.chosen is not None:
+            row["chosen"] = setting_cell(table.loc[search.outcome.chosen, name])
         records.append(row)
     caption = found.statement or (
         "PED-ANOVA: difference between the distributions of a setting in the best "
@@ -137,6 +143,9 @@ def share(search: SearchResults) -> Table:
     """Build the table of the share of suggestions nearly as good as the best within the guard."""
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
+    within = search.within_guard()
+    has_best = within["mean"].notna().any()
+    rows = share_within(within, metric) if has_best else pd.DataFrame()
     records = [
         {
             head: number_cell(metric, row["margin"]),
@@ -144,14 +153,19 @@ def share(search: SearchResults) -> Table:
             "of": format_cell(row["of"], ".0f"),
             "share (%)": format_cell(100 * row["share"], ".0f"),
         }
-        for _, row in share_within(search.within_guard(), metric).iterrows()
+        for _, row in rows.iterrows()
     ]
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
         "best of them, as a share of all. It estimates a share of the search space only with "
         "--sampler random or grid; the others try good suggestions more often."
     )
-    return Table("share", caption, records, label=label_of("search", search.method, "share"))
+    return Table(
+        "share",
+        caption,
+        records,
+        label=label_of("search", search.manifest.question.method, "share"),
+    )
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
@@ -161,7 +175,7 @@ def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
     for each in measure_optimism(trials, believed, metrics):
         own = [row for row in trials if row["rung_label"] == each.label]
         flags = [row.get("flags") for row in [*believed[each.label], *own]]
-        spread = stdev(each.test) if len(each.test) > 1 else nan
+        spread = stdev(each.test) if len(each.test) > 1 else math.nan
         rows.append([
             signed(each.label, flags),
             METRICS[each.metric].title,
@@ -172,3 +186,77 @@ def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
         ])  # fmt: skip
     heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     return table_of(heads, rows)
+
+
+def is_numeric(values: "pd.Series[Any]") -> bool:
+    """Return whether all values are numbers; Booleans do not count."""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
+
+
+def is_wide(values: "pd.Series[float]") -> bool:
+    """Return whether the values of a metric span a range that needs a logarithmic axis."""
+    known = values.dropna()
+    return bool(len(known) and known.min() > 0 and known.max() / known.min() >= _WIDE_FROM)
+
+
+def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
+    """Return the median and quartiles in bins of one setting with equally many suggestions."""
+    rows = table.dropna(subset=[setting, "mean"])
+    values = rows[setting]
+    if is_numeric(values):
+        values = values.astype(float)
+        # Equally many per bin: a sampler that learns tries some regions much more often.
+        parts = pd.qcut(values, bins, duplicates="drop") if values.nunique() > bins else values
+    else:
+        parts = values.map(str)
+    groups = rows.assign(value=values).groupby(parts, observed=True)
+    found = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
+    found.columns = pd.Index(["median", "low", "high", "suggestions"])
+    middles = groups["value"].median() if is_numeric(values) else found.index
+    found.insert(0, "value", middles)
+    return found.reset_index(drop=True)
+
+
+def heat_map(
+    table: pd.DataFrame,
+    down: str,
+    across: str,
+    bins: int = 8,
+    aggregate: Literal["mean", "count"] = "mean",
+) -> pd.DataFrame:
+    """Return the mean of a metric, or the number of suggestions, in bins of two settings."""
+    rows = table.dropna(subset=[down, across])
+    keys = rows.assign(**{name: _binned(rows[name], bins) for name in (down, across)})
+    return keys.dropna(subset="mean").pivot_table(
+        index=down, columns=across, values="mean", aggfunc=aggregate, observed=True
+    )
+
+
+def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
+    """Return the centres of equal bins, on a log scale if the values span two decades."""
+    if not is_numeric(values):
+        return values.map(str)
+    if values.nunique() <= bins:
+        return values.astype(float)
+    numbers = values.astype(float)
+    is_log = numbers.min() > 0 and numbers.max() / numbers.min() >= _LOG_FROM
+    parts = pd.cut(numbers.map(math.log10) if is_log else numbers, bins)
+    middles = [float(f"{10**part.mid if is_log else part.mid:.2g}") for part in parts]
+    return pd.Series(middles, index=values.index)
+
+
+def distances(table: pd.DataFrame, metric: str = "ece") -> "pd.Series[float]":
+    """Return how much worse each mean is than the best one; NaN without a mean."""
+    sign = 1 if METRICS[metric].is_less_better else -1
+    losses: pd.Series[float] = sign * table["mean"]
+    return losses - losses.min()
+
+
+def share_within(
+    table: pd.DataFrame, metric: str = "ece", margins: Sequence[float] = MARGINS
+) -> pd.DataFrame:
+    """Return the share of all suggestions that are at most each margin worse than the best."""
+    away = distances(table, metric)
+    rows = pd.DataFrame({"margin": margins})
+    rows["within"] = [int((away <= margin + _ROUNDING).sum()) for margin in margins]
+    return rows.assign(of=len(table), share=rows["within"] / len(table))

@@ -86,7 +86,9 @@ class _Entries:
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
         lead = describe_choice(search) if search.outcome.suggestions else ""
-        self.add(name, f"Search of {search.method}", setting, planned, counts, lead)
+        self.add(
+            name, f"Search of {search.manifest.question.method}", setting, planned, counts, lead
+        )
         self.is_complete &= "missing" not in counts
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
@@ -142,7 +144,9 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
     )
     sections = []
     for key, title, rows, caption, records, chosen_by in parts:
-        caption += _signs(found.flags, records)
+        cells = " ".join(cell.text for record in records for cell in record.values())
+        signs = [line for line in legend(found.flags) if line.split()[0] in cells]
+        caption = " ".join([caption, *(f"{line}." for line in signs)])
         names = [record["entry"].text for record in records] if key != "entries" else []
         # Indices of the rows at which another entry starts.
         starts = {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
@@ -150,7 +154,7 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         sections.append(Section(key, title, tables=[table]))
     return Page(
         title=f"Experiment: {out.name}",
-        lead=" ".join(leads),
+        lead="\n".join(leads),
         setting=f"{len(found.rows)} ladders, comparisons and searches",
         regime="The page of each entry describes its networks",
         state=f"{state} has all its numbers.",
@@ -163,9 +167,3 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         ],
         files=list(pages.values()),
     ).render()  # fmt: skip
-
-
-def _signs(flags: Sequence[str], records: Sequence[Record]) -> str:
-    """Explain the signs in the rows of a table."""
-    shown = " ".join(cell.text for record in records for cell in record.values())
-    return "".join(f" {line}." for line in legend(flags) if line.split()[0] in shown)

@@ -80,7 +80,10 @@ def _rendered(table: Table) -> str:
     if left_out and len({column.group for column in columns} - {""}) == 1:
         columns = [replace(column, group="") for column in columns]  # the other group is left out
     columns, notes = _with_notes(columns)
-    notes += [rf"{escape(note)}\par" for note in table.notes if _is_needed(note, shown)]
+    for note in table.notes:
+        about = re.match(r"Columns '(\w+)'", note)  # e.g. "Columns 'paper': ..."
+        if about is None or any(head.startswith(about[1]) for head in shown):
+            notes.append(rf"{escape(note)}\par")
     blocks = _blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
@@ -164,12 +167,6 @@ def _with_notes(columns: Block) -> tuple[Block, list[str]]:
         replace(own, cells=[*map(short, own.cells)]) if own.is_number else own for own in columns
     ]
     return found, [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()]
-
-
-def _is_needed(note: str, heads: Sequence[str]) -> bool:
-    """Return whether the columns that a note explains are shown, e.g. ``Columns 'paper': ...``."""
-    about = re.match(r"Columns '(\w+)'", note)
-    return about is None or any(head.startswith(about[1]) for head in heads)
 
 
 def _letters(number: int) -> str:

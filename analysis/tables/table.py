@@ -122,7 +122,7 @@ class Table:
             return "\n".join(caption)
         # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
-        body = _layout(table, screen if self.is_main else screen.without_choice())
+        body = _layout(table, screen if self.is_main else replace(screen, columns=(), some=""))
         return "\n".join([body, *caption])
 
 
@@ -160,9 +160,6 @@ class _Column:
     @cached_property
     def most(self) -> int:
         return max(map(len, [self.head, *self.cells]))
-
-    def justified(self, text: str, width: int) -> str:
-        return text.rjust(width) if self.is_number else text.ljust(width)
 
 
 def _layout(table: Table, screen: Screen) -> str:
@@ -238,8 +235,13 @@ def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[in
     gap, pairs = " " * _GAP, list(zip(columns, widths, strict=True))
 
     def lines(cells: Iterable[Sequence[str]]) -> list[str]:
-        level = zip_longest(*cells, fillvalue="")
-        rows = [[c.justified(t, w) for t, (c, w) in zip(row, pairs, strict=True)] for row in level]
+        rows = [
+            [
+                text.rjust(width) if column.is_number else text.ljust(width)
+                for text, (column, width) in zip(row, pairs, strict=True)
+            ]
+            for row in zip_longest(*cells, fillvalue="")
+        ]
         return [gap.join(row).rstrip() for row in rows]
 
     rule = gap.join("-" * width for width in widths)

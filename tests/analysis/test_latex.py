@@ -17,8 +17,8 @@ from analysis.compare.gather import Matched
 from analysis.compare.ranks import rank
 from analysis.compare.significance import judge
 from analysis.ladder import tables
-from analysis.ladder.samples import QUANTITIES
-from analysis.ladder.samples import samples as samples_of
+from analysis.ladder.results import QUANTITIES
+from analysis.ladder.results import samples as samples_of
 from analysis.load import load
 from analysis.published import published, published_tables
 from analysis.search import files as search_files

@@ -72,7 +72,7 @@ def _setting(folder: Path, spec: TrialSpec, development: Development, test: Spli
         pass
     run.close()
     key = bank_key(spec, spec.head)
-    built = ensure_bank(spec, key, store, lambda: (development, test), CPU)
+    built = ensure_bank(FeatureBank, spec, key, store, lambda: (development, test), CPU)
     trained = load_network(spec, store, CPU)
     return Setting(spec, trained, DATASETS[spec.data.dataset], development, test, built)
 

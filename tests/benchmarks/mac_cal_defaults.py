@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
-from tune_calib.data.cache import load_opened
+from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.artifacts import NetworkTraining, ensure_development_bank
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
 from tune_calib.engine.network import predict
 from tune_calib.engine.population import PopulationTrainer
@@ -104,7 +104,7 @@ def published(name: str, development: Development) -> Frozen:
 @functools.cache
 def seen_and_held_out() -> Development:
     """15,000 images that the published networks saw, and half of those that they did not."""
-    source = load_opened(DATASETS["cifar10"], CIFAR10_ROOT, FOLDER / "images").source
+    source = load_source(DATASETS["cifar10"], CIFAR10_ROOT, FOLDER / "images")
     order = torch.randperm(len(source.test), generator=torch.Generator().manual_seed(0))
     return Development(
         source.train.take(torch.arange(15_000)),
@@ -127,7 +127,8 @@ def own(name: str) -> Frozen:
     while run.step() is not None:
         pass
     run.close()
-    bank = ensure_development_bank(spec, bank_key(spec, spec.head), store, splits, CPU)
+    key, shown = bank_key(spec, spec.head), lambda: (splits(), None)
+    bank = ensure_bank(DevelopmentBank, spec, key, store, shown, CPU)
     return Frozen(dataset, bank, defaults["head"].get("batch_size", 128))
 
 

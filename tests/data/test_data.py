@@ -20,7 +20,7 @@ from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
-from tune_calib.data.cache import MappedRows, load_opened
+from tune_calib.data.cache import MappedRows, load_source
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import lazy_images
 from tune_calib.data.splits import (
@@ -424,7 +424,7 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
 @each("damage", ["empty", "truncated", "flipped", "foreign"])
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
-    expected = load_opened(info, root, cache).source.train.images[:]
+    expected = load_source(info, root, cache).train.images[:]
     (path,) = cache.iterdir()
     content = bytearray(path.read_bytes())
     if damage == "flipped":
@@ -437,7 +437,7 @@ def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
             "foreign": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ",
         }[damage]
     )
-    source = load_opened(info, root, cache).source
+    source = load_source(info, root, cache)
     assert torch.equal(source.train.images[:], expected)
     assert torch.equal(source.test.labels, torch.arange(30) % 10)
     assert list(cache.iterdir()) == [path]

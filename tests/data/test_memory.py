@@ -17,7 +17,7 @@ from tests.data.loaded import described
 from tune_calib.data import cache
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import Store
 from tune_calib.data.splits import load_test
 from tune_calib.data.shift import generated
@@ -38,7 +38,8 @@ run = NetworkTraining(spec, store, splits[0], torch.device("cpu"))
 while run.step() is not None:
     pass
 run.close()
-ensure_bank(spec, bank_key(spec, spec.head), store, lambda: tuple(splits), torch.device("cpu"))
+key = bank_key(spec, spec.head)
+ensure_bank(FeatureBank, spec, key, store, lambda: tuple(splits), torch.device("cpu"))
 for part in generated("gaussian_noise", lambda: splits[1]).parts():
     for _ in part.chunks(50, torch.device("cpu")):
         pass

@@ -44,8 +44,10 @@ def test_published_positions(dataset: str, rule: str):
     assert len(cut.train) == size
     if train is not None:
         assert cut.train[: len(train)].tolist() == train
-    assert cut.validation[: len(validation)].tolist() == validation
-    assert sorted(torch.cat([cut.train, cut.validation]).tolist()) == list(range(50_000))
+    held_out = torch.cat([cut.select, cut.calib])
+    assert len(cut.select) == len(held_out) // 2
+    assert held_out[: len(validation)].tolist() == validation
+    assert sorted(torch.cat([cut.train, held_out]).tolist()) == list(range(50_000))
     assert not cut.of_test
     assert cut.test is None
 
@@ -57,8 +59,8 @@ def test_the_whole_training_part_trains_and_test_is_cut_without_overlap():
     assert cut.of_test
     assert len(cut.train) == 50_000
     assert cut.test is not None
-    assert sorted(torch.cat([cut.validation, cut.test]).tolist()) == list(range(10_000))
-    assert len(cut.test) == len(cut.validation) == 5000
+    assert sorted(torch.cat([cut.select, cut.calib, cut.test]).tolist()) == list(range(10_000))
+    assert len(cut.test) == len(cut.select) + len(cut.calib) == 5000
 
 
 def test_the_validation_that_is_test_is_all_of_it():
@@ -67,7 +69,7 @@ def test_the_validation_that_is_test_is_all_of_it():
     assert not slot.holds_out_train
     assert cut.of_test
     assert cut.test is None
-    assert sorted(cut.validation.tolist()) == list(range(10_000))
+    assert sorted(torch.cat([cut.select, cut.calib]).tolist()) == list(range(10_000))
 
 
 SHARES = [None, (0.1, 0.2, 0.7), (0.05, 0.05, 0.9), (0.4, 0.3, 0.3)]
@@ -90,7 +92,8 @@ def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
         assert counts.min() == counts.max() == round(share * 10_000 / slot.info.classes)
         assert part.tolist() == sorted(part.tolist())
     again = cut_of(slot)
-    assert torch.equal(cut.validation, again.validation)
+    assert torch.equal(cut.select, again.select)
+    assert torch.equal(cut.calib, again.calib)
 
 
 @each("counts", [(3, 3, 3), (3, 100, 7), (5, 4, 3)])

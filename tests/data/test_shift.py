@@ -56,7 +56,7 @@ def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, t
     assert [part.name for part in parts] == list("12345")
     fog = torch.from_numpy(np.load(folder / "fog.npy")).permute(0, 3, 1, 2)
     assert torch.equal(pixels(parts[2]), fog[2 * classes : 3 * classes])
-    assert parts[2].labels.tolist() == list(range(classes))
+    assert parts[2].split.labels.tolist() == list(range(classes))
 
 
 def test_of_published_files_only_the_places_of_the_test_split_are_taken(tmp_path):
@@ -66,7 +66,7 @@ def test_of_published_files_only_the_places_of_the_test_split_are_taken(tmp_path
     part = parts_of("corrupt/fog", DataSlot(dataset="cifar10"), tmp_path, test)[1]
     fog = torch.from_numpy(np.load(folder / "fog.npy")).permute(0, 3, 1, 2)
     assert torch.equal(pixels(part, 2), fog[30:60][places])
-    assert part.labels.tolist() == [7, 4, 9]
+    assert part.split.labels.tolist() == [7, 4, 9]
 
 
 def test_a_copy_of_another_order_is_one_line(tmp_path):
@@ -83,7 +83,7 @@ def test_coarse_labels_hold_for_published_files_too(tmp_path):
     slot = DataSlot(dataset="cifar100", labels="coarse")
     coarse = torch.tensor(slot.info.coarse)
     test = Split(split_of(100).images, coarse, torch.arange(100))
-    assert torch.equal(parts_of("corrupt/fog", slot, tmp_path, test)[0].labels, coarse)
+    assert torch.equal(parts_of("corrupt/fog", slot, tmp_path, test)[0].split.labels, coarse)
 
 
 def _cut(folder: Path) -> None:
@@ -210,7 +210,7 @@ def test_another_data_set_and_noise_are_foreign_images(tmp_path):
     assert find_sets(["cifar10"], slot, root) == ["ood/cifar10"]
     (part,) = parts_of("ood/cifar10", slot, root, test)
     cifar = load_test(DataSlot(dataset="cifar10"), root)
-    assert torch.equal(part.labels, cifar.labels)
+    assert torch.equal(part.split.labels, cifar.labels)
     assert torch.equal(pixels(part), fitted(cifar.images, DATASETS["digits"]))
     (noise,) = parts_of("ood/noise", slot, None, test)
     assert torch.equal(pixels(noise, 7), pixels(noise, 500))
@@ -236,8 +236,8 @@ def test_classes_that_are_held_out_are_in_no_split_and_are_foreign(rule):
         assert kept.labels.tolist() == [number[label] for label in old]
     assert set(after.train.labels.tolist()) == set(range(8))
     (part,) = parts_of("ood/heldout", slot, None, tests[1])
-    assert set(part.labels.tolist()) == {0, 3}
-    assert len(part.labels) + len(tests[1]) == len(tests[0])
+    assert set(part.split.labels.tolist()) == {0, 3}
+    assert len(part.split.labels) + len(tests[1]) == len(tests[0])
     assert torch.equal(pixels(part), tests[0].images[~torch.isin(tests[0].labels, _kept())])
 
 

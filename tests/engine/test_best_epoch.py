@@ -74,7 +74,7 @@ def bank(tmp_path_factory):
     while run.step() is not None:
         pass
     run.close()
-    whole = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    whole = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
     return MisleadingBank(whole.folder)
 
 

@@ -8,7 +8,7 @@ import torch
 from tests.support import CPU, each, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import evaluate_one, network_logits, population_logits
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
@@ -51,7 +51,7 @@ def metrics_of(spec, store):
         logits = network_logits(trained, DATASETS[spec.data.dataset], development, test)
     else:
         key = bank_key(spec, spec.head)
-        bank = ensure_bank(spec, key, store, lambda: (development, test), CPU)
+        bank = ensure_bank(FeatureBank, spec, key, store, lambda: (development, test), CPU)
         trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
         list(trainer)
         logits = population_logits(trainer, bank)

@@ -6,7 +6,7 @@ import torch
 from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import evaluate_one, population_logits
 from tune_calib.engine.extra import FinishedTrial, spread_out
 from tune_calib.engine.population import PopulationTrainer
@@ -39,7 +39,7 @@ def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test
     network = small_spec().network.model_dump(mode="json")
     spec = TrialSpec.build(network=network, head=head, **slots)
     splits = load_development(spec.data, None), test_split
-    bank = ensure_bank(spec, bank_key(spec, spec.head), trained, lambda: splits, CPU)
+    bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), trained, lambda: splits, CPU)
     trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
     for _ in trainer:
         pass

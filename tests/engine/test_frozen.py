@@ -8,10 +8,10 @@ import torch
 
 from tests.engine.test_weights import network_of, saved
 from tests.support import CPU, each
-from tune_calib.data.cache import load_opened
+from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import start_from
@@ -63,7 +63,7 @@ def test_its_artifact_is_made_without_training(taken):
     assert not list((store.root / "checkpoints").glob("*/*"))
     key = bank_key(spec, None)
     splits = load_development(spec.data, None), load_test(spec.data, None)
-    bank = ensure_bank(spec, key, store, lambda: splits, CPU)
+    bank = ensure_bank(FeatureBank, spec, key, store, lambda: splits, CPU)
     assert torch.equal(bank.own_head()[0], source["head.weight"])
 
 
@@ -262,7 +262,7 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     info = spec.data.info
     given, method = build(spec, 1)
     start_from(given, spec.network, store)
-    test = load_opened(info, cifar_root, images).source.test
+    test = load_source(info, cifar_root, images).test
     logits = predict(method, given, test.images, info)[1].double()
     right, error, nll = PUBLISHED[depth]
     probs = logits.softmax(1)

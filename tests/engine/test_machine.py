@@ -14,7 +14,7 @@ from tests.support import CPU, QUICK, cli, drive, each, here, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.determinism import PORTABLE
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
@@ -199,7 +199,7 @@ def read_only(tmp_path):
     while run.step() is not None:
         pass
     run.close()
-    ensure_bank(spec, bank_key(spec, spec.head), Store(root), lambda: splits, CPU)
+    ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), Store(root), lambda: splits, CPU)
     if os.geteuid() != 0:
         subprocess.run(["chmod", "-R", "a-w", str(root)], check=True)
         yield root

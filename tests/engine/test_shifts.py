@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
-from tune_calib.data.shift import Part, ShiftSet, chunks_of, open_set
+from tune_calib.data.shift import Part, ShiftSet, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.extra import ensure_shifted, network_behind, shifted_bank_key
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
@@ -26,7 +26,7 @@ CLEAN = "clean"
 
 def clean_set():
     split = load_split()
-    return ShiftSet(CLEAN, "", lambda: [Part("", split.labels, chunks_of(split))])
+    return ShiftSet(CLEAN, "", lambda: [Part("", split)])
 
 
 def made(spec, store, name, network=network_behind):
@@ -57,7 +57,7 @@ HEADS = {
 def test_the_test_split_has_the_features_of_the_bank(head, store):
     spec = small_spec(**HEADS[head])
     splits = development(), load_split()
-    bank = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
     (clean,) = made(spec, store, CLEAN).values()
     assert torch.equal(clean.features, bank.test().features)
     assert torch.equal(clean.logits, bank.test().logits)
@@ -75,7 +75,7 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
         images = torch.cat(list(part.chunks(97, CPU)))
         wanted = predict(trained.method, trained.network, images, spec.data.info)
         assert torch.allclose(found[label].features, wanted[0], atol=1e-5)
-        assert torch.equal(found[label].labels, part.labels)
+        assert torch.equal(found[label].labels, part.split.labels)
 
 
 def test_they_are_made_once_and_again_when_damaged(store):

@@ -13,10 +13,9 @@ from tune_calib.engine import store as store_module
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
-    ensure_development_bank,
     load_network,
 )
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.store import (
     MisplacedError,
     Store,
@@ -126,7 +125,7 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
     def splits():
         return load_development(spec.data, None), load_test(spec.data, None)
 
-    rebuilt = ensure_bank(spec, bank_key(spec, spec.head), trained, splits, CPU)
+    rebuilt = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), trained, splits, CPU)
     assert torch.equal(rebuilt.select().features, before)
 
 
@@ -136,8 +135,8 @@ def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch)
     monkeypatch.setattr(
         store_module, "checksum_of", lambda path: hashed.append(path) or checksum(path)
     )
-    ensure = ensure_development_bank if is_search else ensure_bank
-    ensure(spec, bank_key(spec, spec.head), trained, None, CPU)
+    kind = DevelopmentBank if is_search else FeatureBank
+    ensure_bank(kind, spec, bank_key(spec, spec.head), trained, None, CPU)
     assert len(hashed) == len(set(hashed)) == len(list(bank.folder.glob("*.arrow")))
 
 

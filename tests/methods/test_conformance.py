@@ -21,7 +21,7 @@ from tune_calib.conformance.bench import (
 from tune_calib.conformance.suite import checks_of, record, results
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.methods._base import Batch
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
@@ -51,7 +51,9 @@ def bench(trained) -> Bench:
     while run.step() is not None:
         pass
     run.close()
-    bench.bank = ensure_bank(spec, bank_key(spec, spec.head), trained, lambda: splits, CPU)
+    bench.bank = ensure_bank(
+        FeatureBank, spec, bank_key(spec, spec.head), trained, lambda: splits, CPU
+    )
     return bench
 
 

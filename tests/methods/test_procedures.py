@@ -12,7 +12,6 @@ from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
-from tune_calib.methods._mixing import draw_beta, draw_shares, mix, unmix
 from tune_calib.methods.balcal import (
     Adaptor,
     BalCal,
@@ -21,6 +20,8 @@ from tune_calib.methods.balcal import (
     draw_etf,
     find_share,
 )
+from tune_calib.methods.mit import draw_shares, unmix
+from tune_calib.methods.mixup import draw_beta, mix
 from tune_calib.methods.plp import GROUPS, PUBLISHED, block_ends, derive_boundaries, schedule
 from tune_calib.models.network import Network
 from tune_calib.spec.backbones import BACKBONES

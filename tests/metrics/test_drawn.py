@@ -7,10 +7,9 @@ from sklearn.metrics import roc_auc_score
 
 from tests.metrics.test_without_bins import case
 from tests.support import each
-from tune_calib.metrics.bootstrap import draw
-from tune_calib.metrics.drawn_ood import drawn_detection
+from tune_calib.metrics.bootstrap import draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
-from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
+from tune_calib.metrics.summary import under_corruption
 
 
 def places(counts):

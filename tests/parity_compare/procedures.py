@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tests.parity_compare import close, tensor
 from tune_calib.methods import mit
 from tune_calib.methods._base import Batch, HeadContext, HeadMethod, NetworkContext
-from tune_calib.methods._mixing import draw_shares, mix, unmix
 from tune_calib.methods.balcal import (
     BalCal,
     BalCalParams,
@@ -20,8 +19,8 @@ from tune_calib.methods.balcal import (
     find_share,
     simplex_etf,
 )
-from tune_calib.methods.mit import MitAll, MitParams, mit_loss
-from tune_calib.methods.mixup import mixup_loss
+from tune_calib.methods.mit import MitAll, MitParams, draw_shares, mit_loss, unmix
+from tune_calib.methods.mixup import mix, mixup_loss
 from tune_calib.methods.plp import PUBLISHED, Plp, PlpParams, schedule
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.models.heads import apply_stack

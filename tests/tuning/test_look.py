@@ -78,7 +78,7 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     found = found_by(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
-    noise = type(test)(torch.cat(list(part.chunks(100, CPU))), part.labels, part.labels)
+    noise = type(test)(torch.cat(list(part.chunks(100, CPU))), part.split.labels, part.split.labels)
     probs = [_calibrated(trial, split).softmax(1) for split in (test, noise)]
     truth = torch.cat([torch.ones(len(test)), torch.zeros(len(noise))])
     largest = torch.cat([each.amax(1) for each in probs])
@@ -97,7 +97,7 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
 def _calibrated(trial, split):
     logits = trial.logits(split).logits.double()
     if trial.classifier.transform is not None:
-        logits = trial.classifier.transform(logits)
+        logits = trial.classifier.transform.method.transform(logits)
     return logits[0]
 
 

@@ -15,7 +15,7 @@ from analysis.compare import significance as significance_
 from analysis.compare.difference import difference
 from analysis.compare.difference import view as view_difference
 from analysis.compare.gather import collect, over_columns, over_seeds
-from analysis.ladder.figures.critical_difference import draw_critical_difference
+from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
 from analysis.page.figures import draw_apart
 from analysis.tables.render import View
@@ -115,7 +115,7 @@ def ranks(
     with _opened(folders) as paths:
         metric, split = parted(metric, split)
         collected = collect(paths, published, metric, split)
-        chosen = choose(collected.frame, **_lists(where))
+        chosen = choose(collected.frame, **(where or {}))
         ranked = ranks_.rank(chosen, metric, ranking, collected.notes, collected.titles)
         return Statistics(ranks_.view(ranked))
 
@@ -151,7 +151,7 @@ def averages(
                     f"`metric` {listed}: {name} is given for two splits; average them one by one"
                 )
             found = collect(paths, published, name, of_split)
-            collected[name] = found._replace(frame=choose(found.frame, **_lists(where)))
+            collected[name] = found._replace(frame=choose(found.frame, **(where or {})))
         table = averages_.average(collected)
     why = "no figure: it shows o_ece and u_ece, and `metric` lacks one"
     return Statistics(averages_.view(table), partial(averages_.draw, table), "averages", why)
@@ -229,11 +229,3 @@ def _opened(folders: Folders) -> Iterator[list[AnyPath]]:
         for path in paths:
             stack.enter_context(with_plugins_of(path))
         yield paths
-
-
-def _lists(where: Where | None) -> dict[str, list[str]]:
-    """Return the values of each column as a list."""
-    return {
-        column: [values] if isinstance(values, str) else list(values)
-        for column, values in (where or {}).items()
-    }

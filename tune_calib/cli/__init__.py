@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tune_calib.cli import look_up, own, read, reproduce, run, statistics
-from tune_calib.cli.entry import Command, LongCommand, one_line, refuse_empty
+from tune_calib.cli.entry import Command, one_line, refuse_empty
 from tune_calib.cli.options import Kind, with_shared_options
 from tune_calib.console import echo
 
@@ -77,10 +77,10 @@ def _add(
 ) -> None:
     """Add a command with its shared options; hide it if it has no panel."""
     shared = with_shared_options(command, kind)
-    shared.page = page  # type: ignore[attr-defined]
+    vars(shared).update(page=page, trains=kind.trains, is_long=kind.is_long)
     group.command(
         command.__name__.strip("_").replace("_", "-"),
-        cls=LongCommand if kind.is_long else Command,
+        cls=Command,
         rich_help_panel=panel,
         hidden=panel is None,
         context_settings=_SETTINGS,

@@ -84,14 +84,9 @@ def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
         refuse_empty(folder)
     if runs_plugins:
         require_loaded(folder)
-    else:
-        _note_unloaded(folder)
-    return folder
-
-
-def _note_unloaded(folder: AnyPath) -> None:
-    if note := describe_unloaded(folder):
+    elif note := describe_unloaded(folder):
         echo(f"note: {as_option(note)}", err=True)
+    return folder
 
 
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
@@ -101,7 +96,8 @@ def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
         with damage_in_one_line(str(one)):
             if one is folder:
                 refuse_empty(one)
-            _note_unloaded(one)
+            if note := describe_unloaded(one):
+                echo(f"note: {as_option(note)}", err=True)
             return as_option(shown(describe(one)))
 
     with damage_in_one_line(str(folder)):

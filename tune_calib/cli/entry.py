@@ -135,28 +135,22 @@ class Command(TyperCommand):
         with defaults.in_force(ctx) as note:
             if note:
                 echo(note, err=True)
-            with self._screen(ctx):
+            if not getattr(self.callback, "is_long", False):
                 return super().invoke(ctx)
 
-    def _screen(self, ctx: Any) -> contextlib.AbstractContextManager[object]:
-        """Return a context that shows the progress of the command; by default, nothing."""
-        return contextlib.nullcontext()
+            # A slow command shows its progress from the first second.
+            from tune_calib.tuning.progress.screen import screen
 
-
-class LongCommand(Command):
-    """A slow command, which shows its progress from the first second."""
-
-    @contextlib.contextmanager
-    def _screen(self, ctx: Any) -> Iterator[None]:
-        from tune_calib.tuning.progress.screen import screen
-
-        values = [ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"]
-        lists = [value if isinstance(value, list | tuple) else [value] for value in values if value]
-        with screen(
-            " ".join([str(ctx.info_name), *(str(word) for each in lists for word in each)])
-        ):
-            report_progress("loading the program")
-            yield
+            values = [
+                ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"
+            ]
+            lists = [
+                value if isinstance(value, list | tuple) else [value] for value in values if value
+            ]
+            words = [str(ctx.info_name), *(str(word) for each in lists for word in each)]
+            with screen(" ".join(words)):
+                report_progress("loading the program")
+                return super().invoke(ctx)
 
 
 def _flush() -> None:

@@ -13,7 +13,7 @@ from analysis.tables.render import View
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli.common import one_format
-from tune_calib.cli.options import FORMATS, complete
+from tune_calib.cli.options import FORMATS, complete, flag
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
@@ -121,12 +121,8 @@ def list_(
         typer.Argument(help=f"one of {', '.join(LISTS)}", autocompletion=complete(lambda: LISTS)),
     ],
     name: Annotated[str | None, typer.Argument(help="show one entry in full")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print JSON", rich_help_panel=FORMATS)
-    ] = False,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="print Markdown", rich_help_panel=FORMATS)
-    ] = False,
+    as_json: Annotated[bool, flag("--json", "print JSON", FORMATS)] = False,
+    as_markdown: Annotated[bool, flag("--markdown", "print Markdown", FORMATS)] = False,
 ) -> None:
     """List what is registered: methods, ladders, data sets, metrics and more.
 
@@ -159,9 +155,7 @@ def explain(
             autocompletion=complete(lambda: [*METHODS, *LADDERS]),
         ),
     ],
-    bibtex: Annotated[
-        bool, typer.Option("--bibtex", help="print the BibTeX of its papers")
-    ] = False,
+    bibtex: Annotated[bool, flag("--bibtex", "print the BibTeX of its papers")] = False,
 ) -> None:
     """Explain a method or a ladder: formula, settings, readings of its paper, references.
 

@@ -15,7 +15,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share
-from tune_calib.spec.yaml_text import UnfoldedError, value_of
+from tune_calib.spec.yaml_text import UnfoldedError, parse_yaml
 
 R = TypeVar("R", bound=Part)
 
@@ -44,30 +44,17 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             return command(read_request(model, values), **options)
 
         _, *own = signature(command).parameters.values()
-        return _with_signature(
-            run, [*(_parameter(model, n) for n in request.field_names(model)), *own]
-        )
+        return with_options(run, *(_parameter(model, n) for n in request.field_names(model)), *own)
 
     return decorate
 
 
-def _with_signature(run: Callable[..., Any], parameters: Iterable[Parameter]) -> Callable[..., Any]:
+def with_options(run: Callable[..., Any], *parameters: Parameter) -> Callable[..., Any]:
     """Set the signature of a function, from which Typer reads the options of a command."""
     by_name = (each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters)
     run.__signature__ = Signature(list(by_name))  # type: ignore[attr-defined]
     run.__annotations__ = {}  # it also reads these, and those of a wrapped function
     return run
-
-
-def with_options(
-    run: Callable[..., Any], command: Callable[..., object], **options: "Added"
-) -> Callable[..., Any]:
-    """Give a function the options of a command and further ones, by annotation and default."""
-    added = [
-        Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
-        for name, (option, default) in options.items()
-    ]
-    return _with_signature(run, [*signature(command).parameters.values(), *added])
 
 
 def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
@@ -157,7 +144,7 @@ def _settings(texts: list[str]) -> dict[str, Any] | None:
 
 def _value(words: str, value: str) -> Any:
     try:
-        return value_of(value)
+        return parse_yaml(value)[0]
     except (yaml.YAMLError, ValueError):
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 
@@ -166,40 +153,32 @@ DataRoot = Annotated[Path | None, option_of(request.DataRequest, "data_root")[1]
 StoreRoot = Annotated[str | None, option_of(request.Folders, "store")[1]]
 StudyStorage = Annotated[str | None, option_of(request.Storage, "study_storage")[1]]
 GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run", help="print the plan and start nothing", rich_help_panel=request.WHERE
-    ),
-]
-Added = tuple[Any, Any]
-"""Annotation and default of an option that is added to several commands."""
 
 
-def added(kind: Any, text: str, panel: str, flag: str = "", **further: Any) -> Added:
-    """Return an option with its help text, off or absent by default."""
-    names = [flag] if flag else []
+def flag(name: str, text: str, panel: str | None = None) -> Any:
+    """Return an option without a value, e.g. ``--json``."""
+    return typer.Option(name, help=text, rich_help_panel=panel)
+
+
+def added(name: str, kind: Any, text: str, panel: str, **further: Any) -> Parameter:
+    """Return an option that is added to several commands, off or absent by default."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
+    names = [f"--{name}"] if kind is bool else []
     option = typer.Option(*names, help=text, rich_help_panel=panel, **further)
-    return Annotated[kind, option], False if kind is bool else None
+    default = False if kind is bool else None
+    only = Parameter.KEYWORD_ONLY
+    return Parameter(name, only, default=default, annotation=Annotated[kind, option])
 
 
-_SHARED: dict[str, Added] = {
-    "log": added(
-        list[str] | None, request.ALWAYS["log"], request.WHERE,
-        metavar="NAME",
-    ),
-    "columns": added(
-        str | None, "show these columns of the table", TABLES,
-        metavar="NAME,NAME", show_default="those that fit",
-    ),
-    "wide": added(bool, "show all columns, however wide", TABLES, "--wide"),
-    "plugin": added(
-        list[str] | None, request.ALWAYS["plugin"], EVERY,
-        metavar="FILE|MODULE",
-    ),
-}  # fmt: skip
+DryRun = Annotated[bool, flag("--dry-run", "print the plan and start nothing", request.WHERE)]
+_SHARED = (
+    added("log", list[str] | None, request.ALWAYS["log"], request.WHERE, metavar="NAME"),
+    added("columns", str | None, "show these columns of the table", TABLES,
+          metavar="NAME,NAME", show_default="those that fit"),
+    added("wide", bool, "show all columns, however wide", TABLES),
+    added("plugin", list[str] | None, request.ALWAYS["plugin"], EVERY, metavar="FILE|MODULE"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -215,11 +194,11 @@ class Kind:
 def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[..., None]:
     """Add the options that a command shares with others: ``--plugin``, ``--log``, ``--columns``."""
     absent = {"log": not kind.logs, "columns": not kind.has_table, "wide": not kind.has_table}
-    own = {name: option for name, option in _SHARED.items() if not absent.get(name)}
+    own = [option for option in _SHARED if not absent.get(option.name)]
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        shared = {name: options.pop(name) for name in own}
+        shared = {option.name: options.pop(option.name) for option in own}
         with plugins.restored():
             plugins.use([*plugins.installed(), *map(plugins.read, shared["plugin"] or [])])
             screen = console.terminal()
@@ -228,8 +207,7 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
             with console.shown_on(screen):
                 _run_logged(command, shared.get("log"), options)
 
-    run.trains = kind.trains  # type: ignore[attr-defined]
-    return with_options(run, command, **own)
+    return with_options(run, *signature(command).parameters.values(), *own)
 
 
 def _run_logged(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tune_calib.cli.common import open_folder
-from tune_calib.cli.options import DataRoot, StoreRoot, complete
+from tune_calib.cli.options import DataRoot, StoreRoot, complete, flag
 from tune_calib.cli.read import as_trials_ran
 from tune_calib.console import echo
 from tune_calib.errors import UserError
@@ -42,7 +42,7 @@ def import_(
         list[str] | None, _files("weight and bias of the last layer; needed with features")
     ] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="overwrite an existing import of this name")
+        bool, flag("--replace", "overwrite an existing import of this name")
     ] = False,
 ) -> None:
     """Import features or logits to use in place of a data set and network.
@@ -98,7 +98,7 @@ def export(
             autocompletion=complete(rankable_metrics),
         ),
     ] = None,
-    onnx: Annotated[bool, typer.Option("--onnx", help="write FILE.onnx too")] = False,
+    onnx: Annotated[bool, flag("--onnx", "write FILE.onnx too")] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
 ) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from tune_calib.cli.common import open_folder, print_each, published_tables, write_overview
-from tune_calib.cli.options import TABLES, DataRoot, StoreRoot, StudyStorage, complete
+from tune_calib.cli.options import TABLES, DataRoot, StoreRoot, StudyStorage, complete, flag
 from tune_calib.console import echo
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
@@ -42,10 +42,7 @@ def report(
             rich_help_panel=TABLES,
         ),
     ] = None,
-    regime: Annotated[
-        bool,
-        typer.Option("--regime", help="also show the fit of the networks", rich_help_panel=TABLES),
-    ] = False,
+    regime: Annotated[bool, flag("--regime", "also show the fit of the networks", TABLES)] = False,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -57,14 +54,14 @@ def report(
     ] = None,
     intervals: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--intervals",
-            help="show intervals over test samples instead of the spread over seeds",
-            rich_help_panel=TABLES,
+            "show intervals over test samples instead of the spread over seeds",
+            TABLES,
         ),
     ] = False,
     with_pictures: Annotated[
-        bool, typer.Option("--pictures", help="first compute the logits that some figures need")
+        bool, flag("--pictures", "first compute the logits that some figures need")
     ] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
@@ -136,10 +133,7 @@ def as_trials_ran(
     data_root: Path | None,
     options: Mapping[str, object] = {},
 ) -> bool:
-    """Run a command in a process that loads torch as portable trials did, if there are any.
-
-    Heads that are retrained then have the same digits. Return whether such a process ran it.
-    """
+    """Run a command in a process that loads torch as portable trials did, if there are any."""
     from tune_calib.results.tables import read_table
     from tune_calib.tuning.progress.screen import screen
 
@@ -192,9 +186,7 @@ def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None
 
 def status(
     out: Annotated[str, _OUT],
-    watch: Annotated[
-        bool, typer.Option("--watch", help="follow the progress of its driver")
-    ] = False,
+    watch: Annotated[bool, flag("--watch", "follow the progress of its driver")] = False,
     study_storage: StudyStorage = None,
 ) -> None:
     """Show what a run or a search has finished, and what its driver is doing.

@@ -10,7 +10,7 @@ from tune_calib import console
 from tune_calib.cli import defaults
 from tune_calib.cli.common import format_typed, print_settings, run_stoppable
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import FORMATS, DryRun, GpuModel, with_request
+from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
 from tune_calib.errors import UserError
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
@@ -30,15 +30,9 @@ def reproduce(
     context: typer.Context,
     gpu_model: GpuModel = None,
     dry_run: DryRun = False,
-    is_all: Annotated[
-        bool, typer.Option("--all", help="reproduce every table that has the scale")
-    ] = False,
-    list_: Annotated[
-        bool, typer.Option("--list", help="list the tables and start nothing")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="with --list: print JSON", rich_help_panel=FORMATS)
-    ] = False,
+    is_all: Annotated[bool, flag("--all", "reproduce every table that has the scale")] = False,
+    list_: Annotated[bool, flag("--list", "list the tables and start nothing")] = False,
+    as_json: Annotated[bool, flag("--json", "with --list: print JSON", FORMATS)] = False,
 ) -> None:
     """Reproduce tables and figures of papers, and judge the papers' claims.
 

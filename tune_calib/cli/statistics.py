@@ -4,8 +4,9 @@ import contextlib
 import functools
 import warnings
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -15,9 +16,6 @@ from tune_calib.cli.options import FORMATS, added, complete, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import rankable_metrics
-
-if TYPE_CHECKING:
-    from tune_calib.api.statistics import Statistics
 
 Metric = Annotated[
     str,
@@ -42,8 +40,8 @@ Where = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable")
 ]
 
-_FORMATS = {
-    name: added(bool, text, FORMATS, f"--{name}")
+_FORMATS = [
+    added(name, bool, text, FORMATS)
     for name, text in {
         "json": "print JSON",
         "markdown": "print Markdown",
@@ -51,36 +49,43 @@ _FORMATS = {
         "csv": "print CSV of fractions, one row per method (and column)",
         "html": "print a table element",
     }.items()
-}
-_LATEX = {
-    "caption": added(str | None, "caption of the --latex table", FORMATS, show_default="its own"),
-    "label": added(str | None, "label of the --latex table, e.g. tab:ranks", FORMATS),
-}
+]
+_LATEX = (
+    added("caption", str | None, "caption of the --latex table", FORMATS, show_default="its own"),
+    added("label", str | None, "label of the --latex table, e.g. tab:ranks", FORMATS),
+)
 
 
-def _in_formats(command: Callable[..., "Statistics"]) -> Callable[..., None]:
-    """Make a command print the statistics that it returns in the chosen format."""
+def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
+    """Call the function of the API with the options of a command; print in the chosen format."""
 
     @functools.wraps(command)
     def run(caption: str | None, label: str | None, **options: Any) -> None:
         # Before the slow imports, so that a wrong option is refused at once.
-        form: Any = one_format(**{name: options.pop(name) for name in _FORMATS})
+        form: Any = one_format(**{option.name: options.pop(option.name) for option in _FORMATS})
         latex = _latex_options(form, caption, label)
         figure = options.pop("figure", None)
-        folders = options.get("dirs") or [options.get("first"), options.get("second")]
-        with _opening([each for each in folders if each], options.get("published")):
-            statistics = command(**options)
+        places = [options.pop(name) for name in ("first", "second") if name in options]
+        folders = places or options.pop("dirs") or []
+        with _opening(folders, options.get("published")):
+            from tune_calib.api import statistics
+
+            if "where" in options:
+                options["where"] = _columns(options["where"])
+            given = {name: value for name, value in options.items() if value is not None}
+            compute = getattr(statistics, command.__name__)
+            found = compute(*(places or [folders]), **given)
             if figure is not None:
                 from analysis import style
 
                 style.apply()
-                style.save(statistics.figure(), figure, statistics.figure_name)
-        if form == "csv" or (form == "json" and isinstance(statistics.view.content, list)):
-            for note in statistics.notes:  # the other formats include them
+                style.save(found.figure(), figure, found.figure_name)
+        if form == "csv" or (form == "json" and isinstance(found.view.content, list)):
+            for note in found.notes:  # the other formats include them
                 echo(note, err=True)
-        echo(shown(statistics.table(form, **latex)))
+        echo(shown(found.table(form, **latex)))
 
-    return with_options(run, command, **_FORMATS, **_LATEX)
+    return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
 
 
 @contextlib.contextmanager
@@ -104,17 +109,13 @@ def ranks(
     ranking: Annotated[str, typer.Option(help="competition or average")] = "competition",
     split: Split = None,
     where: Where = None,
-) -> "Statistics":
+) -> None:
     """Rank methods by a metric over (data set, backbone) columns, best mean rank first.
 
     Examples:
         tune-calib analyze ranks runs/cifar10 runs/cifar100 --metric ece --latex
         tune-calib analyze ranks --published fedlas/table1 --where dataset=cifar10
     """
-    from tune_calib.api import statistics
-
-    options: Any = {"published": published, "metric": metric, "ranking": ranking, "split": split}
-    return statistics.ranks(dirs or (), **options, where=_columns(where))
 
 
 @_in_formats
@@ -127,17 +128,13 @@ def averages(
     split: Split = None,
     where: Where = None,
     figure: Annotated[Path | None, typer.Option(help="folder for a bar chart of ECE")] = None,
-) -> "Statistics":
+) -> None:
     """Average metrics over (data set, backbone) columns, with one row per method.
 
     Examples:
         tune-calib analyze averages runs/a runs/b --metric accuracy,ece,nll
         tune-calib analyze averages runs/a runs/b --figure figures
     """
-    from tune_calib.api import statistics
-
-    options: Any = {"published": published, "metric": metric, "split": split}
-    return statistics.averages(dirs or (), **options, where=_columns(where))
 
 
 @_in_formats
@@ -151,17 +148,13 @@ def significance(
     ] = None,
     split: Split = None,
     figure: Annotated[Path | None, typer.Option(help="folder for Friedman's diagram")] = None,
-) -> "Statistics":
+) -> None:
     """Run a significance test: over the seeds of one run, or over the columns of several.
 
     Examples:
         tune-calib analyze significance runs/compare --test wilcoxon --baseline ce
         tune-calib analyze significance --published fedlas/table1 --test friedman --figure figures
     """
-    from tune_calib.api import statistics
-
-    options: Any = {"published": published, "metric": metric, "test": test, "baseline": baseline}
-    return statistics.significance(dirs or (), **options, split=split)
 
 
 @_in_formats
@@ -175,16 +168,13 @@ def diff(
         typer.Option(help="metric of the table; repeatable", show_default="accuracy, ece, nll"),
     ] = None,
     split: Split = None,
-) -> "Statistics":
+) -> None:
     """Compare two runs rung by rung with matched seeds (B minus A).
 
     Examples:
         tune-calib analyze diff runs/first runs/second
         tune-calib analyze diff runs/first runs/second --metric ece --latex
     """
-    from tune_calib.api import statistics
-
-    return statistics.diff(first, second, metric=metric or (), split=split)
 
 
 def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:

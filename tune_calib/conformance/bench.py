@@ -61,7 +61,7 @@ class Bench:
         run.close()
         # Loaded only if the bank is not yet in the store.
         splits = lambda: (development, load_test(spec.data, None))  # noqa: E731
-        return ensure_bank(spec, bank_key(spec, spec.head), self.store, splits, CPU)
+        return ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), self.store, splits, CPU)
 
 
 Run = Callable[[MethodInfo, Bench], None]
@@ -69,22 +69,24 @@ Run = Callable[[MethodInfo, Bench], None]
 
 @dataclass(frozen=True)
 class Check:
-    """A rule that every method of a kind must follow, with a name and a sentence.
-
-    ``run`` raises ``FailedCheckError`` if a method breaks the rule and ``NotApplicableError`` if
-    the rule does not apply. Any other exception is an error of the method.
-    """
+    """A rule that every method of a kind must follow, with a name and a sentence."""
 
     name: str
     rule: str
+    # Raises ``FailedCheckError`` if a method breaks the rule and ``NotApplicableError`` if the rule
+    # does not apply. Any other exception is an error of the method.
     run: Run
 
 
-def check(checks: list[Check], name: str, rule: str) -> Callable[[Run], Run]:
-    """Add a function to a list of checks."""
+CHECKS: dict[str, list[Check]] = {"any": [], "network": [], "head": [], "posthoc": []}
+"""The checks of all methods, and those of each kind."""
+
+
+def check(kind: str, name: str, rule: str) -> Callable[[Run], Run]:
+    """Add a function to the checks of a kind."""
 
     def add(run: Run) -> Run:
-        checks.append(Check(name, rule, run))
+        CHECKS[kind].append(Check(name, rule, run))
         return run
 
     return add

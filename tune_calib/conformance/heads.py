@@ -8,26 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tune_calib.conformance.bench import CPU, HEAD, NETWORK, Bench, Check, check, require
+from tune_calib.conformance.bench import CPU, HEAD, Bench, check, require
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.spec.methods import MethodInfo
 from tune_calib.spec.settings import own_recipe
 from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.trial import TrialSpec
-
-CHECKS: list[Check] = []
 
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
     """Return slots of heads with different seeds and learning rates on the network of the bench."""
-    heads = []
-    for k in range(count):
-        settings = {"method": info.name, **HEAD, "seed": k, "lr": 0.01 * (k + 1), **head}
-        found = TrialSpec.build(network=NETWORK, head=settings).head
-        assert found is not None
-        heads.append(found)
-    return heads
+    own = {"method": info.name, **HEAD}
+    each = ({**own, "seed": k, "lr": 0.01 * (k + 1), **head} for k in range(count))
+    return [HeadSlot.build(**settings) for settings in each]
 
 
 def trained(
@@ -38,7 +31,7 @@ def trained(
     return trainer, list(itertools.islice(trainer, epochs))
 
 
-@check(CHECKS, "finite", "losses and logits are finite, with one loss per head")
+@check("head", "finite", "losses and logits are finite, with one loss per head")
 def _finite(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
     trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
@@ -60,7 +53,7 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
     require(trainer.predict(bench.bank.select()).isfinite().all(), "a logit is not finite")
 
 
-@check(CHECKS, "independent", "the results of a head do not depend on its head batch")
+@check("head", "independent", "the results of a head do not depend on its head batch")
 def _independent(info: MethodInfo, bench: Bench) -> None:
     select = bench.bank.select()
     for order in ("shared", "own"):
@@ -76,7 +69,7 @@ def _independent(info: MethodInfo, bench: Bench) -> None:
         require(is_same, f"with {order} batches, its logits depend on the other heads")
 
 
-@check(CHECKS, "learns", "the loss decreases")
+@check("head", "learns", "the loss decreases")
 def _learns(info: MethodInfo, bench: Bench) -> None:
     recipe = {**own_recipe(info, ""), "epochs": 5, "lr": 0.003}
     _, reports = trained(slots(info, 1, **recipe), bench)
@@ -84,7 +77,7 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
     require(last < first, f"the loss goes from {first:.4g} to {last:.4g}")
 
 
-@check(CHECKS, "resumable", "a run resumed after any epoch gives exactly the same results")
+@check("head", "resumable", "a run resumed after any epoch gives exactly the same results")
 def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam", "adamw"):
         heads = slots(info, 2, lr=0.01, optimizer=optimizer)
@@ -101,7 +94,7 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
         require(is_same, f"with {optimizer}, resumed after every epoch, its logits differ")
 
 
-@check(CHECKS, "repeats", "results depend on the seed only")
+@check("head", "repeats", "results depend on the seed only")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     logits = []
     for state in (1, 2):
@@ -110,7 +103,7 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*logits), "trained twice with the same seed, its logits differ")
 
 
-@check(CHECKS, "kept", "predictions depend on its parameters and its state only")
+@check("head", "kept", "predictions depend on its parameters and its state only")
 def _restored(info: MethodInfo, bench: Bench) -> None:
     for rule in ("last", "min_val_nll"):
         heads = slots(info, 2, select=rule)
@@ -125,7 +118,7 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
         )
 
 
-@check(CHECKS, "nan", "a head that becomes NaN is reported and does not affect the others")
+@check("head", "nan", "a head that becomes NaN is reported and does not affect the others")
 def _diverges(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
     together, _ = trained(heads, bench, epochs=1)
@@ -135,6 +128,5 @@ def _diverges(info: MethodInfo, bench: Bench) -> None:
     alone, _ = trained(heads[:1], bench)
     require(together.diverged_epoch[1] >= 0, "a head with NaN is not reported as diverged")
     require(together.diverged_epoch[0] < 0, "a head diverges because another one diverged")
-    test = bench.bank.test()
-    is_same = torch.equal(together.predict(test)[0], alone.predict(test)[0])
-    require(is_same, "the logits of a head change when another one diverges")
+    logits = [trainer.predict(bench.bank.test())[0] for trainer in (together, alone)]
+    require(torch.equal(*logits), "the logits of a head change when another one diverges")

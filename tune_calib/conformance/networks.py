@@ -13,7 +13,6 @@ from tune_calib.conformance.bench import (
     FEW,
     SAMPLES,
     Bench,
-    Check,
     FailedCheckError,
     NotApplicableError,
     check,
@@ -28,8 +27,6 @@ from tune_calib.methods._base import EpochFeedback
 from tune_calib.spec.methods import MethodInfo, Params
 from tune_calib.spec.trial import TrialSpec
 
-CHECKS: list[Check] = []
-
 
 def _trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:
     """Return a trainer of the method on a third of the digits, for three epochs."""
@@ -37,7 +34,7 @@ def _trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:
     return NetworkTrainer(TrialSpec.build(data=FEW, network=slot), bench.few, CPU)
 
 
-@check(CHECKS, "finite", "loss and gradient are finite for 2, 5 and 100 classes")
+@check("network", "finite", "loss and gradient are finite for 2, 5 and 100 classes")
 def _finite(info: MethodInfo, bench: Bench) -> None:
     for classes in (2, 5, 100):
         step_is_finite(info, classes, info.params())
@@ -66,7 +63,7 @@ def step_is_finite(info: MethodInfo, classes: int, params: Params) -> None:
     require(shape == (SAMPLES, classes), f"{case} forward returns logits of shape {shape}")
 
 
-@check(CHECKS, "gradient", "the gradient matches the loss")
+@check("network", "gradient", "the gradient matches the loss")
 def _gradient(info: MethodInfo, bench: Bench) -> None:
     # Compared with finite differences in double precision: in single precision, rounding errors
     # would exceed the effect of such a small step.
@@ -97,7 +94,7 @@ def _loss_and_bias(info: MethodInfo, start: Tensor | None = None) -> tuple[Tenso
     return method.step(network, toy_batch(3, torch.float64)).loss, bias
 
 
-@check(CHECKS, "order", "the order of a batch does not matter")
+@check("network", "order", "the order of a batch does not matter")
 def _order(info: MethodInfo, bench: Bench) -> None:
     if info.pairs_by_order:
         raise NotApplicableError("it pairs the samples of a batch by their order")
@@ -112,7 +109,7 @@ def _order(info: MethodInfo, bench: Bench) -> None:
     require(is_close, f"the loss is {losses[0]:.9g}, but {losses[1]:.9g} for the shuffled batch")
 
 
-@check(CHECKS, "learns", "the loss decreases on a learnable problem")
+@check("network", "learns", "the loss decreases on a learnable problem")
 def _learns(info: MethodInfo, bench: Bench) -> None:
     epochs = 80
     network = toy_network(3)
@@ -136,7 +133,7 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
     require(losses[1] < losses[0], f"the loss goes from {losses[0]:.4g} to {losses[1]:.4g}")
 
 
-@check(CHECKS, "resumable", "a run resumed after any epoch gives exactly the same results")
+@check("network", "resumable", "a run resumed after any epoch gives exactly the same results")
 def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam"):
         slot = {"optimizer": optimizer, "select": "min_val_nll"}
@@ -153,7 +150,7 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
         _require_same(whole, resumed, f"with {optimizer}, resumed after every epoch")
 
 
-@check(CHECKS, "repeats", "results depend on the seed only")
+@check("network", "repeats", "results depend on the seed only")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     runs = [_trainer(info, bench, epochs=2) for _ in range(2)]
     for state, run in enumerate(runs):
@@ -168,7 +165,7 @@ def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> N
         require(torch.equal(tensor, others[name]), f"{case}, {name} differs")
 
 
-@check(CHECKS, "nan", "a NaN ends the trial as diverged")
+@check("network", "nan", "a NaN ends the trial as diverged")
 def _diverges(info: MethodInfo, bench: Bench) -> None:
     run = _trainer(info, bench)
     next(run)

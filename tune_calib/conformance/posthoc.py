@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor
 
-from tune_calib.conformance.bench import Bench, Check, NotApplicableError, check, require
+from tune_calib.conformance.bench import Bench, NotApplicableError, check, require
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.spec.methods import MethodInfo, Params
 from tune_calib.spec.names import FLAGS
 
-CHECKS: list[Check] = []
 SCALES = (0.2, 1.0, 30.0)  # from under-confident to saturated
 
 
@@ -30,7 +29,7 @@ def _classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, Tensor]:
     return torch.stack([scale * logits for scale in SCALES]), calib.labels[known]
 
 
-@check(CHECKS, "finite", "the fit is finite, for under-confident to saturated logits")
+@check("posthoc", "finite", "the fit is finite, for under-confident to saturated logits")
 def _finite(info: MethodInfo, bench: Bench) -> None:
     is_finite(info, bench, info.params())
 
@@ -49,7 +48,7 @@ def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
     require(method.flags().keys() <= FLAGS.keys(), f"flags must be among {', '.join(FLAGS)}")
 
 
-@check(CHECKS, "independent", "results do not depend on other classifiers fitted together")
+@check("posthoc", "independent", "results do not depend on other classifiers fitted together")
 def _independent(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
     together = _fit(info, logits, labels, info.params()).transform(logits)[-1:]
@@ -57,7 +56,7 @@ def _independent(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(together, alone), "its logits depend on other classifiers fitted together")
 
 
-@check(CHECKS, "repeats", "the same logits give exactly the same results")
+@check("posthoc", "repeats", "the same logits give exactly the same results")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
     found = []
@@ -67,7 +66,7 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
     require(torch.equal(*found), "fitted twice, its logits differ")
 
 
-@check(CHECKS, "kept", "the transform depends only on its state and uses only torch operations")
+@check("posthoc", "kept", "the transform depends only on its state and uses only torch operations")
 def _restored(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
     method = _fit(info, logits, labels, info.params())
@@ -89,7 +88,7 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
     require(shape == few.shape, f"on meta tensors, its shape is {tuple(shape)}")
 
 
-@check(CHECKS, "accuracy", "the predicted class does not change, if its record says so")
+@check("posthoc", "accuracy", "the predicted class does not change, if its record says so")
 def _accuracy(info: MethodInfo, bench: Bench) -> None:
     if not info.keeps_accuracy:
         raise NotApplicableError("it may change the predicted class, and its record says so")

@@ -8,6 +8,7 @@ from typing import Any
 
 from tune_calib.conformance import heads, networks, posthoc
 from tune_calib.conformance.bench import (
+    CHECKS,
     Bench,
     Check,
     FailedCheckError,
@@ -21,15 +22,14 @@ from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
 from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.settings import own_recipe, resolve_spec
-from tune_calib.spec.space import SPACES, Point
+from tune_calib.spec.space import SPACES, Point, Space
 from tune_calib.spec.trial import SLOTS, TrialSpec
 
 _CLASSES = {"network": NetworkMethod, "head": HeadMethod, "posthoc": PostHocMethod}
 LARGEST_GRID = 300
-CHECKS: list[Check] = []
 
 
-@check(CHECKS, "record", "the record is complete")
+@check("any", "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
     """Check that the record refers to existing settings only."""
     fields, slot = set(info.params.model_fields), set(SLOTS[info.kind].model_fields)
@@ -51,11 +51,9 @@ def record(info: MethodInfo, bench: Bench) -> None:
         info.params(**values)
 
 
-@check(CHECKS, "space", "the search space contains its settings, and each point is a valid trial")
+@check("any", "space", "the search space contains its settings, and each point is a valid trial")
 def _space(info: MethodInfo, bench: Bench) -> None:
-    if info.name not in SPACES:
-        raise NotApplicableError("it has no search space, so it cannot be searched")
-    own = SPACES[info.name]
+    own = _space_of(info)
     require(own.settings, "its space is empty")
     known = {*info.params.model_fields, *SLOTS[info.kind].model_fields} - {*NOT_SETTINGS, "epochs"}
     for key in own.settings:
@@ -77,16 +75,20 @@ def _space(info: MethodInfo, bench: Bench) -> None:
     require(len(hashes) == len(points), "two points of its space are the same trial")
 
 
+def _space_of(info: MethodInfo) -> Space:
+    if info.name not in SPACES:
+        raise NotApplicableError("it has no search space, so it cannot be searched")
+    return SPACES[info.name]
+
+
 def _spec(info: MethodInfo, point: Point) -> TrialSpec:
     settings = {key.partition(".")[2]: value for key, value in point.items()}
     return resolve_spec({info.kind: {"method": info.name, **settings}})
 
 
-@check(CHECKS, "ends", "the method works at the bounds of its search space")
+@check("any", "ends", "the method works at the bounds of its search space")
 def _ends(info: MethodInfo, bench: Bench) -> None:
-    if info.name not in SPACES:
-        raise NotApplicableError("it has no search space, so it cannot be searched")
-    for key, setting in SPACES[info.name].settings.items():
+    for key, setting in _space_of(info).settings.items():
         under = {other: values[0] for other, values in setting.only_if.items()}
         for point in ({**under, key: level} for level in setting.levels()):
             try:
@@ -108,9 +110,6 @@ def _try(info: MethodInfo, bench: Bench, spec: TrialSpec) -> None:
         posthoc.is_finite(info, bench, spec.posthoc.params)
 
 
-_OF_KIND = {"network": networks.CHECKS, "head": heads.CHECKS, "posthoc": posthoc.CHECKS}
-
-
 @dataclass(frozen=True)
 class Result:
     """The outcome of a check (``passed``, ``failed`` or ``skipped``), and the reason."""
@@ -128,7 +127,7 @@ class Result:
 
 def checks_of(info: MethodInfo) -> tuple[Check, ...]:
     """Return the checks of a method."""
-    return (*CHECKS, *_OF_KIND[info.kind])
+    return (*CHECKS["any"], *CHECKS[info.kind])
 
 
 def results(name: str, bench: Bench) -> Iterator[Result]:

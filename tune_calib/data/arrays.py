@@ -137,16 +137,13 @@ def _in_one_line(name: str) -> Iterator[None]:
 
 
 def _names_in_npz(path: Path) -> list[str]:
-    with zipfile.ZipFile(path) as archive:
-        return [name.removesuffix(".npy") for name in archive.namelist()]
+    with np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False) as file:
+        return file.files
 
 
 def _read_npz(path: Path, name: str) -> Rows:
-    with zipfile.ZipFile(path) as archive:
-        member = name if name in archive.namelist() else f"{name}.npy"
-        with archive.open(member) as file:
-            values: Rows = np.lib.format.read_array(file, allow_pickle=False)
-    return values
+    with np.lib.npyio.NpzFile(path.open("rb"), own_fid=True, allow_pickle=False) as file:
+        return np.asarray(file[name])
 
 
 def _names_in_safetensors(path: Path) -> list[str]:

@@ -16,13 +16,8 @@ if TYPE_CHECKING:  # the inner loop of training needs only torch
 def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     """Scale raw pixels to [0, 1], subtract the mean and divide by the standard deviation.
 
-    Args:
-        images: (N, C, H, W), uint8. Images larger than the network's input are cropped to the
-            centre.
-        info: the data set, for its constants and its size.
-
-    Returns:
-        (N, C, size, size), float32, on the same device.
+    Images (N, C, H, W) uint8 that are larger than the network's input are cropped to the centre.
+    Returns (N, C, size, size) float32 on the same device.
     """
     mean, std = _constants(info.mean, info.std, images.device)
     if info.spare and images.shape[3] != info.size:
@@ -66,16 +61,11 @@ class Draws:
 def draw_views(
     batches: Sequence[int], padding: int, flip: bool, generator: torch.Generator, spare: int = 0
 ) -> Draws:
-    """Draw crops and flips for the images of some batches.
+    """Draw crops and flips for the images of batches of some sizes.
 
-    Args:
-        batches: sizes of the batches.
-        padding: width of the border in pixels. If it and ``spare`` are 0, there are no crops, and
-            nothing is drawn for them.
-        flip: whether to mirror left and right with probability 1/2; False draws nothing.
-        generator: a CPU generator, so that the draws do not depend on the device. For each batch of
-            N images, it draws N rows and N columns in [0, 2 * padding + spare], then N bits.
-        spare: pixels by which the images are larger than their crops.
+    For each batch of N images, the CPU generator, with which draws do not depend on the device,
+    draws N rows and N columns in [0, 2 * padding + spare], unless only 0 is possible, then N bits
+    for mirroring with probability 1/2 if ``flip``.
     """
     places = 2 * padding + spare + 1
     offsets, mirrored = [], []

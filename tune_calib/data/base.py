@@ -1,8 +1,8 @@
 """Images of data sets, in memory or on disk, and the splits and parts that they form."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Self
 
 import numpy as np
 import torch
@@ -17,15 +17,8 @@ Places = NDArray[np.int64]
 CHUNK = 64
 
 
-class Rows(Protocol):
-    """A source of images: a memory map, or files to decode."""
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Return (N, C, H, W)."""
-
-    def read(self, rows: Places) -> Tensor:
-        """Read some images on the CPU, (M, C, H, W) uint8, in the order of ``rows``."""
+Read = Callable[[Places], Tensor]
+"""Reads the images of some rows, (M,), in that order: (M, C, H, W) uint8, on the CPU."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,21 +27,17 @@ class LazyImages:
 
     Indexing with a tensor (M,) or a slice returns a tensor on the device, and so does each part of
     ``split``.
-
-    Attributes:
-        rows: source of the images.
-        positions: (N,) int64, rows of the images, on the CPU.
-        device: device of the tensors.
     """
 
-    rows: Rows
-    positions: Tensor
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    read: Read  # reads images from a memory map, or decodes files
+    image: tuple[int, ...]  # (C, H, W)
+    positions: Tensor  # (N,) int64, rows of the images, on the CPU
+    device: torch.device | str = "cpu"
 
     @property
     def shape(self) -> torch.Size:
         """Return (N, C, H, W)."""
-        return torch.Size((len(self), *self.rows.shape[1:]))
+        return torch.Size((len(self), *self.image))
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -57,7 +46,7 @@ class LazyImages:
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Return some images on the device."""
         places = index.cpu() if isinstance(index, Tensor) else index
-        return self.rows.read(self.positions[places].numpy()).to(self.device)
+        return self.read(self.positions[places].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield all images in order, ``size`` at a time."""
@@ -70,7 +59,7 @@ class LazyImages:
 
     def to(self, device: torch.device | str) -> "LazyImages":
         """Return the same images for another device, without reading any."""
-        return replace(self, device=torch.device(device))
+        return replace(self, device=device)
 
     def resident(self) -> Tensor:
         """Return all images as one tensor."""
@@ -86,18 +75,11 @@ Images = Tensor | LazyImages
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images of one split.
+    """Images of one split; those of a large data set are read when they are indexed."""
 
-    Attributes:
-        images: (N, C, H, W), uint8, raw pixels in [0, 255]. Images of a large data set are read
-            when they are indexed.
-        labels: (N,), int64, in [0, classes).
-        indices: (N,), int64, position of each image in the stored data set.
-    """
-
-    images: Images
-    labels: Tensor
-    indices: Tensor
+    images: Images  # (N, C, H, W), uint8, raw pixels in [0, 255]
+    labels: Tensor  # (N,), int64, in [0, classes)
+    indices: Tensor  # (N,), int64, position of each image in the stored data set
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -120,9 +102,30 @@ class Split:
         return self
 
 
+@dataclass(frozen=True)
+class Summary:
+    """Digest and moments of all images and labels of a data set."""
+
+    digest: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def written(self) -> str:
+        """Return the summary as text, whose length depends only on the number of channels."""
+        return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
+
+    @classmethod
+    def read(cls, text: str) -> Self:
+        """Parse a result of ``written``; raise ValueError for anything else."""
+        digest, *values = text.split()
+        numbers, channels = tuple(map(float, values)), len(values) // 2
+        return cls(digest, numbers[:channels], numbers[channels:])
+
+
 @dataclass(frozen=True, eq=False)
 class Source:
     """The published training and test parts, unchanged."""
 
     train: Split
     test: Split
+    known: Summary | None = field(default=None, kw_only=True)  # in a cache file

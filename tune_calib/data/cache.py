@@ -7,20 +7,21 @@ need not fit into memory.
 
 import hashlib
 import json
+import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split
+from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import content_digest, replacing
 from tune_calib.progress import report_progress
@@ -37,50 +38,33 @@ _PARTS = ("train", "test")
 _COLUMNS = ("labels", "indices", "checks")
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Digest and moments of all images and labels of a data set."""
-
-    digest: str
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-
-    def written(self) -> str:
-        """Return the summary as text, whose length depends only on the number of channels."""
-        return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Parse a result of ``written``; raise ValueError for anything else."""
-        digest, *values = text.split()
-        numbers, channels = tuple(map(float, values)), len(values) // 2
-        return cls(digest, numbers[:channels], numbers[channels:])
-
-
-@dataclass
 class Tally:
-    """Running counts and checksums of images, starting with the training part.
+    """Checksums and counts of the images of a data set, which grow as ``chunks`` reads them."""
 
-    A part is begun by appending an empty list to ``checks``.
-    """
+    def __init__(self, source: Source) -> None:
+        self.splits = (source.train, source.test)
+        self.checks: list[list[int]] = []  # CRC-32 of each image, by part
+        self._counts: Any = 0  # (C, 256), number of pixels of each value in the training part
 
-    checks: list[list[int]] = field(default_factory=list)  # CRC-32 of each image, by part
-    _counts: Any = 0  # (C, 256), number of pixels of each value in the training part
+    def chunks(self) -> Iterator[NDArray[np.uint8]]:
+        """Yield the images (N, C, H, W) of both parts."""
+        for split in self.splits:
+            self.checks.append([])
+            for chunk in split.images.split(CHUNK):
+                images = chunk.contiguous().numpy()
+                self.checks[-1] += [zlib.crc32(image.data) for image in images]
+                if len(self.checks) == 1:
+                    # In integers, whose sums do not depend on the order.
+                    channels = images.swapaxes(0, 1)
+                    counts = [np.bincount(each.ravel(), minlength=256) for each in channels]
+                    self._counts = self._counts + np.array(counts)
+                yield images
 
-    def add(self, images: NDArray[np.uint8]) -> None:
-        """Add images (N, C, H, W) of the current part."""
-        images = np.ascontiguousarray(images)
-        self.checks[-1] += [zlib.crc32(image.data) for image in images]
-        if len(self.checks) == 1:
-            # In integers, whose sums do not depend on the order.
-            counts = [np.bincount(each.ravel(), minlength=256) for each in images.swapaxes(0, 1)]
-            self._counts = self._counts + np.array(counts)
-
-    def summary(self, labels: Iterable[Tensor]) -> Summary:
-        """Return digest and moments, given the labels of both parts."""
+    def summary(self) -> Summary:
+        """Return digest and moments of all images."""
         digest = hashlib.sha256()
-        for own, checks in zip(labels, self.checks, strict=True):
-            digest.update(own.contiguous().numpy().tobytes())
+        for split, checks in zip(self.splits, self.checks, strict=True):
+            digest.update(split.labels.contiguous().numpy().tobytes())
             digest.update(np.array(checks, np.int64).tobytes())
         values, pixels = np.arange(256), self._counts[0].sum()
         mean, second = self._counts @ values / pixels, self._counts @ values**2 / pixels
@@ -89,76 +73,59 @@ class Tally:
         return Summary(digest.hexdigest()[:16], *moments)
 
 
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """A data set, and the summary in its cache file, if there is one."""
-
-    source: Source
-    known: Summary | None = None
-
-    def summary(self) -> Summary:
-        """Return digest and moments of the images; without a cache file, read all images."""
-        if self.known is not None:
-            return self.known
-        tally = Tally()
-        for images in (self.source.train.images, self.source.test.images):
-            tally.checks.append([])
-            for chunk in images.split(CHUNK):
-                tally.add(chunk.numpy())
-        return tally.summary((self.source.train.labels, self.source.test.labels))
+def summarise(source: Source) -> Summary:
+    """Return digest and moments of a data set; without a cache file, read all images."""
+    if source.known is not None:
+        return source.known
+    tally = Tally(source)
+    for _ in tally.chunks():
+        pass
+    return tally.summary()
 
 
-def load_opened(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
+def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
     """Load a data set, from the cache if possible; a damaged cache file is rebuilt.
 
     Images from the cache and images of a large data set are read when they are used, see
     ``settled``. Without a cache folder, the files are read every time.
     """
-    opened = open_source(info, root, cache)
-    if info.digest is not None and opened.summary().digest != info.digest:
+    source = open_source(info, root, cache)
+    if info.digest is not None and summarise(source).digest != info.digest:
         raise UserError(
             f"{info.name}: `data_root` {root} contains different images than when this was "
             "planned; use the original folder, or another `out`"
         )
-    source = opened.source
     if cache is None:  # decode all images, so that a damaged one is found even if it is not used
-        parts = (settled(source.train, source), settled(source.test, source))
-        return replace(opened, source=Source(*parts))
-    return opened
+        return Source(*(settled(part, source) for part in (source.train, source.test)))
+    return source
 
 
-def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Opened:
-    """Load a data set as ``load_opened`` does, without checking its digest."""
+def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
+    """Load a data set as ``load_source`` does, without checking its digest."""
     files = info.locate(root)
     report_progress(f"reading {info.title}")
     if cache is None or not files:
-        return Opened(info.load(root))
+        loaded: Source = info.load(root)
+        return loaded
     # Another version of a plug-in may read different images from the same files.
     plugin = DATASETS.origin(info.name)
     key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = cache / f"{info.name}-{identity}.safetensors"
-    if (opened := _open_whole(path)) is None:
+    if (source := _open_whole(path)) is None:
         # One process writes the file; others wait and read it.
         with _only_writer(path, info.title):
-            if (opened := _open_whole(path)) is None:
+            if (source := _open_whole(path)) is None:
                 _write(path, info.load(root), f"decoding {info.title}")
                 # Read back, so that this process also maps the shared file.
-                opened = _read(path)
-    return opened
+                source = _read(path)
+    return source
 
 
-def _open_whole(path: Path) -> Opened | None:
+def _open_whole(path: Path) -> Source | None:
     """Open a cache file; return None if it is absent or damaged and must be written."""
-    if path.exists():
-        with suppress(DamagedFileError):
-            opened = _read(path)
-            if not is_large(opened.source):
-                for images in (opened.source.train.images, opened.source.test.images):
-                    assert isinstance(images, LazyImages)
-                    assert isinstance(images.rows, MappedRows)
-                    images.rows.check()
-            return opened
+    with suppress(DamagedFileError):
+        return _read(path)
     return None
 
 
@@ -200,10 +167,8 @@ def settled(split: Split, source: Source) -> Split:
 class MappedRows:
     """Images (N, C, H, W) of a cache file, each checked by its CRC-32 when it is first read."""
 
-    def __init__(
-        self, path: Path, offset: int, shape: tuple[int, int, int, int], checks: Places
-    ) -> None:
-        self.path, self.shape, self.checks = path, shape, checks
+    def __init__(self, path: Path, offset: int, shape: tuple[int, ...], checks: Places) -> None:
+        self.path, self.checks = path, checks
         self._pixels = np.memmap(path, np.uint8, "r", offset, shape)
         self._is_checked = np.zeros(shape[0], bool)
 
@@ -228,35 +193,32 @@ class MappedRows:
         self._is_checked[row] = True
 
 
-def _read(path: Path) -> Opened:
+def _read(path: Path) -> Source:
+    """Open a cache file; the images of a small data set are checked at once."""
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > path.stat().st_size:
-                raise ValueError("its header is longer than the file")
-            header = json.loads(file.read(length))
-            parts = [_part(path, file, header, part, 8 + length) for part in _PARTS]
-            known = Summary.read(header["__metadata__"]["summary"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        with safe_open(path, "np") as file:
+            shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]
+            total = sum(map(math.prod, shapes))
+            start, parts = path.stat().st_size - total, []  # the images are the last tensors
+            for part, shape in zip(_PARTS, shapes, strict=True):
+                columns = {name: file.get_tensor(f"{part}.{name}") for name in _COLUMNS}
+                for name, values in columns.items():
+                    if _crc(values) != file.metadata()[f"{part}.{name}"]:
+                        raise ValueError(f"{part}.{name} does not match its checksum")
+                rows = MappedRows(path, start, shape, columns["checks"])
+                if total <= LARGE:
+                    rows.check()
+                labels, indices = map(torch.from_numpy, (columns["labels"], columns["indices"]))
+                images = LazyImages(rows.read, shape[1:], torch.arange(len(labels)))
+                parts.append(Split(images, labels, indices))
+                start += math.prod(shape)
+            return Source(*parts, known=Summary.read(file.metadata()["summary"]))
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
-    return Opened(Source(*parts), known)
 
 
-def _part(path: Path, file: BinaryIO, header: dict[str, Any], part: str, start: int) -> Split:
-    columns = {}
-    for name in _COLUMNS:
-        first, last = header[f"{part}.{name}"]["data_offsets"]
-        file.seek(start + first)
-        content = bytearray(file.read(last - first))
-        if f"{zlib.crc32(content):08x}" != header["__metadata__"][f"{part}.{name}"]:
-            raise DamagedFileError(f"{path} does not match its checksum")
-        columns[name] = np.frombuffer(content, np.int64)
-    about = header[f"{part}.images"]
-    count, channels, height, width = about["shape"]
-    shape = (count, channels, height, width)
-    rows = MappedRows(path, start + about["data_offsets"][0], shape, columns["checks"])
-    labels, indices = (torch.from_numpy(columns[name]) for name in ("labels", "indices"))
-    return Split(LazyImages(rows, torch.arange(count)), labels, indices)
+def _crc(values: NDArray[np.int64]) -> str:
+    return f"{zlib.crc32(values.tobytes()):08x}"
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
@@ -275,36 +237,28 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     sums = {"summary": Summary("0" * 16, blank, blank).written()}
     sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
     header: dict[str, Any] = {"__metadata__": sums}
-    end = 0
-    for part, split in splits.items():
-        for name in _COLUMNS:
-            start, end = end, end + 8 * len(split)
-            about = {"dtype": "I64", "shape": [len(split)], "data_offsets": [start, end]}
-            header[f"{part}.{name}"] = about
-    columns = end
-    for part, split in splits.items():
-        start, end = end, end + split.images.shape.numel()
-        about = {"dtype": "U8", "shape": list(split.images.shape), "data_offsets": [start, end]}
-        header[f"{part}.images"] = about
+    count, total, end = 0, sum(map(len, splits.values())), 0
+    shapes = {f"{part}.{name}": [len(splits[part])] for part in _PARTS for name in _COLUMNS}
+    shapes |= {f"{part}.images": list(split.images.shape) for part, split in splits.items()}
+    for name, shape in shapes.items():
+        kind, width = ("U8", 1) if name.endswith(".images") else ("I64", 8)
+        start, end = end, end + width * math.prod(shape)
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     first = file.write(_encoded(header))
-    file.seek(first + columns)
-    tally, count, total = Tally(), 0, sum(map(len, splits.values()))
+    file.seek(first + 8 * len(_COLUMNS) * total)
+    tally = Tally(source)
     report_progress(doing, count, total, at_once=total > 10_000)  # which takes seconds
-    for split in splits.values():
-        tally.checks.append([])
-        for images in split.images.split(CHUNK):
-            content = images.contiguous().numpy()
-            tally.add(content)
-            file.write(content.data)
-            count += len(content)
-            report_progress(doing, count, total)
+    for images in tally.chunks():
+        file.write(images.data)
+        count += len(images)
+        report_progress(doing, count, total)
     file.seek(first)
     for (part, split), checks in zip(splits.items(), tally.checks, strict=True):
         numbers = (split.labels.numpy(), split.indices.numpy(), np.array(checks, np.int64))
         for name, values in zip(_COLUMNS, numbers, strict=True):
-            sums[f"{part}.{name}"] = f"{zlib.crc32(values.tobytes()):08x}"
+            sums[f"{part}.{name}"] = _crc(values)
             file.write(values.tobytes())
-    sums["summary"] = tally.summary(split.labels for split in splits.values()).written()
+    sums["summary"] = tally.summary().written()
     file.seek(0)
     file.write(_encoded(header))
 

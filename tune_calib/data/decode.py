@@ -32,6 +32,11 @@ class Format:
     resize: bool = False
     convert_grey: bool = False  # convert grey images of a colour set; otherwise they are an error
 
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Return (C, H, W)."""
+        return self.channels, self.size, self.size
+
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
         """Return the pixels (size, size, channels) of an image, called ``where`` in messages."""
         try:
@@ -59,7 +64,7 @@ class Format:
     def stack(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Return decoded images as one tensor (N, C, H, W)."""
         if not pixels:
-            return torch.empty((0, self.channels, self.size, self.size), dtype=torch.uint8)
+            return torch.empty((0, *self.shape), dtype=torch.uint8)
         return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))
 
 
@@ -101,26 +106,12 @@ def side_of(content: bytes | Path, where: str) -> int | None:
         raise _damaged(where) from None
 
 
-@dataclass(frozen=True, eq=False)
-class FileRows:
-    """Images in separate files."""
-
-    files: Sequence[Path]
-    format: Format
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Return (N, C, H, W)."""
-        return (len(self.files), self.format.channels, self.format.size, self.format.size)
-
-    def read(self, rows: Places) -> Tensor:
-        """Decode some images."""
-        files = [self.files[row] for row in rows]
-        return self.format.stack([self.format.decode(file, str(file)) for file in files])
-
-
 def split_of_files(images: Sequence[tuple[Path, int]], format_: Format) -> Split:
     """Return a split from image files and their labels; images are decoded when they are used."""
     files, labels = zip(*images, strict=True)
+
+    def read(rows: Places) -> Tensor:
+        return format_.stack([format_.decode(files[row], str(files[row])) for row in rows])
+
     places = torch.arange(len(files))
-    return Split(LazyImages(FileRows(files, format_), places), torch.tensor(labels), places)
+    return Split(LazyImages(read, format_.shape, places), torch.tensor(labels), places)

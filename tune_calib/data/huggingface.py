@@ -7,7 +7,7 @@ A column of images is a struct whose field ``bytes`` is an image in any encoding
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -118,8 +118,9 @@ def lazy_images(
     """
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
-    rows = ParquetRows(tuple(files), columns, format_, len(labels))
-    return Split(LazyImages(rows, torch.arange(len(labels))), labels, torch.arange(len(labels)))
+    places = torch.arange(len(labels))
+    rows = ParquetRows(files, columns, format_)
+    return Split(LazyImages(rows.read, format_.shape, places), labels, places)
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
@@ -140,8 +141,8 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
 
 def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
     """Return the first encoded images of some files."""
-    rows = ParquetRows(tuple(files), columns, Format(channels=3, size=1), 0)
-    return [content.as_py() for content in rows.batch_at(0).encoded]
+    encoded: list[bytes] = next(_batches(files, columns)).encoded.to_pylist()
+    return encoded
 
 
 class _Batch(NamedTuple):
@@ -153,54 +154,47 @@ class _Batch(NamedTuple):
     encoded: pa.Array
 
 
-@dataclass(eq=False)
+def _batches(files: Sequence[Path], columns: Columns) -> Iterator[_Batch]:
+    first = 0
+    for file in files:
+        start = first
+        options = {"pre_buffer": False, "buffer_size": 2**20}
+        with _in_one_line(file), pq.ParquetFile(file, **options) as parquet:
+            image, _ = columns.of(parquet.schema_arrow, file)
+            for part in parquet.iter_batches(CHUNK, columns=[f"{image}.bytes"]):
+                encoded = part.column(0).field("bytes")
+                if encoded.null_count or part.column(0).null_count:
+                    raise _incomplete(file)
+                yield _Batch(file, start, first, encoded)
+                first += len(encoded)
+
+
 class ParquetRows:
     """Images in the rows of Parquet files; reading is fastest in order."""
 
-    files: tuple[Path, ...]
-    columns: Columns
-    format: Format
-    count: int
-    _batches: Iterator[_Batch] | None = field(default=None, init=False)
-    _batch: _Batch | None = field(default=None, init=False)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """Return (N, C, H, W)."""
-        return (self.count, self.format.channels, self.format.size, self.format.size)
+    def __init__(self, files: Sequence[Path], columns: Columns, format_: Format) -> None:
+        self.files, self.columns, self.format = files, columns, format_
+        self._batches: Iterator[_Batch] = iter(())
+        self._batch: _Batch | None = None
 
     def read(self, rows: Places) -> Tensor:
         """Decode some images."""
         decoded: dict[int, Any] = {}
         for row in sorted(set(rows.tolist())):
-            batch = self.batch_at(row)
+            batch = self._batch_at(row)
             content = batch.encoded[row - batch.first].as_py()
             where = f"{batch.file}: row {row - batch.start}"
             decoded[row] = self.format.decode(content, where)
         return self.format.stack([decoded[row] for row in rows.tolist()])
 
-    def batch_at(self, row: int) -> _Batch:
+    def _batch_at(self, row: int) -> _Batch:
         """Return the batch that contains a row, reading from the start if it was passed."""
-        if self._batch is None or self._batches is None or row < self._batch.first:
-            self._batches = self._read()
+        if self._batch is None or row < self._batch.first:
+            self._batches = _batches(self.files, self.columns)
             self._batch = next(self._batches)
         while row >= self._batch.first + len(self._batch.encoded):
             self._batch = next(self._batches)
         return self._batch
-
-    def _read(self) -> Iterator[_Batch]:
-        first = 0
-        for file in self.files:
-            start = first
-            options = {"pre_buffer": False, "buffer_size": 2**20}
-            with _in_one_line(file), pq.ParquetFile(file, **options) as parquet:
-                image, _ = self.columns.of(parquet.schema_arrow, file)
-                for part in parquet.iter_batches(CHUNK, columns=[f"{image}.bytes"]):
-                    encoded = part.column(0).field("bytes")
-                    if encoded.null_count or part.column(0).null_count:
-                        raise _incomplete(file)
-                    yield _Batch(file, start, first, encoded)
-                    first += len(encoded)
 
 
 @contextmanager

@@ -23,24 +23,16 @@ class Cut:
     """Positions of the images of each split of a trial in the published parts."""
 
     train: Tensor  # positions in the training part, (N,) int64
-    validation: Tensor  # positions of ``select``, then of ``calib``, (N,) int64
-    of_test: bool = False  # whether ``validation`` are positions in the test part
+    select: Tensor
+    calib: Tensor
+    of_test: bool = False  # whether ``select`` and ``calib`` are positions in the test part
     test: Tensor | None = None  # positions in the test part, (N,) int64; None means all of it
-    selected: int | None = None  # size of ``select`` in ``validation``; half of it by default
 
-    @property
-    def select(self) -> Tensor:
-        """Return the positions of the split for selection."""
-        return self.validation[: self._selected]
 
-    @property
-    def calib(self) -> Tensor:
-        """Return the positions of the split for post-hoc fits."""
-        return self.validation[self._selected :]
-
-    @property
-    def _selected(self) -> int:
-        return len(self.validation) // 2 if self.selected is None else self.selected
+def halved(train: Tensor, validation: Tensor, **others: Any) -> Cut:
+    """Return a cut whose ``select`` is the first half of the validation images."""
+    half = len(validation) // 2
+    return Cut(train, validation[:half], validation[half:], **others)
 
 
 Rule = Callable[[Tensor, Tensor], Cut]
@@ -61,28 +53,28 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
 
 def tenth(train: Tensor, _: Tensor) -> Cut:
     """Split as ``mukhoti`` does."""
-    return Cut(*mukhoti(len(train)))
+    return halved(*mukhoti(len(train)))
 
 
 def tst(share: float, train: Tensor, _: Tensor) -> Cut:
     """Hold out a share of train as TST and BalCAL: ``random_split`` with torch's seed 1."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
     kept = len(train) - round(share * len(train))
-    return Cut(order[:kept], order[kept:])
+    return halved(order[:kept], order[kept:])
 
 
 def plp(train: Tensor, _: Tensor) -> Cut:
     """Hold out the last tenth as PLP and MIT: ``RandomState(101).permutation``."""
     order = torch.from_numpy(np.random.RandomState(101).permutation(len(train)))
     kept = len(train) - len(train) // 10
-    return Cut(order[:kept], order[kept:])
+    return halved(order[:kept], order[kept:])
 
 
 def mdca(train: Tensor, _: Tensor) -> Cut:
     """Hold out the first tenth as MDCA: ``random.seed(100); random.shuffle``."""
     order, count = list(range(len(train))), len(train) // 10
     random.Random(100).shuffle(order)
-    return Cut(torch.tensor(order[count:]), torch.tensor(order[:count]))
+    return halved(torch.tensor(order[count:]), torch.tensor(order[:count]))
 
 
 def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
@@ -102,7 +94,7 @@ def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
         turns.append(np.arange(count))
     in_turns = np.argsort(np.concatenate(turns), kind="stable")
     validation = np.concatenate(held_out)[in_turns]
-    return Cut(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(validation))
+    return halved(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(validation))
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:
@@ -113,7 +105,7 @@ def whole(train: Tensor, test: Tensor) -> Cut:
     """
     order = _shuffled(test)
     held_out = len(test) // 2
-    return Cut(torch.arange(len(train)), order[:held_out], of_test=True, test=order[held_out:])
+    return halved(torch.arange(len(train)), order[:held_out], of_test=True, test=order[held_out:])
 
 
 def val_is_test(train: Tensor, test: Tensor) -> Cut:
@@ -121,7 +113,7 @@ def val_is_test(train: Tensor, test: Tensor) -> Cut:
 
     The halves are drawn with numpy's seed 1. This rule is for reproduction only.
     """
-    return Cut(torch.arange(len(train)), _shuffled(test), of_test=True)
+    return halved(torch.arange(len(train)), _shuffled(test), of_test=True)
 
 
 def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cut:
@@ -148,13 +140,7 @@ def held_out_of_test(shares: Sequence[float], train: Tensor, test: Tensor) -> Cu
         for part, cut in zip(parts, np.split(places, np.cumsum(counts)[:-1]), strict=True):
             part.append(cut)
     select, calib, tested = (torch.from_numpy(np.sort(np.concatenate(part))) for part in parts)
-    return Cut(
-        train=torch.arange(len(train)),
-        validation=torch.cat([select, calib]),
-        of_test=True,
-        test=tested,
-        selected=len(select),
-    )
+    return Cut(torch.arange(len(train)), select, calib, of_test=True, test=tested)
 
 
 def largest_remainders(exact: NDArray[np.floating[Any]], total: int) -> NDArray[np.int64]:

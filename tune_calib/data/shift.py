@@ -14,7 +14,7 @@ here, and ``ood/cifar100`` is out of distribution.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.data.base import Split
+from tune_calib.data.base import LazyImages, Places, Split
 from tune_calib.data.corruptions import MAIN, SEVERITIES, corrupted
 from tune_calib.data.corruptions import VERSION as CORRUPTIONS_VERSION
 from tune_calib.data.corruptions.kinds import KINDS, grey
@@ -49,17 +49,22 @@ MOST = 2
 LABELS = "labels.npy"
 _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
-Chunks = Callable[[int, torch.device], Iterator[Tensor]]
-"""Takes a chunk size and a device; yields the images of a part in order, (N, C, H, H) uint8."""
-
 
 @dataclass(frozen=True, eq=False)
 class Part:
     """Images of a shift set that are evaluated together."""
 
     name: str  # severity; empty in a set of one part
-    labels: Tensor  # (N,), int64; for OOD images, labels of their own data set, or 0
-    chunks: Chunks  # returns the images
+    split: Split  # OOD images have labels of their own data set, or 0
+    # Changes images (N, C, H, H) uint8, given their ``indices`` in the split.
+    change: Callable[[Tensor, Tensor], Tensor] = lambda images, _: images
+
+    def chunks(self, size: int, device: torch.device) -> Iterator[Tensor]:
+        """Yield the images in order on a device, (N, C, H, H) uint8, ``size`` at a time."""
+        split = self.split
+        together = zip(split.images.split(size), split.indices.split(size), strict=True)
+        for images, indices in together:
+            yield self.change(images.to(device), indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,25 +126,12 @@ def open_set(
     return foreign_set(what, slot, root, cache, test)
 
 
-def chunks_of(split: Split, change: Callable[[Tensor, Tensor], Tensor] | None = None) -> Chunks:
-    """Return chunks of a split, transformed by a function of images and their positions."""
-
-    def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
-        together = zip(split.images.split(size), split.indices.split(size), strict=True)
-        for images, indices in together:
-            here = images.to(device)
-            yield here if change is None else change(here, indices)
-
-    return chunks
-
-
 def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
     """Return the test split with one kind of corruption at every severity."""
 
     def parts() -> list[Part]:
         split = test()
-        changes = [(level, partial(corrupted, kind=kind, severity=level)) for level in SEVERITIES]
-        return [Part(str(n), split.labels, chunks_of(split, change)) for n, change in changes]
+        return [Part(str(n), split, partial(corrupted, kind=kind, severity=n)) for n in SEVERITIES]
 
     return ShiftSet(f"generated/{kind}", f"version {CORRUPTIONS_VERSION}", parts)
 
@@ -195,20 +187,19 @@ def _published_set(
                 f"{folder / LABELS} does not match the labels of the test images of {info.name} in "
                 "their order; use the data set and the files as published"
             )
-        rows = [(level, (level - 1) * size + places) for level in SEVERITIES]
-        return [Part(str(n), split.labels, partial(_read_rows, kinds[kind], at)) for n, at in rows]
+
+        def read(rows: Places) -> Tensor:
+            return torch.from_numpy(np.array(kinds[kind][rows])).permute(0, 3, 1, 2).contiguous()
+
+        shape = (info.channels, info.size, info.size)
+        return [
+            Part(str(n), replace(split, images=LazyImages(read, shape, (n - 1) * size + places)))
+            for n in SEVERITIES
+        ]
 
     # A different copy or size of the set has different labels or images.
     files = [folder / LABELS, folder / f"{kind}.npy"]
     return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
-
-
-def _read_rows(
-    pixels: NDArray[Any], rows: Tensor, size: int, device: torch.device
-) -> Iterator[Tensor]:
-    for some in rows.split(size):
-        images = torch.from_numpy(np.array(pixels[some.numpy()]))
-        yield images.permute(0, 3, 1, 2).contiguous().to(device)
 
 
 def _read_npy(file: Path) -> NDArray[Any]:
@@ -258,12 +249,14 @@ def foreign_set(
 
     def parts() -> list[Part]:
         if name == NOISE:
-            return [_noise(info, len(test()))]
+            images = test().images
+            indices = torch.arange(len(images))
+            return [Part("", Split(images, 0 * indices, indices), _noise)]
         if name == HELD_OUT:
             split = load_held_out(slot, root, cache)
         else:
             split = load_test(DataSlot(dataset=name), root, cache)
-        return [Part("", split.labels, chunks_of(split, lambda images, _: fitted(images, info)))]
+        return [Part("", split, lambda images, _: fitted(images, info))]
 
     made, source = [f"version {VERSION}"], slot.dataset if name == HELD_OUT else name
     if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
@@ -293,14 +286,8 @@ def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
     return pixels.round().clamp(0, 255).to(torch.uint8)
 
 
-def _noise(info: DatasetInfo, samples: int) -> Part:
-    """Draw pixels from N(1/2, 1), clipped to [0, 1] (Liang et al., ICLR 2018)."""
-    side = info.stored or info.size
-
-    def chunks(size: int, device: torch.device) -> Iterator[Tensor]:
-        for places in torch.arange(samples).split(size):
-            chance = Chance(child_seed(0, "ood/noise"), places.to(device))
-            pixels = (0.5 + chance.normal(info.channels, side, side)).clamp(0, 1)
-            yield (255 * pixels).round().to(torch.uint8)
-
-    return Part("", torch.zeros(samples, dtype=torch.int64), chunks)
+def _noise(images: Tensor, indices: Tensor) -> Tensor:
+    """Draw pixels from N(1/2, 1), clipped to [0, 1] (Liang et al., ICLR 2018), for each image."""
+    chance = Chance(child_seed(0, "ood/noise"), indices.to(images.device))
+    pixels = (0.5 + chance.normal(*images.shape[1:])).clamp(0, 1)
+    return (255 * pixels).round().to(torch.uint8)

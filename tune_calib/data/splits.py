@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.data.base import Split
-from tune_calib.data.cache import load_opened, settled
-from tune_calib.data.rules import GENERAL, Cut, held_out_of_test, largest_remainders
+from tune_calib.data.cache import load_source, settled, summarise
+from tune_calib.data.rules import GENERAL, Cut, halved, held_out_of_test, largest_remainders
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
@@ -71,7 +71,7 @@ def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
         cut: Cut = rules[info.rule](train, test)
         return cut
     assert info.split is not None
-    return Cut(*info.split(len(train)))
+    return halved(*info.split(len(train)))
 
 
 def published_sizes(slot: DataSlot) -> Sizes:
@@ -100,9 +100,7 @@ def published_sizes(slot: DataSlot) -> Sizes:
 def load_development(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Development:
     """Load train, select and calib.
 
-    The published validation list is halved: the first half is ``select``, the second ``calib``.
-    ``data.holdout`` = ``test`` takes both from the test part. ``cache`` is a folder for decoded
-    images; without it, they are decoded every time.
+    ``cache`` is a folder for decoded images; without it, they are decoded every time.
 
     Raises:
         DataNotFoundError: the root does not contain the data set.
@@ -110,8 +108,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         UserError: a class would be left without training samples.
     """
     info: DatasetInfo = slot.info
-    opened = load_opened(info, root, cache)
-    source = opened.source
+    source = load_source(info, root, cache)
     cut = cut_parts(info, source.train.labels, source.test.labels)
     held_out = source.test if cut.of_test else source.train
     if len(cut.select) == 0:
@@ -124,7 +121,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     # hyper-parameters were selected.
     select, calib = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
     train, select, calib = (settled(split, source) for split in (train, select, calib))
-    return Development(train, select, calib, opened.summary().digest)
+    return Development(train, select, calib, summarise(source).digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
@@ -142,7 +139,7 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
     """Return the test images according to the rule, not relabelled, and the data set."""
     info = slot.info
-    source = load_opened(info, root, cache).source
+    source = load_source(info, root, cache)
     places = cut_parts(info, source.train.labels, source.test.labels).test
     test = source.test if places is None else source.test.take(places)
     return settled(test, source), info

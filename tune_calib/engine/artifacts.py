@@ -39,10 +39,7 @@ _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 
 class NetworkTraining:
-    """Training of a network from its last checkpoint to its artifact, under the network's lock.
-
-    It is an error if the network in the store was trained on other images.
-    """
+    """Training of a network from its last checkpoint to its artifact, under its lock."""
 
     def __init__(
         self, spec: TrialSpec, store: Store, development: Development, device: torch.device
@@ -97,10 +94,7 @@ class NetworkTraining:
             )
 
     def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
-        """Train one epoch and checkpoint it; return its report, or None if training is complete.
-
-        The last call writes the artifact. Raises ``DivergedError`` if a loss is not finite.
-        """
+        """Train one epoch; return its report, or None after writing the artifact."""
         if self.trainer is None:
             return None
         started = time.monotonic()
@@ -187,44 +181,19 @@ def load_network(spec: TrialSpec, store: Store, device: torch.device) -> Trained
 
 
 def ensure_bank(
-    spec: TrialSpec,
-    key: BankKey,
-    store: Store,
-    splits: Callable[[], tuple[Development, Split]],
-    device: torch.device,
-    with_train: bool = True,
-) -> FeatureBank:
-    """Return the feature bank of a trained network, building it if it is absent or lacks a split.
-
-    ``splits`` loads the images, if they are needed. Without ``with_train``, the bank may lack the
-    training split, which only the training of heads needs.
-    """
-    return _ensure(FeatureBank, spec, key, store, splits, device, with_train)
-
-
-def ensure_development_bank(
-    spec: TrialSpec,
-    key: BankKey,
-    store: Store,
-    development: Callable[[], Development],
-    device: torch.device,
-    with_train: bool = True,
-) -> DevelopmentBank:
-    """Return the bank of a search, without loading or returning the test split."""
-    splits = lambda: (development(), None)  # noqa: E731
-    return _ensure(DevelopmentBank, spec, key, store, splits, device, with_train)
-
-
-def _ensure(
     kind: type[_Bank],
     spec: TrialSpec,
     key: BankKey,
     store: Store,
     splits: Callable[[], tuple[Development, Split | None]],
     device: torch.device,
-    with_train: bool,
+    with_train: bool = True,
 ) -> _Bank:
-    """Return a bank of a class with at least the splits that it needs."""
+    """Return the bank of a trained network, building it if it is absent or lacks a split.
+
+    A ``DevelopmentBank`` is that of a search, whose ``splits`` load no test split. Without
+    ``with_train``, the bank may lack the training split, which only the training of heads needs.
+    """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 

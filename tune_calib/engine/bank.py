@@ -127,10 +127,7 @@ def build_bank(
     about: dict[str, Any],
     with_train: bool = True,
 ) -> None:
-    """Compute the features of a trained network and write them, with further manifest entries.
-
-    A search has no test split; without ``with_train`` the bank lacks the training split.
-    """
+    """Write the features of a trained network; a search has no ``test`` split."""
     views = max(1, key.views) if with_train else 0
     manifest = {**about, "train_views": views, "has_test": test is not None}
 
@@ -162,11 +159,7 @@ def build_bank(
 def train_outputs(
     key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
-    """Yield features and logits of each view of the training split, in chunks.
-
-    With ``bn_mode`` = ``train``, each view updates the running statistics of the network. The other
-    splits of a bank are predicted with the final statistics.
-    """
+    """Yield features and logits of each view of the training split, in chunks."""
     for view in range(max(1, key.views)):
         images = _view(train, info, key, view)
         yield chunks_of_outputs(method, network, images, info, key.bn_mode)

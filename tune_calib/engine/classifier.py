@@ -5,7 +5,6 @@ ladder, a comparison or an evaluation writes it. If it is absent, e.g. for a sug
 the head is trained again on the feature bank, which gives the same numbers.
 """
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import ensure_development_bank
+from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.engine.machine import on_threads
@@ -51,13 +50,16 @@ _Method = TypeVar("_Method")
 
 
 class _Part(nn.Module, Generic[_Method]):
-    """A method with the tensors (K = 1) for its predictions as buffers.
+    """A method that ``make`` builds from buffers (K = 1), and again after they change."""
 
-    The method is rebuilt after its tensors are moved or loaded, like those of any module.
-    """
-
-    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(
+        self,
+        make: Callable[[Any, dict[str, Tensor]], _Method],
+        slot: HeadSlot | PostHocSlot,
+        tensors: Mapping[str, Tensor],
+    ) -> None:
         super().__init__()
+        self._make, self.slot = make, slot
         for name, tensor in tensors.items():
             # torch separates modules by dots; names of methods contain no slashes.
             self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
@@ -72,12 +74,8 @@ class _Part(nn.Module, Generic[_Method]):
     def method(self) -> _Method:
         """Return the method with the current tensors."""
         if self._made is None:
-            self._made = self._make(self.tensors)
+            self._made = self._make(self.slot, self.tensors)
         return self._made
-
-    @abstractmethod
-    def _make(self, tensors: dict[str, Tensor]) -> _Method:
-        """Build the method from its tensors."""
 
     def _apply(self, *args: Any, **options: Any) -> Any:
         self._made = None
@@ -88,68 +86,37 @@ class _Part(nn.Module, Generic[_Method]):
         super()._load_from_state_dict(*args, **options)
 
 
-class HeadPart(_Part[HeadMethod]):
-    """One head at its selected epoch, built from ``tensors_of_trial`` without their prefix."""
-
-    def __init__(self, slot: HeadSlot, tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(tensors)
-        self.slot = slot
-
-    def _make(self, tensors: dict[str, Tensor]) -> HeadMethod:
-        weight = tensors["context.weight"]
-        context = HeadContext(
-            width=weight.shape[1],
-            classes=weight.shape[0],
-            epochs=self.slot.epochs,
-            weight=weight,
-            bias=tensors["context.bias"],
-            val_ratio=float(tensors["context.val_ratio"]),
-            device=weight.device,
-        )
-        method: HeadMethod = METHODS[self.slot.method].implementation([self.slot], context)
-        restore_tensors(method, tensors)
-        for weights in method.parameters.values():
-            weights.requires_grad_(False)
-        return method
-
-    def refuse_incomplete(self) -> None:
-        """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
-        given = {name for name in self.tensors if not name.startswith("context.")}
-        if other := sorted(given ^ tensors_of(self.method).keys()):
-            raise KeyError(other[0])
-
-    def forward(self, features: Tensor, first: int = 0) -> Tensor:
-        """Return logits (1, N, C) of consecutive features (N, D) that start at ``first``."""
-        return logits_of(self.method, features, first)
+def _make_head(slot: HeadSlot, tensors: dict[str, Tensor]) -> HeadMethod:
+    """Build a head at its selected epoch from ``tensors_of_trial`` without their prefix."""
+    weight = tensors["context.weight"]
+    context = HeadContext(
+        width=weight.shape[1],
+        classes=weight.shape[0],
+        epochs=slot.epochs,
+        weight=weight,
+        bias=tensors["context.bias"],
+        val_ratio=float(tensors["context.val_ratio"]),
+        device=weight.device,
+    )
+    method: HeadMethod = METHODS[slot.method].implementation([slot], context)
+    restore_tensors(method, tensors)
+    for weights in method.parameters.values():
+        weights.requires_grad_(False)
+    return method
 
 
-class TransformPart(_Part[PostHocMethod]):
-    """A fitted post-hoc transform, built from its ``state``."""
-
-    def __init__(self, slot: PostHocSlot, tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(tensors)
-        self.slot = slot
-
-    def _make(self, tensors: dict[str, Tensor]) -> PostHocMethod:
-        method: PostHocMethod = METHODS[self.slot.method].implementation(self.slot.params)
-        method.load_state(tensors)
-        return method
-
-    def forward(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (1, N, C), on the device of the transform."""
-        device = next((buffer.device for buffer in self.buffers()), logits.device)
-        calibrated: Tensor = self.method.transform(logits.to(device))
-        return calibrated
+def _make_transform(slot: PostHocSlot, tensors: dict[str, Tensor]) -> PostHocMethod:
+    """Build a fitted transform from its ``state``."""
+    method: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+    method.load_state(tensors)
+    return method
 
 
 class Classifier(nn.Module):
     """A map from features and logits of a frozen network to calibrated logits.
 
-    Args:
-        head: slot of the head, or None for the network's own head.
-        posthoc: slot of the transform, if any.
-        tensors: the result of ``tensors_of_trial``.
-        select: metrics of its trial, ``select/<name>``, by which it is verified.
+    Without ``head`` it is the network's own. ``tensors`` are a result of ``tensors_of_trial``, and
+    ``select`` the metrics ``select/<name>`` of its trial, by which it is verified.
     """
 
     def __init__(
@@ -161,8 +128,11 @@ class Classifier(nn.Module):
     ) -> None:
         super().__init__()
         own = dict(tensors)
-        self.head = HeadPart(head, unnest("head", own)) if head else None
-        self.transform = TransformPart(posthoc, unnest("posthoc", own)) if posthoc else None
+        self.head = self.transform = None
+        if head is not None:
+            self.head = _Part(_make_head, head, unnest("head", own))
+        if posthoc is not None:
+            self.transform = _Part(_make_transform, posthoc, unnest("posthoc", own))
         self.select = dict(select or {})
 
     @torch.no_grad()
@@ -174,8 +144,16 @@ class Classifier(nn.Module):
             logits: (N, C), logits of the network's own head; used without another head.
             first: position of the first sample in its split, on which random draws depend.
         """
-        own = logits.unsqueeze(0) if self.head is None else self.head(features, first)
-        return own.double() if self.transform is None else self.transform(own.double())
+        own = self._uncalibrated(features, logits, first).double()
+        if self.transform is None:
+            return own
+        device = next((buffer.device for buffer in self.transform.buffers()), own.device)
+        return self.transform.method.transform(own.to(device))
+
+    def _uncalibrated(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
+        if self.head is None:
+            return logits.unsqueeze(0)
+        return logits_of(self.head.method, features, first)
 
     def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
         """Return calibrated logits of a split of a bank, or of a part of it."""
@@ -185,10 +163,16 @@ class Classifier(nn.Module):
     @torch.no_grad()
     def uncalibrated(self, split: FeatureSplit) -> Tensor:
         """Return logits (1, N, C) of the head, float32, before the transform."""
-        if self.head is None:
-            return split.logits.unsqueeze(0)
-        logits: Tensor = self.head(split.features)
-        return logits
+        return self._uncalibrated(split.features, split.logits)
+
+    def refuse_incomplete(self) -> None:
+        """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
+        if self.head is not None:
+            given = {name for name in self.head.tensors if not name.startswith("context.")}
+            if other := sorted(given ^ tensors_of(self.head.method).keys()):
+                raise KeyError(other[0])
+        if self.transform is not None:
+            _ = self.transform.method
 
     @property
     def tensors(self) -> dict[str, Tensor]:
@@ -200,10 +184,7 @@ class Classifier(nn.Module):
 def tensors_of_trial(
     trainer: PopulationTrainer | None, k: int, transform: PostHocMethod | None
 ) -> dict[str, Tensor]:
-    """Return all tensors (K = 1) that the classifier of a trial needs for predictions.
-
-    The head is number ``k`` of a finished head batch, or the network's own without a ``trainer``.
-    """
+    """Return all tensors (K = 1) for the predictions of head ``k`` and a transform."""
     tensors: dict[str, Tensor] = {}
     if trainer is not None:
         context = trainer.method.context
@@ -219,10 +200,7 @@ def tensors_of_trial(
 def store_classifier(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
-    """Write the classifier of a finished trial and its metrics on ``select``, if possible.
-
-    A read-only store is not an error, because the classifier can be created again.
-    """
+    """Write the classifier of a finished trial and its metrics on ``select``, if possible."""
     if not tensors:  # the classifier is the network itself
         return
     folder = store.folder(KIND, spec.hash)
@@ -233,7 +211,8 @@ def store_classifier(
     }
     make = lambda _: write_tensors(folder, dict(tensors), about)  # noqa: E731
     # An existing classifier stays, like all artifacts, because rows of an earlier run belong to it.
-    # A trial must not lose its row even if the store is unreachable.
+    # A trial must not lose its row if the store is read-only or unreachable: the classifier can be
+    # created again.
     with suppress(OSError, UserError):
         store.ensure(folder, "classifier", artifact_manifest, make)
 
@@ -241,10 +220,7 @@ def store_classifier(
 def load_classifier(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
-    """Load the classifier of a finished trial; if it is not stored, train it again and store it.
-
-    Only the network must be in the store. ``development`` loads the images if a bank must be built.
-    """
+    """Load the classifier of a finished trial, or train it again and store it."""
     if spec.head is None and spec.posthoc is None:
         return Classifier(None, None, {})
     with suppress(DamagedFileError):
@@ -266,7 +242,8 @@ def train_again(
 ) -> Classifier:
     """Train the head again, even if it is stored, and return the classifier."""
     key, is_head = bank_key(spec, spec.head), spec.head is not None
-    bank = ensure_development_bank(spec, key, store, development, device, with_train=is_head)
+    splits = lambda: (development(), None)  # noqa: E731
+    bank = ensure_bank(DevelopmentBank, spec, key, store, splits, device, with_train=is_head)
     trainer = transform = None
     if spec.head is not None:
         with on_threads(HEAD_THREADS):

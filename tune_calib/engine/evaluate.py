@@ -95,10 +95,7 @@ def regime_of_images(
 
 
 def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """Return the network check of a trial's base network, from the logits of its own head.
-
-    ``train`` is a result of ``regime_of_train``; names become ``base/<split>/<name>``.
-    """
+    """Return the network check of a trial's own network, as ``base/<split>/<name>``."""
     parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
     return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
 

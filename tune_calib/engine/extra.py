@@ -32,10 +32,9 @@ from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
 from tune_calib.engine.network import chunks_of_outputs, evaluation_batch, predict
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.metrics.bootstrap import bootstrap, draw
-from tune_calib.metrics.drawn_ood import drawn_detection
+from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
-from tune_calib.metrics.shifted import drawn_under_corruption, under_corruption
+from tune_calib.metrics.summary import under_corruption
 from tune_calib.paths import AnyPath
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
@@ -129,11 +128,7 @@ def ensure_shifted(
     network: Callable[[], TrainedNetwork],
     device: torch.device,
 ) -> dict[str, FeatureSplit]:
-    """Return the features of a shift set by part, computing them if they are absent or damaged.
-
-    Each part of a set (a severity) has one Arrow file, like each split of a bank. ``network`` is
-    called only if needed and returns the result of ``network_behind``.
-    """
+    """Return the features of a shift set by part, computing them if need be."""
     shift_key = ShiftKey(bank=key, name=shift.name, made=shift.made)
     folder = store.folder("shifts", content_hash(shift_key))
 
@@ -144,7 +139,7 @@ def ensure_shifted(
             for part in parts:
                 images = part.chunks(evaluation_batch(info), device)
                 outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-                write_split(path / _file(part.name), outputs, part.labels)
+                write_split(path / _file(part.name), outputs, part.split.labels)
 
         names = [part.name for part in parts]
         write_folder(folder, fill, {"key": shift_key.model_dump(), "parts": names})
@@ -267,7 +262,9 @@ class ExtraEvaluation:
         """Return the bank of ``calib`` and ``test``, with views of train only if they matter."""
         splits = lambda: (self._development(), self._test)  # noqa: E731
         with_train = self.key.bn_mode == "train"
-        return ensure_bank(self.spec, self.key, self.store, splits, self.device, with_train)
+        return ensure_bank(
+            FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train
+        )
 
     @cached_property
     def _test(self) -> Split:

@@ -164,11 +164,6 @@ def open_import(
     return _read(read, imported.digest, store)
 
 
-def read_manifest(imported: ImportedData | str, store: Store) -> dict[str, Any]:
-    """Return the manifest of an import."""
-    return open_import(artifact_manifest, imported, store)
-
-
 def _read(read: Callable[[AnyPath], _Read], digest: str, store: Store) -> _Read:
     try:
         return read(store.folder(KIND, digest))

@@ -255,10 +255,7 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 def predict(
     method: NetworkMethod, network: Network, images: Images, info: DatasetInfo
 ) -> tuple[Tensor, Tensor]:
-    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8.
-
-    The network is in evaluation mode afterwards.
-    """
+    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8."""
     chunks = images.split(evaluation_batch(info))
     features, logits = zip(*chunks_of_outputs(method, network, chunks, info), strict=True)
     return torch.cat(features), torch.cat(logits)

@@ -87,9 +87,9 @@ def batches_of(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield positions and augmented raw images of each batch, drawn by ``draw_views``.
 
-    All crops and flips of the epoch are drawn and sent to a GPU at once. ``order`` holds the
-    positions of each batch, on the device of the images.
+    ``order`` holds the positions of each batch, on the device of the images.
     """
+    # For the whole epoch at once, so that no batch waits for its draws on a GPU.
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)
     first = 0

@@ -80,10 +80,7 @@ class Store:
         return isinstance(self.root, RemotePath) or is_writable(self.root)
 
     def lock(self, kind: str, identity: str) -> FileLock:
-        """Return the lock of an artifact, which is released when its holder dies.
-
-        For a remote store, it applies to the processes of this machine only, see ``lock_file``.
-        """
+        """Return the lock of an artifact, for processes of this machine if the store is remote."""
         return FileLock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
 
     def ensure(
@@ -193,10 +190,7 @@ def _name_of(folder: AnyPath) -> str:
 
 
 def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
-    """Return the name of the artifact that a manifest describes, or None if it is unknown.
-
-    For manifests of earlier versions, the name is computed from their content.
-    """
+    """Return the name of an artifact, computed for earlier versions, or None if it is unknown."""
     if _NAME in manifest:
         return str(manifest[_NAME])
     if kind == "imports" and "imported" in manifest:

@@ -78,8 +78,7 @@ def store_weights(path: Path, store: Store) -> str:
 def trained_by(path: Path) -> TrialSpec | None:
     """Return the spec with which this program trained the weights in a file, or None.
 
-    The spec is in the metadata of the file or in a JSON file next to it (the manifest of an
-    artifact, or the description of an export).
+    It is in the metadata of the file, or in the manifest of its artifact or export beside it.
     """
     with contextlib.suppress(OSError, SafetensorError), safe_open(path, "pt") as file:
         if SPEC in (metadata := file.metadata() or {}):

@@ -8,7 +8,7 @@ from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
-from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.experiment import Entry, SearchOptions
 from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
 from tune_calib.spec.methods import METHODS
@@ -152,8 +152,7 @@ def _list_settings(
         slot: {key: value for key, value in each.items() if key in find_keys(rungs, slot)}
         for slot, each in merge_settings(file.content.set.by_slot(), entry.set.by_slot()).items()
     }
-    merged = merge_settings(known, own or {})
-    return {f"{slot}.{key}": value for slot, each in merged.items() for key, value in each.items()}
+    return flatten(merge_settings(known, own or {}))
 
 
 def _build_ladder_run(

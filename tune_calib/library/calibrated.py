@@ -222,10 +222,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
             network.load_state_dict(unnest("network", tensors))
             method.load_state_dict(unnest("method", tensors))
             trained = TrainedNetwork(network, method, {})
-        if classifier.head is not None:
-            classifier.head.refuse_incomplete()
-        if classifier.transform is not None:
-            _ = classifier.transform.method
+        classifier.refuse_incomplete()
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_development_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
+from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
@@ -196,7 +196,8 @@ def _classifier_of(
     if found and store.holds("banks", key.identity):
         # Evaluated again: a plug-in's method may store less than it needs to predict.
         is_head = spec.head is not None
-        bank = ensure_development_bank(spec, key, store, development, device, is_head)
+        splits = lambda: (development(), None)  # noqa: E731
+        bank = ensure_bank(DevelopmentBank, spec, key, store, splits, device, is_head)
         found = judged(classifier, bank)
     if not _matches(found, row):
         # Stored by a run on another machine that shares the store.
@@ -224,7 +225,8 @@ def _real_logits(
     key = bank_key(spec, spec.head)
     if spec.data.import_record is None and not store.holds("banks", key.identity):
         return None
-    bank = ensure_development_bank(spec, key, store, development, torch.device("cpu"), False)
+    splits = lambda: (development(), None)  # noqa: E731
+    bank = ensure_bank(DevelopmentBank, spec, key, store, splits, torch.device("cpu"), False)
     return classifier.uncalibrated(bank.select())[0]
 
 

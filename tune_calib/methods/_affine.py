@@ -101,8 +101,8 @@ def minimised(
         tolerance: largest allowed entry of the scaled gradient. Newton's method converges
             quadratically and always runs to the exact tolerance.
         is_missing_kept: whether classes without samples keep their initial values and are left out
-            of the softmax. This is necessary where they are not penalised: their own intercept, or
-            a common one of all other classes, would drive their probability to 0 without end.
+            of the softmax. Otherwise, where they are not penalised, their own intercept, or a
+            common one of all other classes, would drive their probability to 0 without end.
     """
     is_free = torch.ones_like(start.intercept, dtype=torch.bool)
     if is_missing_kept:
@@ -122,14 +122,7 @@ class _Problem:
     """The objective as a function of the rows (F, D) of the F free classes.
 
     A row holds the weights and then the intercept of a class. D is 2 for a diagonal map and C + 1
-    for a full one.
-
-    Args:
-        inputs: (N, C).
-        labels: (N,), all of free classes.
-        ridge: the penalty.
-        start: initial map of all classes.
-        is_free: (C,), mask of the free classes.
+    for a full one. ``is_free`` (C,) marks the free classes, to which all labels belong.
     """
 
     def __init__(
@@ -186,15 +179,12 @@ class _Problem:
         return found
 
     def _log_probs(self, rows: Tensor) -> Tensor:
-        return mapped(self._inputs, *_parts(rows, self._is_diagonal)).log_softmax(-1)
+        weight = rows[:, 0] if self._is_diagonal else rows[:, :-1]
+        return mapped(self._inputs, weight, rows[:, -1]).log_softmax(-1)
 
 
 def _joined(weight: Tensor, intercept: Tensor) -> Tensor:
     return torch.cat([weight[:, None] if weight.ndim == 1 else weight, intercept[:, None]], 1)
-
-
-def _parts(rows: Tensor, is_diagonal: bool) -> tuple[Tensor, Tensor]:
-    return rows[:, 0] if is_diagonal else rows[:, :-1], rows[:, -1]
 
 
 def _scale(problem: _Problem) -> Tensor:

@@ -11,12 +11,7 @@ _TINY = torch.finfo(torch.float64).tiny
 
 
 def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tensor:
-    """Fit an increasing curve by least squares with scikit-learn, and return its knots (2, M).
-
-    Args:
-        values: (N,), inputs.
-        targets: (N,), targets in [0, 1].
-    """
+    """Fit an increasing curve (N,) to (N,) in [0, 1] by least squares; return its knots (2, M)."""
     from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
 
     fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets)

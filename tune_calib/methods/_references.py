@@ -1,4 +1,6 @@
-"""BibTeX entries of papers that several methods cite."""
+"""Facts of papers that several methods use: BibTeX entries and published settings."""
+
+from typing import Any
 
 GUO = """
 @inproceedings{guo2017calibration,
@@ -69,3 +71,8 @@ ZHANG = """
   url = {https://arxiv.org/abs/2003.07329},
 }
 """
+
+
+def as_on_tiny(**values: Any) -> dict[str, dict[str, Any]]:
+    """Return a paper's settings for Tiny-ImageNet, which FeDLaS also uses for CUB and Aircraft."""
+    return {name: dict(values) for name in ("tiny_imagenet", "cub", "aircraft")}

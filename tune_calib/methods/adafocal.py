@@ -60,13 +60,9 @@ class Bins(NamedTuple):
 
 
 def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams) -> Bins:
-    """Compute new equal-mass bins, and update the exponents by their gaps.
+    """Compute new equal-mass bins, and update the exponents (B,) by their gaps.
 
-    Args:
-        gamma: (B,), the current exponents.
-        logits: (N, C) of held-out data, binned in single precision as in the authors' code.
-        labels: (N,).
-        params: the hyper-parameters.
+    The bins are those of held-out logits (N, C), in single precision as in the authors' code.
     """
     # As in the authors' code, the bins are made from the largest probabilities, although a sample
     # is assigned to its bin by the probability of the true class.
@@ -107,17 +103,13 @@ class AdaFocal(NetworkMethod):
     def exponents(self, probs: Tensor) -> Tensor:
         """Return the exponent of each sample from its p[y]: (N,) to (N,) float64.
 
-        Values below the first bin belong to it, and values above the last bin to that.
+        Values outside of the bins belong to the first or the last bin.
         """
         index = torch.bucketize(probs.to(self.lower.dtype), self.lower[1:], right=True)
         return self.gamma[index]
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """Update the exponents by the gaps on ``calib``, and record their range.
-
-        Raises:
-            DivergedError: the logits are not finite.
-        """
+        """Update the exponents by the gaps on ``calib``, and record their range."""
         if feedback is None:
             raise ValueError("adafocal needs the logits of calib after each epoch, got none")
         if not bool(feedback.logits.isfinite().all()):

@@ -50,8 +50,7 @@ class BalCalParams(Params):
 def simplex_etf(orthonormal: Tensor) -> Tensor:
     """Return the simplex equiangular tight frame of orthonormal columns (D, C), C >= 2.
 
-    Returns:
-        (D, C), columns of unit length with cosine -1 / (C - 1) between any two.
+    Its columns (D, C) have unit length and cosine -1 / (C - 1) between any two.
     """
     classes = orthonormal.shape[1]
     centred = orthonormal - orthonormal.mean(1, keepdim=True)
@@ -66,18 +65,10 @@ def draw_etf(width: int, classes: int, seed: int) -> Tensor:
 
 
 def column_scale(labels: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
-    """Return the scale of each class by its share of a batch.
+    """Return the scale (C,) of each class by its share of a batch, given labels (N,) int64.
 
     It is sqrt((N / U) / n_k), where U is the number of classes in the batch and n_k the number of
     samples of class k, or 1 for an absent class.
-
-    Args:
-        labels: (N,) int64.
-        classes: number of classes C.
-        dtype: type of the result.
-
-    Returns:
-        (C,).
     """
     counts = (labels[:, None] == torch.arange(classes, device=labels.device)).sum(0).to(dtype)
     balanced = len(labels) / (counts > 0).sum().to(dtype)
@@ -92,15 +83,9 @@ def balcal_loss(linear: Tensor, etf: Tensor, labels: Tensor, share: Tensor) -> T
 def find_share(linear: Tensor, etf: Tensor, labels: Tensor, delta: float) -> float:
     """Bisect for the share of the linear logits at which confidence = delta x accuracy.
 
-    Args:
-        linear: (N, C), logits of the linear head over an epoch.
-        etf: (N, C), logits of the ETF head over an epoch.
-        labels: (N,).
-        delta: target ratio of confidence to accuracy.
-
-    Returns:
-        1 if the linear head alone is not too confident. Otherwise the last midpoint that is closer
-        to the target than the linear head alone, or 1 if there is none.
+    The logits (N, C) of both heads and the labels (N,) are those of an epoch. The result is 1 if
+    the linear head alone is not too confident. Otherwise it is the last midpoint that is closer to
+    the target than the linear head alone, or 1 if there is none.
     """
 
     def shortfall(share: float) -> float:
@@ -175,11 +160,7 @@ class BalCal(NetworkMethod):
         self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def adapt(self, network: Any) -> None:
-        """Build the adaptor.
-
-        Raises:
-            UserError: the backbone does not define where its pooling begins.
-        """
+        """Build the adaptor; raise UserError if the backbone does not say where pooling begins."""
         # Called before anything is drawn, since it raises for a backbone without stages.
         network.stages()
         with torch.random.fork_rng(devices=[]):

@@ -41,14 +41,9 @@ def wrong_pairs(wrong: Tensor) -> Tensor:
 
 
 def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
-    """Return the mean binary exclusion term.
+    """Return the mean binary exclusion term of wrong classes' logits (N, C - 1); 0 for C = 2.
 
-    Args:
-        wrong: (N, C - 1), logits of the wrong classes.
-        largest: number of pairs in memory at once.
-
-    Returns:
-        A scalar; 0 for C = 2.
+    ``largest`` is the number of pairs in memory at once.
     """
     samples, classes = wrong.shape
     if classes < 2:

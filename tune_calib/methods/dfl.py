@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
-from tune_calib.methods._papers import as_on_tiny
+from tune_calib.methods._references import as_on_tiny
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 GAMMA = {

@@ -46,10 +46,8 @@ class EnsembleTemperatureScaling(FittedAlone):
         by_nll = self.params.loss == "nll"
         temperature = converged(logits, labels) if by_nll else _by_brier(logits, labels)
         parts = _parts(logits, logits.new_tensor(temperature))
-        weights = _of_nll(parts, labels) if by_nll else _of_brier(parts, labels)
-        flags = set()
-        if by_nll and _gap(_of_labels(parts, labels), weights) > _GAP:
-            flags.add(UNCONVERGED)
+        weights, gap = (_of_nll if by_nll else _of_brier)(parts, labels)
+        flags = {UNCONVERGED} if gap > _GAP else set()
         is_inside = BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
         if not is_inside or is_all_right(logits, labels):
             flags.add(AT_BOUND)
@@ -91,13 +89,13 @@ def _by_brier(logits: Tensor, labels: Tensor) -> float:
     return float(np.exp(found.x))
 
 
-def _of_brier(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Return the weights that minimise the Brier score, a quadratic function on each face."""
+def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
+    """Return the weights that minimise the Brier score, quadratic on each face, and a gap of 0."""
     errors = (parts - one_hot(labels, parts.shape[-1])).flatten(1)
     gram = (errors @ errors.T / len(labels)).cpu().numpy()
     candidates = [_of_face(gram, face) for face in _FACES]
     inside = [weights for weights in candidates if weights.min() >= 0]
-    return min(inside, key=lambda weights: float(weights @ gram @ weights))
+    return min(inside, key=lambda weights: float(weights @ gram @ weights)), 0.0
 
 
 def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.float64]:
@@ -108,16 +106,10 @@ def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.flo
     return weights
 
 
-def _of_labels(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Return the probabilities of the labels, (3, N), at least 1e-12."""
+def _of_nll(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
+    """Return the weights that minimise the NLL, and an upper bound on its excess by convexity."""
     rows = torch.arange(len(labels), device=labels.device)
-    found: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
-    return found
-
-
-def _of_nll(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
-    """Return the weights that minimise the NLL, which is convex in them."""
-    own = _of_labels(parts, labels)
+    own: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         mixed = np.maximum(weights @ own, SMALLEST)
@@ -134,13 +126,7 @@ def _of_nll(parts: Tensor, labels: Tensor) -> NDArray[np.float64]:
     )
     weights: NDArray[np.float64] = found.x.clip(0, 1)
     weights /= weights.sum()
-    return weights
-
-
-def _gap(own: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
-    """Return an upper bound, by convexity, on the excess of the NLL of weights over its minimum."""
-    mixed = np.maximum(weights @ own, SMALLEST)
-    return float((own / mixed).mean(1).max() - 1)
+    return weights, float(-objective(weights)[1].min() - 1)
 
 
 METHODS.register(

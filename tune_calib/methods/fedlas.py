@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
-from tune_calib.methods._papers import as_on_tiny
+from tune_calib.methods._references import as_on_tiny
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 # The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
@@ -107,10 +107,7 @@ class Gate(nn.Module):
 class FedlasLabelSmoothing(NetworkMethod):
     """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, with a_i from ``amounts``.
 
-    Attributes:
-        gate: the learned gate, or None for other kinds of gate.
-        mean: (), running mean of the indicator.
-        deviation: (), running standard deviation of the indicator.
+    ``mean`` and ``deviation`` are the running moments of the indicator.
     """
 
     gate: Gate | None
@@ -222,15 +219,11 @@ class FedlasLabelSmoothing(NetworkMethod):
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
         """Return per-sample values without changing the state or the epoch's random numbers.
 
-        Args:
-            logits: (N, C).
-            labels: (N,).
-            features: (N, D).
+        Random values are drawn again, identically in every call of an epoch.
 
         Returns:
             Each (N,): ``gate``, ``indicator`` (as used in the loss), ``amount`` of smoothing,
-            ``confidence`` (largest probability) and ``correct``, bool. Random values are drawn
-            again, identically in every call of an epoch.
+            ``confidence`` (largest probability) and ``correct``, bool.
         """
         seed = child_seed(self.context.seed, "record", self.epoch)
         chance = torch.Generator().manual_seed(seed)

@@ -11,13 +11,13 @@ the other classes are fitted without it.
 
 from torch import Tensor
 
-from tune_calib.methods._odir import Odir, OdirParams
 from tune_calib.methods._references import GUO, KULL
+from tune_calib.methods.dirichlet import DirichletCalibration, OdirParams
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 
-class MatrixScaling(Odir):
-    """An affine map of the logits."""
+class MatrixScaling(DirichletCalibration):
+    """An affine map of the logits, not of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
         """Return the logits unchanged."""

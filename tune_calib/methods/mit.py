@@ -15,6 +15,7 @@ networks other than ResNets, the stages are our choice (``Network.stages``).
 Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -23,9 +24,16 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
+from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkMethod, Step
-from tune_calib.methods._mixing import draw_beta, draw_shares, mix, unmix
+from tune_calib.methods.mixup import draw_beta, mix
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
+
+SMALLEST_GAP = 1e-4
+"""Smallest difference of two shares: below it, the mixtures can hardly be solved numerically."""
+
+# Limits the search where margin and alpha make suitable shares nearly impossible.
+_ATTEMPTS = 100_000
 
 
 class MitParams(Params):
@@ -33,6 +41,35 @@ class MitParams(Params):
     """Both parameters of the Beta distribution of the shares; 0 disables mixing."""
     margin: float = Field(0.5, ge=0, le=0.9)
     """Smallest difference between the two shares. The authors' README uses 0 and 0.5."""
+
+
+def draw_shares(draw: Callable[[], float], margin: float) -> tuple[float, float]:
+    """Draw the shares lam1 >= 1/2 >= lam2 of the first sample in two mixtures.
+
+    ``draw`` returns one Beta variable per call. The shares are redrawn while they are closer than
+    ``margin``, or than ``SMALLEST_GAP``, which matters for a margin near 0 only. Raises UserError
+    if no such shares are found.
+    """
+    for _ in range(_ATTEMPTS):
+        first, second = draw(), draw()
+        shares = max(first, 1 - first), min(second, 1 - second)
+        if shares[0] - shares[1] >= max(margin, SMALLEST_GAP):
+            return shares
+    raise UserError(
+        f"found no two shares {margin} apart in {_ATTEMPTS} draws; use a smaller margin or alpha"
+    )
+
+
+def unmix(mixed1: Tensor, mixed2: Tensor, share1: float, share2: float) -> tuple[Tensor, Tensor]:
+    """Solve two mixtures for their components, the inverse of ``mix`` with share1 > share2.
+
+    This equals ``(o1 - k o2) / (lam1 - k lam2)`` with ``k = (1 - lam1) / (1 - lam2)`` and its
+    counterpart, but avoids the quotients.
+    """
+    gap = share1 - share2
+    first = ((1 - share2) * mixed1 - (1 - share1) * mixed2) / gap
+    second = (share1 * mixed2 - share2 * mixed1) / gap
+    return first, second
 
 
 def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) -> Tensor:
@@ -78,11 +115,7 @@ class MitAll(_Mit):
     """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Check that the backbone can be split into stages.
-
-        Raises:
-            UserError: the backbone cannot be split.
-        """
+        """Raise UserError if the backbone cannot be split into stages."""
         network.stages()
 
     def sections(self, network: Any) -> list[Any]:

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
-from tune_calib.methods._mixing import draw_beta, mix
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
@@ -25,17 +24,28 @@ class MixupParams(Params):
     """Both parameters of the Beta distribution of the share; 0 disables mixing."""
 
 
+def draw_beta(alpha: float, generator: torch.Generator) -> float:
+    """Draw from Beta(alpha, alpha) by two gamma variables; return 1 if alpha <= 0."""
+    if alpha <= 0:
+        return 1.0
+    # torch.distributions accepts no generator, and no public function draws from a gamma
+    # distribution (torch 2.12 to 2.15).
+    shape = torch.full((2,), alpha, dtype=torch.float64)
+    first, second = torch._standard_gamma(shape, generator=generator).tolist()
+    if first == second:  # with a tiny alpha, both underflow; the limit is a fair coin
+        return float(torch.randint(2, (), generator=generator))
+    return float(first / (first + second))
+
+
+def mix(first: Tensor, second: Tensor, share: float) -> Tensor:
+    """Return ``share * first + (1 - share) * second``."""
+    return share * first + (1 - share) * second
+
+
 def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -> Tensor:
-    """Return the mean cross entropy to both labels of a mixture, weighted by their shares.
+    """Return the mean cross entropy in nats to both labels of a mixture, weighted by their shares.
 
-    Args:
-        logits: (N, C), logits of the mixed images.
-        labels: (N,), labels of the samples with share ``share``.
-        partners: (N,), labels of the other samples of the mixtures.
-        share: in [0, 1].
-
-    Returns:
-        A scalar, in nats.
+    ``labels`` (N,) are those of the samples with share ``share``, ``partners`` (N,) the others.
     """
     own, other = F.cross_entropy(logits, labels), F.cross_entropy(logits, partners)
     return share * own + (1 - share) * other

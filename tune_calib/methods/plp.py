@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
-from tune_calib.methods._base import NetworkContext, NetworkMethod
+from tune_calib.methods._base import NetworkContext
+from tune_calib.methods.ce import CrossEntropy
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
@@ -48,13 +48,8 @@ class PlpParams(Params):
 def schedule(boundaries: tuple[int, ...], gamma: float, epochs: int) -> list[int]:
     """Return the number of leading parameter tensors to train in each epoch.
 
-    Args:
-        boundaries: decreasing numbers of tensors; the first is the number of all tensors.
-        gamma: boundary j of L applies from epoch ``int((j / L) ** gamma * epochs)`` on.
-        epochs: planned number of epochs.
-
-    Returns:
-        One number per epoch.
+    ``boundaries`` are decreasing numbers of tensors; the first is the number of all tensors.
+    Boundary j of L applies from epoch ``int((j / L) ** gamma * epochs)`` on.
     """
     total = len(boundaries)
     starts = [int((j / total) ** gamma * epochs) for j in range(total)]
@@ -95,7 +90,7 @@ def _blocks(network: nn.Module) -> Iterator[nn.Module]:
             yield child
 
 
-class Plp(NetworkMethod):
+class Plp(CrossEntropy):
     """Cross entropy that trains fewer and fewer leading parameter tensors."""
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
@@ -123,10 +118,6 @@ class Plp(NetworkMethod):
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
         """Record the number of trained tensors."""
         return {"plp/trained_tensors": float(self.count)}
-
-    def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats."""
-        return F.cross_entropy(logits, labels)
 
 
 METHODS.register(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tune_calib.methods._affine import Affine, Ridge
 from tune_calib.methods._references import BERTA
-from tune_calib.methods._structured import Structured, StructuredParams, diagonal
+from tune_calib.methods.svs import StructuredParams, StructuredVectorScaling
 from tune_calib.spec.methods import METHODS, MethodInfo
 
 
@@ -22,13 +22,13 @@ class SmsParams(StructuredParams):
     """Penalty of the squared off-diagonal entries, times C (C - 1) / n."""
 
 
-class StructuredMatrixScaling(Structured):
+class StructuredMatrixScaling(StructuredVectorScaling):
     """An affine map that is regularised towards a temperature."""
 
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
         """Return the penalties of all entries and the intercept, and the identity matrix."""
         samples, classes = inputs.shape
-        ridge, start = diagonal(inputs, self.params)
+        ridge, start = super().begin(inputs)
         off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples
         weight = torch.full((classes, classes), off, dtype=inputs.dtype, device=inputs.device)
         weight.diagonal().fill_(float(ridge.weight))

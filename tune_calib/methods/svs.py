@@ -5,20 +5,68 @@ uniform distribution with weight 1 / (n + 1), then fit v and b by the NLL with r
 shrink with the number n of samples. The fit ends where the gradient vanishes.
 """
 
+from collections.abc import Mapping
+from math import log
+
+import torch
+from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._affine import Affine, Ridge
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
+from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods._references import BERTA
-from tune_calib.methods._structured import Structured, StructuredParams, diagonal
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.methods.temperature import converged
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
 
 
-class StructuredVectorScaling(Structured):
+class StructuredParams(Params):
+    lambda_intercept: float = Field(1.0, gt=0)
+    """Penalty of the squared intercepts, times C / n."""
+    lambda_diagonal: float = Field(1.0, gt=0)
+    """Penalty of the squared deviations of the diagonal from 1, times C / n."""
+
+
+class StructuredVectorScaling(FittedAlone):
     """A scale and an intercept per class, regularised towards a temperature."""
 
     def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
-        """Return the penalties of diagonal and intercept, and the identity as a diagonal map."""
-        return diagonal(inputs, self.params)
+        """Return the penalty, and the identity in the shape of the map, for inputs (n, C)."""
+        samples, classes = inputs.shape
+        start = identity(inputs)
+        diagonal = self.params.lambda_diagonal * classes / samples
+        intercept = self.params.lambda_intercept * classes / samples
+        return Ridge(diagonal, start.weight, intercept), start
+
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit the temperature, then the map, a strictly convex problem."""
+        temperature = converged(logits, labels)
+        state, is_converged = self._fit(logits, labels, temperature, EXACT)
+        flags = frozenset() if is_converged else frozenset({UNCONVERGED})
+        return Fit(state, {"temperature": temperature}, flags)
+
+    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+        """Fit with a larger tolerance."""
+        return Fit(self._fit(logits, labels, converged(logits, labels, ROUGH), ROUGH)[0])
+
+    def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
+        """Scale the logits, mix in the uniform distribution and apply the map."""
+        inputs = _mixed(logits / state["temperature"], state["samples"])
+        return mapped(inputs, state["weight"], state["intercept"])
+
+    def _fit(
+        self, logits: Tensor, labels: Tensor, temperature: float, tolerance: float
+    ) -> tuple[dict[str, Tensor], bool]:
+        samples = logits.new_tensor(len(labels))
+        inputs = _mixed(logits / temperature, samples)
+        found = minimised(inputs, labels, *self.begin(inputs), tolerance)
+        own = {"temperature": logits.new_tensor(temperature), "samples": samples}
+        return {**own, **found.state()}, found.is_converged
+
+
+def _mixed(logits: Tensor, samples: Tensor) -> Tensor:
+    """Return log-probabilities mixed with the uniform distribution of weight 1 / (n + 1)."""
+    own = logits.log_softmax(-1) + (samples / (samples + 1)).log()
+    return torch.logaddexp(own, -(samples + 1).log() - log(logits.shape[-1]))
 
 
 METHODS.register(

@@ -106,11 +106,8 @@ class VariationalTwoStage(HeadMethod):
 
     def noise(self, like: Tensor) -> Tensor:
         """Draw standard normal noise (K, B, Z) of a batch from head seeds and the step."""
-        drawn = []
-        for head in self.heads:
-            generator = torch.Generator().manual_seed(child_seed(head.seed, "eps", self.step))
-            drawn.append(torch.randn(like.shape[1:], generator=generator))
-        return stacked_on(drawn, like.device)
+        seeds = [child_seed(head.seed, "eps", self.step) for head in self.heads]
+        return stacked_on([_normal(seed, *like.shape[1:]) for seed in seeds], like.device)
 
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
         """Draw standard normal noise (K, B, Z) for consecutive samples of a split.
@@ -126,7 +123,8 @@ class VariationalTwoStage(HeadMethod):
         drawn = []
         for head in self.heads:
             own = child_seed(head.seed, "mc eps", draw)
-            parts = [_block(child_seed(own, "block", block), like.shape[2]) for block in blocks]
+            seeds = [child_seed(own, "block", block) for block in blocks]
+            parts = [_normal(seed, NOISE_BLOCK, like.shape[2]) for seed in seeds]
             drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
         return stacked_on(drawn, like.device)
 
@@ -145,9 +143,8 @@ class VariationalTwoStage(HeadMethod):
         }
 
 
-def _block(seed: int, width: int) -> Tensor:
-    """Draw standard normal noise (NOISE_BLOCK, width)."""
-    return torch.randn(NOISE_BLOCK, width, generator=torch.Generator().manual_seed(seed))
+def _normal(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 METHODS.register(

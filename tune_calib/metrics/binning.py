@@ -1,4 +1,8 @@
-"""Reliability bins of top-label confidence, batched over leading axes."""
+"""Reliability bins of top-label confidence, batched over leading axes.
+
+Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to a table. They
+raise ValueError if an input is out of range, not finite or of the wrong shape.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -29,7 +29,18 @@ import torch
 from torch import Tensor
 
 from tune_calib.metrics import conformal
-from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled, shares_of
+from tune_calib.metrics.binning import top_label
+from tune_calib.metrics.calibration import ece_of
+from tune_calib.metrics.ood import entropy, max_prob
+from tune_calib.metrics.ranked import Ranking, cumulated
+from tune_calib.metrics.resampled import (
+    AS_DRAWN,
+    DISTANCES,
+    Resampled,
+    in_bins,
+    shares_of,
+    table_of,
+)
 from tune_calib.metrics.summary import compute_plugin_metrics
 from tune_calib.spec.metrics import METRICS
 
@@ -108,16 +119,7 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
 
 
 def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
-    """Compute the metrics of one classifier on each draw.
-
-    Args:
-        classifier: the prepared classifier.
-        weights: (R, N), as returned by ``draw``.
-
-    Returns:
-        A tensor for each metric: (R,), or (S, R) for ``DISTANCES``, with the S shares of
-        ``shares_of``.
-    """
+    """Compute the metrics of a classifier on each draw (R, N), as ``Resampled.metrics``."""
     parts = [classifier.metrics(part) for part in some_at_a_time(weights)]
     return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
 
@@ -126,6 +128,50 @@ def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
     """Yield weights (R, N) in float64, a few draws at a time to limit memory."""
     for part in weights.split(max(1, _CHUNK // weights.shape[-1])):
         yield part.to(torch.float64)
+
+
+def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
+    """Compute accuracy and ECE, each (R,) float64, of one classifier on each bootstrap draw.
+
+    Only these two metrics, which papers report, are resampled. Keeping the draws of all metrics for
+    dozens of corrupted splits would take too much space.
+
+    Args:
+        logits: (N, C), unnormalised (or log-probabilities), finite.
+        labels: (N,), int64.
+        weights: (R, N), as returned by ``draw``.
+    """
+    confidence, correct = top_label(logits.double().softmax(-1), labels)
+    bins = in_bins(confidence)
+    over = bins * (confidence - correct)[:, None]
+    summed = torch.cat([correct[:, None], bins, over], -1)
+    sums = torch.cat([part @ summed for part in some_at_a_time(weights.to(labels.device))])
+    right, count, gaps = sums.split([1, bins.shape[-1], bins.shape[-1]], -1)
+    samples = len(labels)
+    return {"accuracy": right[:, 0] / samples, "ece": ece_of(table_of(count, gaps), samples)}
+
+
+def drawn_detection(
+    inside: Tensor, outside: Tensor, own: Tensor, foreign: Tensor
+) -> dict[str, Tensor]:
+    """Compute AUROC and FPR95 of ``ood.detection``, each (R,) float64, on each draw.
+
+    Scores are sorted once. The cumulative counts of a draw give its results.
+
+    Args:
+        inside: logits of the test split, (N, C), finite.
+        outside: logits of the OOD images, (M, C), finite.
+        own: weights of the test split, (R, N), as returned by ``draw``.
+        foreign: weights of the OOD images, (R, M).
+    """
+    probs = [logits.double().softmax(-1) for logits in (inside, outside)]
+    weights = torch.cat([own, foreign], -1).to(inside.device)
+    found = {}
+    for tail, score in (("", max_prob), ("_entropy", lambda each: -entropy(each))):
+        positive, negative = (score(each) for each in probs)
+        both = _areas(positive, negative, weights)
+        found[f"auroc{tail}"], found[f"fpr95{tail}"] = both
+    return found
 
 
 def _intervals(
@@ -163,14 +209,10 @@ def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Te
 def _debiased(
     value: Tensor, whole: Tensor, drawn: Tensor, shares: tuple[float, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Return both ends of the interval of a distance.
+    """Return both ends of the interval of an observed distance.
 
-    Args:
-        value: the observed distance.
-        whole: distance of the classifier at share 1: the observed value, before debiasing where
-            the metric is debiased.
-        drawn: (S, R), distances of the classifiers at these shares on each draw.
-        shares: the S shares.
+    ``whole`` is the distance at share 1: the observed one before debiasing, where the metric is
+    debiased. ``drawn`` (S, R) holds the distances at S shares on each draw.
     """
     ends = {
         share: torch.stack(_ends(numbers)) for share, numbers in zip(shares, drawn, strict=True)
@@ -212,3 +254,37 @@ def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
 def _spread(numbers: Tensor) -> Tensor:
     known = numbers[~numbers.isnan()]
     return known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
+
+
+def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
+    """Return AUROC and FPR95, (2, R), of scores (N,) and (M,) on draws with weights (R, N + M)."""
+    positives, negatives = len(positive), len(negative)
+    ranking = Ranking(torch.cat([positive, negative]))
+    is_own = (ranking.order < positives).to(positive.dtype)
+    # The positions after each group of equal scores, and the start.
+    ends = ranking.is_end.nonzero().flatten() + 1
+    ends = torch.cat([ends.new_zeros(1), ends])
+    found = []
+    for part in some_at_a_time(weights):
+        ordered = part[:, ranking.order]
+        below = cumulated(ordered * is_own)[:, ends]
+        foreign = cumulated(ordered * (1 - is_own))[:, ends]
+        # Half of the OOD images with the same score count as below.
+        area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
+        accepted, wrong = (positives - below) / positives, (negatives - foreign) / negatives
+        found.append(torch.stack([area.sum(-1) / (positives * negatives), _at(accepted, wrong)]))
+    return torch.cat(found, -1)
+
+
+def _at(accepted: Tensor, wrong: Tensor) -> Tensor:
+    """Return the false-positive rate (R,) at a true-positive rate of 95 %, as ``ood.fpr95``.
+
+    Both rates are (R, K) and fall to 0.
+    """
+    rates, values = accepted.flip(-1).contiguous(), wrong.flip(-1)
+    wanted = torch.full_like(rates[:, :1], 0.95)
+    after = torch.searchsorted(rates, wanted, right=True)
+    (low, start), (high, end) = (
+        (rates.gather(-1, place), values.gather(-1, place)) for place in (after - 1, after)
+    )
+    return (start + (wanted - low) * (end - start) / (high - low))[:, 0]

@@ -1,10 +1,11 @@
 """Calibration errors over reliability bins.
 
-Functions map probabilities (..., N, C) and labels (N,) to errors (...), fractions in [0, 1].
+Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to errors (...),
+fractions in [0, 1]. All inputs are checked by ``validation.check``, which raises ValueError. Bins
+have equal width, and there are 15 by default.
 
 Sources: ECE, MCE: Naeini et al., AAAI 2015 and Guo et al., ICML 2017. AECE, classwise ECE:
-Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE). All inputs are
-checked by ``validation.check``, which raises ValueError.
+Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE).
 """
 
 from collections.abc import Iterator
@@ -118,9 +119,8 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 def _by_class(probs: Tensor, labels: Tensor, bins: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield the one-versus-rest values of a few classes at a time.
 
-    Yields:
-        The probabilities p (..., c, N), the indicators 1[y = k] (c, N) and the bin of each p
-        (..., c, N): 1 to B, or 0 where p = 0.
+    They are the probabilities p (..., c, N), the indicators 1[y = k] (c, N) and the bin of each p
+    (..., c, N): 1 to B, or 0 where p = 0.
     """
     edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
     numbers = torch.arange(probs.shape[-1], device=labels.device)

@@ -1,8 +1,8 @@
-"""Calibration errors over equal-mass bins.
+"""Calibration errors of samples sorted by confidence.
 
-These are the debiased ECE (Kumar et al., 2019) and the sweep ECE (Roelofs et al., 2022). Samples
-are sorted by confidence, and each bin holds N // B of them or one more. The larger bins come first,
-as in ``numpy.array_split`` and in the code of Kumar et al.
+These are the debiased ECE (Kumar et al., 2019), the sweep ECE (Roelofs et al., 2022) and, without
+bins, the Kolmogorov-Smirnov error (Gupta et al., ICLR 2021). An equal-mass bin holds N // B samples
+or one more. The larger bins come first, as in ``numpy.array_split`` and in the code of Kumar et al.
 """
 
 import torch
@@ -74,6 +74,15 @@ def sweep_ece(ranked: Ranked) -> Tensor:
         ece = cuts.between(ranked.over).abs().sum(-1) / ranked.samples
         found = torch.where(is_in_order, ece, found)
     return found
+
+
+def ks_error(ranked: Ranked) -> Tensor:
+    """Return the largest distance between the cumulative sums of confidence and correctness.
+
+    Samples are added in order of increasing confidence. Samples of equal confidence are added
+    together. The result is (...), in [0, 1].
+    """
+    return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples
 
 
 def _sizes(ranked: Ranked, bins: int) -> Tensor:

@@ -7,6 +7,7 @@ worker imports this module.
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.special import entr
 
@@ -63,9 +64,9 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 
 
 def aupr(positive: Tensor, negative: Tensor) -> float:
-    """Return the area under the precision-recall curve as average precision.
+    """Return the average precision, the area under the precision-recall curve.
 
-    It depends on N / M. For the arguments see ``auroc``.
+    It depends on N / M.
     """
     from sklearn.metrics import average_precision_score
 
@@ -77,8 +78,8 @@ def fpr95(
 ) -> float:
     """Return the false-positive rate at a true-positive rate of 95 %.
 
-    For the scores see ``auroc``. The method ``roc`` interpolates the ROC curve at a true-positive
-    rate of 0.95; ``percentile`` accepts scores at or above the 5th percentile of the positives.
+    The method ``roc`` interpolates the ROC curve at a true-positive rate of 0.95; ``percentile``
+    accepts scores at or above the 5th percentile of the positives.
     """
     truth, scores = _joined(positive, negative)
     if method == "percentile":
@@ -90,11 +91,7 @@ def fpr95(
     return float(np.interp(0.95, true_positive, false_positive))
 
 
-def _joined(
-    positive: Tensor, negative: Tensor
-) -> tuple[
-    np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]
-]:
+def _joined(positive: Tensor, negative: Tensor) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     parts = [positive.detach().double().cpu().numpy(), negative.detach().double().cpu().numpy()]
     for name, part in zip(("positive", "negative"), parts, strict=True):
         if part.ndim != 1 or len(part) == 0 or not np.isfinite(part).all():

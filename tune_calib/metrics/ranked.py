@@ -13,16 +13,13 @@ from torch import Tensor
 
 
 class Ranking:
-    """The order of a score.
+    """The order of scores (..., N), with these attributes of the same shape.
 
     Attributes:
-        order: (..., N), positions of the samples by increasing score.
-        first: (..., N), rank of the first sample with the score of each rank.
-        end: (..., N), one more than the rank of the last such sample.
-        is_end: (..., N), whether the next rank has another score.
-
-    Args:
-        scores: (..., N).
+        order: positions of the samples by increasing score.
+        first: rank of the first sample with the score of each rank.
+        end: one more than the rank of the last such sample.
+        is_end: whether the next rank has another score.
     """
 
     def __init__(self, scores: Tensor) -> None:
@@ -118,10 +115,7 @@ class Ranked:
 class Cuts:
     """Ranks at which samples are cut, and the share of equal scores that lies below each cut.
 
-    Args:
-        first: (..., B), rank of the first sample with the score at the cut.
-        end: (..., B), one more than the rank of the last such sample.
-        share: (..., B), share of these samples that lies below the cut.
+    ``first`` and ``end`` (..., B) are the ranks around the samples with the score at the cut.
     """
 
     def __init__(self, first: Tensor, end: Tensor, share: Tensor) -> None:

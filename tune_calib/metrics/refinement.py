@@ -4,6 +4,8 @@ The refinement part is the score after the best temperature, and the calibration
 reduction achieved by it. The temperature is cross-fitted: each fold is scored with the temperature
 fitted on the other folds, so that no sample is used for both. The calibration part may therefore be
 slightly below 0.
+
+Logits are (..., N, C), finite, in float64 where a temperature is fitted. Labels are (N,) int64.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""Accuracy and proper scoring rules: (..., N, C) and (N,) to (...)."""
+"""Accuracy and proper scoring rules: (..., N, C) and labels (N,) int64 to (...).
+
+Rows of probabilities must sum to 1. Invalid inputs raise ValueError.
+"""
 
 from typing import Literal
 
@@ -12,7 +15,7 @@ _CHUNK = 2**21  # probabilities of one classifier processed at once
 
 
 def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the share of correct predictions, in [0, 1]. For the arguments see ``brier``."""
+    """Return the share of correct predictions, in [0, 1]."""
     check(probs, labels)
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
 
@@ -61,15 +64,10 @@ def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] =
             (TST, BalCAL).
     """
     check(probs, labels)
-    width = max(1, _CHUNK // probs.shape[-1])
-    parts = zip(probs.split(width, -2), labels.split(width), strict=True)
-    each = torch.cat([_squares(part, own, normalisation) for part, own in parts], -1)
-    return each.mean(-1)
-
-
-def _squares(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"]) -> Tensor:
-    """Return the squared error of each sample, (..., N), without a one-hot label in memory."""
-    targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
-    gaps = probs.scatter(-1, targets, probs.gather(-1, targets) - 1)
-    squares = gaps.square()
-    return squares.sum(-1) if normalisation == "sum" else squares.mean(-1)
+    width, squares = max(1, _CHUNK // probs.shape[-1]), []
+    for part, own in zip(probs.split(width, -2), labels.split(width), strict=True):
+        # Without a one-hot label in memory.
+        targets = own.expand(part.shape[:-1]).unsqueeze(-1)
+        gaps = part.scatter(-1, targets, part.gather(-1, targets) - 1).square()
+        squares.append(gaps.sum(-1) if normalisation == "sum" else gaps.mean(-1))
+    return torch.cat(squares, -1).mean(-1)

@@ -1,4 +1,8 @@
-"""All metrics of ``names.METRICS`` that are computed on one labelled split."""
+"""All metrics of ``names.METRICS`` that are computed on one labelled split.
+
+Logits are (..., N, C), unnormalised (or log-probabilities), finite. Labels are (N,) int64. Invalid
+inputs raise ValueError.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,15 +12,14 @@ from torch import Tensor
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import BinTable, bin_table, top_label
 from tune_calib.metrics.calibration import aece, cece, classwise_debiased, ece_of, errors_of
-from tune_calib.metrics.equal_mass import debiased_ece, sweep_ece
-from tune_calib.metrics.kolmogorov import ks_error
+from tune_calib.metrics.equal_mass import debiased_ece, ks_error, sweep_ece
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
 from tune_calib.metrics.selective import aurc, e_aurc, error_auroc, mean_where
 from tune_calib.metrics.smooth import on_grid, smooth_ece
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
 
 Split = tuple[Tensor, Tensor]
 """Logits (..., N, C) and labels (N,) of a split."""
@@ -101,7 +104,7 @@ def _costly(
 
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Compute only the metrics of ``names.REGIME``. For the arguments see ``evaluate``."""
+    """Compute only the metrics of ``names.REGIME``."""
     probs = logits.softmax(-1)
     return _regime(logits, probs, labels, bin_table(probs, labels))
 
@@ -117,6 +120,25 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
         # The bootstrap standard error of a mean in closed form, without draws.
         "confidence_gap_se": gaps.std(-1, correction=0) / len(labels) ** 0.5,
     }
+
+
+def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Compute ``names.CORRUPTION_METRICS`` of one classifier.
+
+    Args:
+        logits: (N, C), unnormalised (or log-probabilities), finite.
+        labels: (N,), int64.
+
+    Raises:
+        ValueError: an input is out of range or not finite.
+    """
+    probs = logits.softmax(-1)
+    found = {
+        **regime(logits, labels),
+        "aece": aece(probs, labels),
+        "brier": brier(probs, labels),
+    }
+    return {name: float(found[name]) for name in CORRUPTION_METRICS}
 
 
 def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:

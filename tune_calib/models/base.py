@@ -32,16 +32,20 @@ def name_last_layer(backbone: nn.Module, name: str | None) -> None:
     vars(backbone)["name_of_last_layer"] = name
 
 
-def cut_sequential(backbone: nn.Sequential, bounds: Sequence[int]) -> list[nn.Module]:
-    """Split a sequence before the positions ``bounds``."""
-    return [backbone[start:end] for start, end in pairwise((0, *bounds, len(backbone)))]
+def finish(backbone: nn.Sequential, bounds: Sequence[int], init: Init) -> nn.Sequential:
+    """Declare the stages of a sequence, which begin at ``bounds``, and initialise its weights."""
+    ends = list(pairwise((0, *bounds, len(backbone))))
+    declare_stages(backbone, lambda given: [given[start:end] for start, end in ends])
+    if init == "timm":
+        draw_fan_out(backbone)
+    return backbone
 
 
-def feature_stage(channels: int, width: int = FEATURE_WIDTH) -> nn.Sequential:
-    """Build 1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, width), >= 0."""
+def feature_stage(channels: int) -> nn.Sequential:
+    """Build 1x1 convolution, BN, ReLU, global average: (N, channels, h, w) to (N, 512), >= 0."""
     return nn.Sequential(
-        nn.Conv2d(channels, width, 1, bias=False),
-        nn.BatchNorm2d(width),
+        nn.Conv2d(channels, FEATURE_WIDTH, 1, bias=False),
+        nn.BatchNorm2d(FEATURE_WIDTH),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(1),
         nn.Flatten(1),
@@ -73,16 +77,8 @@ def build_network(
 ) -> Network:
     """Build a network on the CPU whose weights depend only on the arguments.
 
-    The global generators are restored.
-
-    Args:
-        backbone: a name of ``BACKBONES``.
-        init: ``reference``, as in the code of the papers, or ``timm``, as in timm.
-        channels: channels of the images.
-        size: height and width of the images, in pixels.
-        classes: number of classes.
-        seed: seed of the network slot.
-        is_bf16: whether the backbone computes in bfloat16; its weights are float32.
+    ``init`` is ``reference``, as in the code of the papers, or ``timm``, as in timm. ``size`` is
+    the height and width of the images. The global generators are restored.
     """
     with torch.random.fork_rng(devices=[]):
         # Not torch.manual_seed, which would also seed the GPUs.

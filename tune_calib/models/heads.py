@@ -31,13 +31,8 @@ def init_stack(
 ) -> dict[str, Tensor]:
     """Draw the weights of K MLPs from U(±1/sqrt(fan_in)), as ``torch.nn.Linear`` does.
 
-    Args:
-        sizes: widths from features to logits.
-        seeds: one seed per head; the weights of head k depend only on seeds[k].
-        device: device of the weights.
-
-    Returns:
-        Leaf tensors ``{"0.weight": (K, out, in), "0.bias": (K, 1, out), "1.weight": ...}``.
+    The weights of head k depend only on ``sizes``, from features to logits, and ``seeds[k]``.
+    Returns leaf tensors ``{"0.weight": (K, out, in), "0.bias": (K, 1, out), "1.weight": ...}``.
     """
     stack: dict[str, list[Tensor]] = {}
     # Head by head, and without nn.Linear, which uses the global generator: with one draw for all
@@ -58,18 +53,11 @@ def init_stack(
 def apply_stack(
     parameters: dict[str, Tensor], features: Tensor, activations: Sequence[Activation]
 ) -> Tensor:
-    """Apply K MLPs by batched matrix products.
+    """Return the logits (K, B, C) of K MLPs by batched matrix products.
 
     One ``bmm`` per layer on one thread gives the same bits for head k for every K. A single flat
-    product over all heads would not, and is no faster.
-
-    Args:
-        parameters: the result of ``init_stack``.
-        features: (B, D), shared by all heads, or (K, B, D).
-        activations: activation after each hidden layer; further ones are ignored.
-
-    Returns:
-        Logits (K, B, C).
+    product over all heads would not, and is no faster. ``features`` are (B, D), shared by all
+    heads, or (K, B, D). ``activations`` follow the hidden layers; further ones are ignored.
     """
     tensors = list(parameters.values())
     # A view, so that K heads share one tensor.

@@ -17,14 +17,10 @@ class Output(NamedTuple):
 
 
 class Network(nn.Module):
-    """A backbone with a linear head.
+    """A backbone, which maps (N, channels, size, size) to (N, width), with a linear head.
 
-    Args:
-        backbone: module that maps (N, channels, size, size) to (N, width).
-        width: number of features D.
-        classes: number of classes C.
-        is_bf16: whether the backbone computes in bfloat16 where that is safe (``torch.autocast``).
-            Features and logits are always float32.
+    With ``is_bf16``, the backbone computes in bfloat16 where that is safe (``torch.autocast``).
+    Weights, features and logits are always float32.
     """
 
     def __init__(

@@ -23,12 +23,8 @@ _ROOT = Path(__file__).parents[2]
 
 
 def digest_folder(folder: AnyPath) -> dict[str, str] | None:
-    """Return the SHA-256 of every file of results below a folder, by relative name.
-
-    Return None for a remote folder, which would have to be read completely, and for a folder with
-    links to others.
-    """
-    if not isinstance(folder, Path):
+    """Return the SHA-256 of each file of results by relative name; None if that is not possible."""
+    if not isinstance(folder, Path):  # a remote folder would have to be read completely
         return None
     digests: dict[str, str] = {}
     for parent, folders, names in os.walk(folder):
@@ -61,10 +57,7 @@ def digest_texts(*texts: str) -> str:
 
 
 def digest_program() -> str | None:
-    """Return the SHA-256 of the program, its libraries and the plug-ins in use.
-
-    Return None if sources changed after this process loaded them.
-    """
+    """Return the SHA-256 of the program, libraries and plug-ins; None if sources have changed."""
     if not are_sources_current():
         return None
     # The names of these folders contain every version. Ray and setuptools add folders of their own

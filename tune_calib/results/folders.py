@@ -21,7 +21,7 @@ from tune_calib.results.manifests import (
     SweepManifest,
 )
 from tune_calib.results.tables import read_table
-from tune_calib.spec.ladder import LADDERS, Ladder
+from tune_calib.spec.ladder import LADDERS, Rung
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.text import mask_urls
 
@@ -33,11 +33,7 @@ _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 
 
 def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
-    """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row.
-
-    Raise a UserError if a foreign or later program wrote the file, or if the rows belong to several
-    runs.
-    """
+    """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row."""
     foreign = None
     if (out / SWEEP_MANIFEST).exists():
         try:
@@ -181,6 +177,10 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     heads = {pair for pair in pairs if pair[1] is not None}
     # Registries have no ``get``; the ladder of a plug-in that is not loaded is unknown here.
     ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
+    rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
+    # The rungs of a comparison are not registered; the first one is its base.
+    for index, label in labels.items():
+        rungs.setdefault(label, Rung(label, label, kind="variant" if index else "base"))
     return SweepManifest(
         version=VERSION,
         sweep=read_identity(out) or "",
@@ -191,7 +191,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
         dataset=datasets[0],
         setting=f"{'; '.join(datasets + backbones)}; INCOMPLETE: {LOST}",
         published=ladder.published if ladder else None,
-        rungs=[_rung(index, labels[index], ladder) for index in sorted(labels)],
+        rungs=[to_record(index, rungs[labels[index]]) for index in sorted(labels)],
         network_seeds=sorted(networks),
         head_seeds=sorted({head for _, head in heads} or networks),
         # Rows do not show whether seeds were paired; equal seeds in every pair suggest it.
@@ -201,17 +201,10 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     )
 
 
-def _rung(index: int, label: str, ladder: Ladder | None) -> RungRecord:
-    """Return a rung of a registered ladder, or of a comparison, whose first rung is the base."""
-    rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
-    rung = rungs.get(label)
-    return RungRecord(
-        index=index,
-        label=label,
-        ingredient=rung.ingredient if rung else label,
-        published=rung.published if rung else None,
-        kind=rung.kind if rung else "variant" if index else "base",
-    )
+def to_record(index: int, rung: Rung) -> RungRecord:
+    """Return the record of a rung."""
+    own = {name: getattr(rung, name) for name in RungRecord.model_fields if name != "index"}
+    return RungRecord(index=index, **own)
 
 
 def _texts(rows: pa.Table, column: str) -> list[str]:

@@ -1,7 +1,8 @@
 """The plug-ins that a folder of results depends on: named in its manifest and stored as text.
 
-A folder never loads them: the user names each on the command line or in Python. Their text is
-stored so that the code behind the numbers is not lost when a file is changed in place.
+Results may come from anybody, so a folder never loads them, whatever their path or hash: the user
+names each on the command line or in Python. Their text is stored so that the code behind the
+numbers is not lost when a file is changed in place.
 """
 
 import contextlib
@@ -45,10 +46,7 @@ def _copy(out: AnyPath, name: str, content: str) -> AnyPath:
 
 
 def require_loaded(out: AnyPath) -> None:
-    """Refuse to work on a folder before the user has named the plug-ins that it depends on.
-
-    Results may come from anybody, so nothing that a folder names is run, whatever its path or hash.
-    """
+    """Refuse to work on a folder before the user has named the plug-ins that it depends on."""
     if missing := _find_unloaded(out):
         names, options = missing
         raise UserError(

@@ -96,10 +96,7 @@ class Optimism:
 def measure_optimism(
     rows: Sequence[Row], searched: Mapping[str, Sequence[Row]], metrics: Sequence[str]
 ) -> list[Optimism]:
-    """Compare the rows of the evaluation on test with those of the search, by rung and metric.
-
-    Accuracy is always included.
-    """
+    """Compare the rows of the evaluation with those of the search by rung, metric and accuracy."""
     optimism = []
     for label, own in searched.items():
         fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]

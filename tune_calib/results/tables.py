@@ -148,16 +148,15 @@ def read_table(
     return pa.concat_tables(parts, promote_options="default")
 
 
-def read_files(
-    out: AnyPath, table: TableName, name: str = "*", columns: Collection[str] = ("*",)
-) -> Iterator[pa.Table]:
+def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:
     """Yield the files of a table one by one, for tables that do not fit into memory."""
-    wanted = re.compile("|".join(map(fnmatch.translate, columns)))
-    for path, copy in fetch_files(out / table, f"{name}.parquet"):
-        yield _read_file(path, copy, table, wanted)
+    for path, copy in fetch_files(out / table, "*.parquet"):
+        yield _read_file(path, copy, table)
 
 
-def _read_file(path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
+def _read_file(
+    path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str] = _ALL
+) -> pa.Table:
     try:
         data = copy.read_bytes()
     except OSError as error:  # the file may be whole, and must not be deleted

@@ -12,6 +12,12 @@ from tune_calib.text import format_count, nearest, short_repr
 Settings = Mapping[str, Mapping[str, Any]]
 """Settings by slot, including those of the slot's method: ``{"head": {"gamma": 0.9}}``."""
 
+
+def flatten(settings: Settings) -> dict[str, Any]:
+    """Return settings by ``slot.key``."""
+    return {f"{slot}.{key}": value for slot, own in settings.items() for key, value in own.items()}
+
+
 DEFAULT_RULE = "default"
 GENERAL_RULES = ("whole", "val_is_test")
 """Names of the rules by which every data set can be split (``data.rules``)."""

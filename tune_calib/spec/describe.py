@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from tune_calib.errors import UserError
+from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
 from tune_calib.spec.recipe import RECIPES
@@ -144,9 +145,8 @@ def describe_ladder(ladder: Ladder) -> str:
     parts.append("## Rungs")
     for rung in ladder.rungs:
         kind = {"step": "", "base": " (base)"}.get(rung.kind, f" ({rung.kind})")
-        own = {f"{slot}.{key}": v for slot, keys in rung.slots.items() for key, v in keys.items()}
         parts.append(f"- **{rung.label}**{kind}: {rung.ingredient}")
-        lines = [f"sets {_values(own)}"] if own else []
+        lines = [f"sets {_values(flatten(rung.slots))}"] if any(rung.slots.values()) else []
         if rung.adds_head_epochs:
             lines.append("trains the network longer, by as many epochs as heads are retrained")
         if rung.published:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.spec.datasets import Settings
+from tune_calib.spec.datasets import Settings, flatten
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
@@ -147,11 +147,11 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     """Build the error for two rungs that are the same trial, naming the settings that cause it."""
     # Not None, which a rung may set.
     absent = object()
+    one, other = flatten(first.slots), flatten(second.slots)
     blamed = {
-        f"{slot}.{key}": value
-        for slot, own in overrides.items()
-        for key, value in own.items()
-        if first.slots.get(slot, {}).get(key, absent) != second.slots.get(slot, {}).get(key, absent)
+        setting: value
+        for setting, value in flatten(overrides).items()
+        if one.get(setting, absent) != other.get(setting, absent)
     }
     words = (f"{setting}={value}" for setting, value in blamed.items())
     cause = f" with {' '.join(words)}" if blamed else ""

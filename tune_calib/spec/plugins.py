@@ -47,10 +47,6 @@ class Plugin:
         """Return plain JSON values, for a worker."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        """Format for messages."""
-        return f"plug-in {self.where}"
-
 
 _in_use: dict[str, Plugin] = {}  # by content
 # All that ran, with the records that they registered, so that each of them runs once.
@@ -191,8 +187,8 @@ def _register(plugin: Plugin) -> None:
         here, files = _of_module(plugin.where)
         if here != plugin.content:
             raise UserError(
-                f"{plugin} is another version on this machine ({here}, not {plugin.content}); "
-                "install the same version everywhere"
+                f"plug-in {plugin.where} is another version on this machine ({here}, not "
+                f"{plugin.content}); install the same version everywhere"
             )
     try:
         with loading(plugin.content):

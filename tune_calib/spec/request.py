@@ -34,6 +34,7 @@ from tune_calib.spec.strict import (
     Text,
     Words,
     as_tuple,
+    checked,
 )
 
 DATA = "Data"
@@ -304,6 +305,7 @@ class Sampling(Part):
         tuple[Annotated[str, Name(METRICS)], ...],
         BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...]),
         Field(min_length=1),
+        checked(refuse_unsearchable),
         OptionHelp(SEARCHING, "ece", names=searchable_metrics),
     ] = ("ece",)
     """metric to optimise; several give a Pareto set"""
@@ -315,15 +317,6 @@ class Sampling(Part):
     """number of parallel Ray trials"""
     scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
     """rule that stops networks early: none or asha"""
-
-    @field_validator("metric")
-    @classmethod
-    def _searchable(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        try:
-            refuse_unsearchable(value)
-        except UserError as error:
-            raise ValueError(str(error)) from None
-        return value
 
 
 class Retry(Part):
@@ -352,19 +345,15 @@ class Budget(Part):
 class SearchRequest(Retry, Storage, Budget, Sampling, TrialsRequest):
     """A search of the settings of a method."""
 
-    method: Annotated[str, OptionHelp(names=lambda: SPACES)]
+    method: Annotated[str, Name(METHODS), OptionHelp(names=lambda: SPACES)]
     """method with a search space (see: tune-calib list spaces)"""
     own_recipes: OwnRecipes = False
 
-    @field_validator("method")
+    @field_validator("method", mode="before")
     @classmethod
-    def _one_method(cls, name: str) -> str:
-        if "+" in name:
+    def _one_method(cls, name: Any) -> Any:
+        if isinstance(name, str) and "+" in name:
             raise ValueError(f"{name!r}: a search takes one method")
-        try:
-            METHODS.require(name)
-        except UserError as error:
-            raise ValueError(str(error)) from None
         return name
 
 

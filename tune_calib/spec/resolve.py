@@ -36,14 +36,13 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     if imported is not None and request.dataset != "digits":
         raise UserError("takes the place of `dataset`; give one of them", setting="imported")
     dataset = request.dataset if imported is None else IMPORTED
-    given: dict[str, dict[str, Any]] = {"data": {"dataset": dataset}}
+    given: dict[str, Any] = {"data.dataset": dataset}
     for field, setting in GIVES.items():
         value = getattr(request, field)
         if value is not None and value is not False:  # 0 epochs mean a frozen network
-            slot, _, key = setting.partition(".")
-            given.setdefault(slot, {})[key] = str(value) if field == "weights" else value
+            given[setting] = str(value) if field == "weights" else value
     if weights is not None:
-        given["network"]["epochs"] = 0
+        given["network.epochs"] = 0
     for name, value in (request.set or {}).items():
         slot, dot, key = name.partition(".")
         if not dot or slot not in SLOTS:
@@ -54,23 +53,26 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
             raise UserError(
                 f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
             )
-        if key in given.get(slot, {}):
+        if name in given:
             raise UserError(
                 f"{name} is given twice (`dataset`, {', '.join(f'`{each}`' for each in GIVES)} "
                 "also give settings); give it once",
                 setting="set",
             )
-        given.setdefault(slot, {})[key] = value
-    network = given.get("network", {})
-    if isinstance(named := network.get("backbone"), str):
-        network["backbone"] = plugins.backbone(named)
-    refuse_unknown_names(given)
+        given[name] = value
+    if isinstance(named := given.get("network.backbone"), str):
+        given["network.backbone"] = plugins.backbone(named)
+    slots: dict[str, dict[str, Any]] = {}
+    for name, value in given.items():
+        slot, _, key = name.partition(".")
+        slots.setdefault(slot, {})[key] = value
+    refuse_unknown_names(slots)
     if request.dataset_title is not None and not takes_title(dataset):
         raise UserError(
             f"is for your own images or an import, and {dataset} has a title; leave it out",
             setting="dataset_title",
         )
-    return given
+    return slots
 
 
 def takes_title(dataset: str) -> bool:

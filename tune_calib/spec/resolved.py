@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.settings import add_import, find_recipe, is_frozen, list_changes, resolve_spec
 from tune_calib.spec.slots.network import NetworkSlot
@@ -90,15 +90,10 @@ class ResolvedRequest:
     @property
     def fixed(self) -> dict[str, Any]:
         """Return the overrides by ``slot.key``, except the data set, its files and an import."""
-        named = {"data": {"dataset", "imported", "found"}}
+        named = {"data.dataset", "data.imported", "data.found"}
         if self.is_imported:
-            named["network"] = {"backbone", "epochs"}
-        return {
-            f"{slot}.{key}": value
-            for slot, own in self.overrides.items()
-            for key, value in own.items()
-            if key not in named.get(slot, ())
-        }
+            named |= {"network.backbone", "network.epochs"}
+        return {k: value for k, value in flatten(self.overrides).items() if k not in named}
 
     @property
     def recipe_label(self) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.recipe import (
@@ -22,9 +22,10 @@ from tune_calib.spec.recipe import (
     refuse_unfit,
     refuse_untrained,
 )
+from tune_calib.spec.slots.base import refuse_unknown
 from tune_calib.spec.slots.network import refuse_training
 from tune_calib.spec.trial import SLOTS, TrialSpec
-from tune_calib.text import format_setting, nearest
+from tune_calib.text import format_setting
 
 _SIZES = ("resize", "crop")
 _NOT_OPTIMISER = {"epochs", "backbone", "augment", "augment_until"}
@@ -148,28 +149,23 @@ def _frozen_network(overrides: Mapping[str, Any]) -> dict[str, Any]:
         )
     refuse_training(overrides)
     known = list(known_keys("network", "ce"))
-    for key in overrides:
-        if key not in known:
-            raise UserError(
-                f"a frozen network has no setting {key!r}{nearest(key, known)}", f"network.{key}"
-            )
+    refuse_unknown(overrides, known, "a frozen network", "network")
     return dict(overrides)
 
 
 def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
     """List the settings that override those of a recipe, e.g. ``["network.epochs 10"]``."""
-    own = _of_recipe(recipe, overrides)
+    own = flatten(_of_recipe(recipe, overrides))
 
-    def is_same(slot: str, key: str, value: Any) -> bool:
-        if key == "backbone" and recipe.backbones:  # any that it was made for
+    def is_same(name: str, value: Any) -> bool:
+        if name == "network.backbone" and recipe.backbones:  # any that it was made for
             return value in recipe.backbones
-        return format_setting(own[slot][key]) == format_setting(value)
+        return format_setting(own[name]) == format_setting(value)
 
     return [
-        f"{slot}.{key} {format_setting(value)}"
-        for slot, given in overrides.items()
-        for key, value in given.items()
-        if key in own.get(slot, {}) and not is_same(slot, key, value)
+        f"{name} {format_setting(value)}"
+        for name, value in flatten(overrides).items()
+        if name in own and not is_same(name, value)
     ]
 
 
@@ -222,12 +218,7 @@ def _filled(
         setting = f"{slot}.{twice[0]}"
         raise UserError(f"{setting} is given in the slot and in its params; give it once", setting)
     overrides = {**overrides, **params}
-    for key in overrides:
-        if key not in known:
-            raise UserError(
-                f"{slot} method {name!r} has no setting {key!r}{nearest(key, known)}",
-                f"{slot}.{key}",
-            )
+    refuse_unknown(overrides, known, f"{slot} method {name!r}", slot)
     dataset, of_paper = places[0], method.dataset_defaults or {}
     paper = {**of_paper.get(dataset, {}), **of_paper.get("/".join(places), {})}
     below = {**paper, **defaults}

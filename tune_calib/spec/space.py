@@ -3,7 +3,7 @@
 import itertools
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -142,27 +142,25 @@ class Space:
 
     def points(self) -> Iterator[dict[str, Choice]]:
         """Yield every point of a space without real numbers, each once."""
+        return self._combine(lambda setting: setting.values() or ())
 
+    def grid(self) -> Iterator[dict[str, Choice]]:
+        """Yield every combination of levels once, without settings that do not matter."""
+        return self._combine(lambda setting: dict.fromkeys(setting.levels()))
+
+    def _combine(
+        self, values_of: Callable[[Setting], Iterable[Choice]]
+    ) -> Iterator[dict[str, Choice]]:
         def grown(names: Sequence[str], point: dict[str, Choice]) -> Iterator[dict[str, Choice]]:
             if not names:
                 yield point
             elif not self.settings[names[0]].matters(point):
                 yield from grown(names[1:], point)
             else:
-                for value in self.settings[names[0]].values() or ():
+                for value in values_of(self.settings[names[0]]):
                     yield from grown(names[1:], {**point, names[0]: value})
 
         return grown(list(self.settings), {})
-
-    def grid(self) -> Iterator[dict[str, Choice]]:
-        """Yield every combination of levels once, without settings that do not matter."""
-        seen = set()
-        for values in itertools.product(*(s.levels() for s in self.settings.values())):
-            point = self.active(dict(zip(self.settings, values, strict=True)))
-            key = tuple(point.items())
-            if key not in seen:
-                seen.add(key)
-                yield point
 
 
 SPACES: Registry[Space] = Registry("search space", "search_spaces", Space)

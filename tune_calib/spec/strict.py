@@ -1,12 +1,12 @@
 """Strict models and the types of their fields."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -24,8 +24,6 @@ from tune_calib.errors import UserError
 from tune_calib.paths import check_path
 from tune_calib.registry import Registry
 from tune_calib.text import nearest
-
-P = TypeVar("P", str, Path)
 
 
 class StrictModel(BaseModel):
@@ -97,7 +95,8 @@ class Name:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Check the name after the type itself."""
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+        validate: Any = checked(self._check).func
+        return core_schema.no_info_after_validator_function(validate, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """List the names for editors; allow others if a registry knows more than it lists."""
@@ -105,15 +104,11 @@ class Name:
         is_open = self.joint is not None or self.known.kind == "backbone"
         return {"anyOf": [names, {"type": "string"}]} if is_open else names
 
-    def _check(self, value: str) -> str:
+    def _check(self, value: str) -> None:
         for name in value.split(self.joint):
             if self.joint and not name.strip():
-                raise ValueError(f"{value!r} has an empty part")
-            try:
-                self.known.require(name)
-            except UserError as error:
-                raise ValueError(str(error)) from None
-        return value
+                raise UserError(f"{value!r} has an empty part")
+            self.known.require(name)
 
 
 def as_tuple(value: Any) -> Any:
@@ -137,20 +132,26 @@ def check_share(gpus: float) -> float:
     return gpus
 
 
-def _check_path(folder: P) -> P:
-    try:
-        check_path(str(folder))
-    except UserError as error:
-        raise ValueError(str(error)) from None
-    return folder
+def checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Return a validator that reports the user error of a check as one of the field."""
+
+    def validate(value: Any) -> Any:
+        try:
+            check(value)
+        except UserError as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return AfterValidator(validate)
 
 
+_IS_PATH = checked(lambda folder: check_path(str(folder)))
 TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
 PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
-Folder = Annotated[str, TEXT, AfterValidator(_check_path)]
-LocalFolder = Annotated[Path, PATH, AfterValidator(_check_path)]
+Folder = Annotated[str, TEXT, _IS_PATH]
+LocalFolder = Annotated[Path, PATH, _IS_PATH]
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]

@@ -8,19 +8,18 @@ import hashlib
 import json
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.slots.base import Slot, find_setting
+from tune_calib.spec.slots.base import Slot, build
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.strict import StrictModel
-from tune_calib.text import format_validation_error
 
 
 class TrialSpec(StrictModel):
@@ -63,12 +62,6 @@ class TrialSpec(StrictModel):
                 "data.imported=NAME, and leave network.backbone out",
                 "network.backbone",
             )
-        own = {"method", "params", "backbone", "epochs", "seed", "portable", "plugin"}
-        for key, info in NetworkSlot.model_fields.items():
-            if key not in own and getattr(self.network, key) != info.default:
-                raise UserError(
-                    f"network.{key}: imported data have no network to run; leave it out"
-                )
         if self.head is None:
             return
         if self.head.augment != "none" or self.head.bn_mode != "eval":
@@ -111,10 +104,7 @@ class TrialSpec(StrictModel):
     @classmethod
     def build(cls, **slots: Any) -> Self:
         """Build a spec from dictionaries, e.g. of a result row, with the program's defaults."""
-        try:
-            return cls(**slots)
-        except ValidationError as error:
-            raise UserError(format_validation_error(error, cls), find_setting(error)) from None
+        return build(cls, slots)
 
     def canonical_json(self) -> str:
         """Return JSON with sorted keys and all defaults, except those of settings added later."""

@@ -1,5 +1,6 @@
 """Read a user's YAML: values that JSON can represent, and the line of each."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -88,7 +89,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
             text = file.read(LARGEST + 1)
         if len(text) > LARGEST:
             raise UserError(f"{path} is not {what}: it has more than {LARGEST:,} characters")
-        value, lines = _parse(text)
+        value, lines = parse_yaml(text)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
@@ -103,12 +104,7 @@ def read_yaml(path: Path, what: str) -> YamlFile:
     return YamlFile(path, value, lines)
 
 
-def value_of(text: str) -> Any:
-    """Return the value of a document."""
-    return _parse(text)[0]
-
-
-def _parse(text: str) -> tuple[Any, dict[Position, int]]:
+def parse_yaml(text: str) -> tuple[Any, dict[Position, int]]:
     """Return the value of a document, and the line of each key and list item."""
     # The loader in C is ten times as fast, but text that is nested too deeply ends the process.
     loader = yaml.SafeLoader(text)
@@ -116,7 +112,9 @@ def _parse(text: str) -> tuple[Any, dict[Position, int]]:
         node = loader.get_single_node()
         if node is None:
             return None, {}
-        _refuse_large(node)  # reading on is then safe
+        # Ten short lines with aliases can expand to more than fits into memory.
+        if sum(1 for _ in itertools.islice(_walk(node), MOST + 1)) > MOST:
+            raise UnfoldedError(f"its aliases expand to more than {MOST:,} values")
         lines, value = dict(_lines(node)), loader.construct_document(node)
     except RecursionError:
         raise UnfoldedError("values are nested too deeply") from None
@@ -146,22 +144,11 @@ def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]
             yield from _lines(value, (*at, index))
 
 
-def _refuse_large(node: yaml.Node) -> None:
-    sizes: dict[int, int | None] = {}
-
-    def size(part: Any) -> int:
-        if isinstance(part, tuple):
-            return sum(map(size, part))
-        if id(part) not in sizes:
-            sizes[id(part)] = None  # being counted
-            # An alias counts each time it is used, since ten short lines can expand to more than
-            # fits into memory, but each node is visited once.
-            inside = part.value if isinstance(part, yaml.CollectionNode) else ()
-            sizes[id(part)] = 1 + sum(map(size, inside))
-        known = sizes[id(part)]
-        if known is None:
-            raise UnfoldedError("an alias contains itself")
-        return known
-
-    if size(node) > MOST:
-        raise UnfoldedError(f"its aliases expand to more than {MOST:,} values")
+def _walk(node: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Iterator[yaml.Node]:
+    """Yield every node of a document, those of an alias each time it is used."""
+    if node in above:
+        raise UnfoldedError("an alias contains itself")
+    yield node
+    for part in node.value if isinstance(node, yaml.CollectionNode) else ():
+        for inner in part if isinstance(part, tuple) else (part,):
+            yield from _walk(inner, (*above, node))

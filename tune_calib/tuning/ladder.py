@@ -9,12 +9,11 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results import digests
-from tune_calib.results.folders import find_sweep_manifest
+from tune_calib.results.folders import find_sweep_manifest, to_record
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
     VERSION,
     PlannedRecord,
-    RungRecord,
     SweepManifest,
 )
 from tune_calib.results.plugin_folders import merge_records
@@ -100,7 +99,6 @@ class LadderRun(Run[Left, list[str]]):
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
-        own = ("label", "ingredient", "published", "kind")
         further = origin_records(self.resolved, self.plugins)
         data, network = planned[0].spec.data, planned[0].spec.network
         # If the plan depends on files, the command and the program do not determine it.
@@ -116,10 +114,7 @@ class LadderRun(Run[Left, list[str]]):
             dataset=data.dataset,
             setting=describe_setting(planned, ladder, self.resolved),
             published=ladder.published,
-            rungs=[
-                RungRecord(index=index, **{name: getattr(rungs[index], name) for name in own})
-                for index in used
-            ],
+            rungs=[to_record(index, rungs[index]) for index in used],
             network_seeds=sorted(set(seeds.network)),
             head_seeds=sorted(set(seeds.head)),
             paired_seeds=seeds.is_paired,

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from tune_calib.console import echo
 from tune_calib.data.splits import load_development
-from tune_calib.engine.imports import read_manifest
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.imports import open_import
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.columns import TableName
@@ -59,7 +59,7 @@ class Copies:
         known: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:
-                read_manifest(slot.imported, store)
+                open_import(artifact_manifest, slot.imported, store)
                 continue
             read = load_development(slot, data_root, store.images)
             is_bundled = not slot.info.locate(data_root)

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
@@ -95,30 +95,28 @@ def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"low": low, "high": high}, index=shown.index)
 
 
-def _describe_bins(bins: pd.DataFrame) -> list[str]:
-    """Describe each bin in a tooltip, with fractions in percent."""
-    return [
+def _draw_bars(axis: Axes, bins: pd.DataFrame, heights: "pd.Series[float]", **look: Any) -> None:
+    """Draw a bar for each bin, with a tooltip that describes the bin."""
+    width = bins["upper"] - bins["lower"]
+    look = {"edgecolor": "white", **look}
+    bars = axis.bar(bins["lower"], heights, width, align="edge", linewidth=0.5, **look)
+    percent = METRICS["accuracy"].format
+    texts = [
         f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
-        f"accuracy (%): {METRICS['accuracy'].format(row['accuracy'])}\n"
-        f"mean confidence (%): {METRICS['accuracy'].format(row['confidence'])}\n"
+        f"accuracy (%): {percent(row['accuracy'])}\n"
+        f"mean confidence (%): {percent(row['confidence'])}\n"
         f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
         for row in bins.to_dict("records")
     ]
+    label_points(bars, texts)
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw accuracy against confidence, and the range of a calibrated network."""
-    width = bins["upper"] - bins["lower"]
-    reached = axis.bar(
-        bins["lower"], bins["accuracy"], width, align="edge", color=style.color(9),
-        edgecolor="white", linewidth=0.5,
-    )  # fmt: skip
-    gap = axis.bar(
-        bins["lower"], bins["confidence"] - bins["accuracy"], width, bottom=bins["accuracy"],
-        align="edge", color="none", edgecolor=style.color(3), hatch="////", linewidth=0.5,
-    )  # fmt: skip
-    for bars in (reached, gap):
-        label_points(bars, _describe_bins(bins))
+    accuracy, gap = bins["accuracy"], bins["confidence"] - bins["accuracy"]
+    red: dict[str, Any] = {"color": "none", "edgecolor": style.color(3), "hatch": "////"}
+    _draw_bars(axis, bins, accuracy, color=style.color(9))
+    _draw_bars(axis, bins, gap, bottom=accuracy, **red)
     band = consistency_band(bins)
     middle = (bins["lower"] + bins["upper"]) / 2
     axis.vlines(middle, band["low"], band["high"], color="0.1", linewidth=1)
@@ -131,12 +129,7 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     """Draw the share of samples in each bin, on a logarithmic scale from ``floor``."""
     # Rare bins have the widest gaps above; on a linear scale their bars would not be visible.
     axis.set_yscale("log")
-    width = bins["upper"] - bins["lower"]
-    bars = axis.bar(
-        bins["lower"], 100 * bins["share"], width, align="edge", color="0.45",
-        edgecolor="white", linewidth=0.5,
-    )  # fmt: skip
-    label_points(bars, _describe_bins(bins))
+    _draw_bars(axis, bins, 100 * bins["share"], color="0.45")
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]
@@ -144,6 +137,30 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     axis.minorticks_off()
 
 
+def _caption(results: LadderResults) -> str:
+    sweep = results.sweep
+    shown = [rung for rung, _ in _panels(sweep)[0]]
+    absent = ", ".join(rung.label for rung in sweep.rungs if rung not in shown)
+    spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
+    text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
+    return f"{text} Without bins: {absent}." if absent else text
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="reliability",
+    title="Reliability diagrams on test",
+    reading=(
+        "Accuracy of each non-empty bin (lo, hi] against confidence, pooled over the trials of "
+        "a panel; below, the share of samples in each bin on a log scale. Bars below the "
+        "diagonal are over-confident. Vertical lines: the range in which a calibrated network "
+        "lies by chance, from resampled test sets in which the probability that a sample is "
+        "correct is the mean confidence of its bin."
+    ),
+    caption=_caption,
+    absent="no finished trial has bins",
+    position=20,
+)
 def draw_reliability(results: LadderResults) -> Drawing | None:
     """Draw accuracy against confidence of each rung, and below it the share of samples (log)."""
     sweep = results.sweep
@@ -180,34 +197,18 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
     return figure
 
 
-def _caption(results: LadderResults) -> str:
-    sweep = results.sweep
-    shown = [rung for rung, _ in _panels(sweep)[0]]
-    absent = ", ".join(rung.label for rung in sweep.rungs if rung not in shown)
-    spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
-    text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
-    return f"{text} Without bins: {absent}." if absent else text
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="reliability",
-        title="Reliability diagrams on test",
-        reading=(
-            "Accuracy of each non-empty bin (lo, hi] against confidence, pooled over the trials of "
-            "a panel; below, the share of samples in each bin on a log scale. Bars below the "
-            "diagonal are over-confident. Vertical lines: the range in which a calibrated network "
-            "lies by chance, from resampled test sets in which the probability that a sample is "
-            "correct is the mean confidence of its bin."
-        ),
-        draw=draw_reliability,
-        caption=_caption,
-        absent="no finished trial has bins",
-        position=20,
-    )
+@LADDER_FIGURES.register
+@report_figure(
+    name="confidence",
+    title="Confidence on test of right and wrong samples",
+    reading=(
+        "Share of samples in each bin, pooled over the trials of a panel. Classifiers are "
+        "over-confident if the mean confidence (dotted) is right of the accuracy (solid)."
+    ),
+    caption=lambda results: f"Pooled: {trials_behind(results.sweep, results.binned)}.",
+    absent="no finished trial has bins",
+    position=30,
 )
-
-
 def draw_confidence(results: LadderResults) -> Drawing | None:
     """Draw the confidence histogram of the right and wrong samples of each rung."""
     shown, columns = _panels(results.sweep)
@@ -233,31 +234,11 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
 
 def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
     """Draw right samples below wrong ones, and lines at the mean confidence and accuracy."""
-    width = bins["upper"] - bins["lower"]
     right = 100 * bins["share"] * bins["accuracy"]
     wrong = 100 * bins["share"] - right
-    shape: dict[str, Any] = {"align": "edge", "edgecolor": "white", "linewidth": 0.5}
-    below = axis.bar(bins["lower"], right, width, color=style.color(9), **shape)
-    above = axis.bar(bins["lower"], wrong, width, bottom=right, color=style.color(3), **shape)
-    for bars in (below, above):
-        label_points(bars, _describe_bins(bins))
+    _draw_bars(axis, bins, right, color=style.color(9))
+    _draw_bars(axis, bins, wrong, bottom=right, color=style.color(3))
     means = (bins[["accuracy", "confidence"]].mul(bins["share"], axis="index")).sum()
     axis.axvline(means["accuracy"], color="0.1", linewidth=1)
     axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
     axis.set(xlim=(0, 1), xticks=np.linspace(0, 1, 3))
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="confidence",
-        title="Confidence on test of right and wrong samples",
-        reading=(
-            "Share of samples in each bin, pooled over the trials of a panel. Classifiers are "
-            "over-confident if the mean confidence (dotted) is right of the accuracy (solid)."
-        ),
-        draw=draw_confidence,
-        caption=lambda results: f"Pooled: {trials_behind(results.sweep, results.binned)}.",
-        absent="no finished trial has bins",
-        position=30,
-    )
-)

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.patches import Patch
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import COST_PARTS, LadderResults, costs, has_own_time
 from analysis.load import Sweep
@@ -52,6 +52,26 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=None if rows else ["rung", "quantity", "n"])
 
 
+def _caption(results: LadderResults) -> str:
+    numbers = trials_of_each(results.sweep, list(cost_table(results.sweep)["n"]) or [0])
+    time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
+    return f"{time} Bars show medians, and lines the range; {numbers}."
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="cost",
+    title="Cost of the trials",
+    reading=(
+        "Memory is the peak of the process, which may have run other trials before. The second "
+        "panel adds the full cost of the network and feature bank of a head or post-hoc "
+        "method, though trials share them, with the ratio to plain training in brackets. Times "
+        "are comparable only if they were all measured on one idle machine."
+    ),
+    caption=_caption,
+    absent="no finished trial has its seconds or memory",
+    position=70,
+)
 def draw_cost(results: LadderResults) -> Drawing | None:
     """Draw bars for the median seconds and memory of each rung, and lines for the range."""
     sweep = results.sweep
@@ -117,27 +137,3 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
     axis.set_xlim(0, (1.75 if quantity == "total_s" else 1.35) * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)
-
-
-def _caption(results: LadderResults) -> str:
-    numbers = trials_of_each(results.sweep, list(cost_table(results.sweep)["n"]) or [0])
-    time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
-    return f"{time} Bars show medians, and lines the range; {numbers}."
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="cost",
-        title="Cost of the trials",
-        reading=(
-            "Memory is the peak of the process, which may have run other trials before. The second "
-            "panel adds the full cost of the network and feature bank of a head or post-hoc "
-            "method, though trials share them, with the ratio to plain training in brackets. Times "
-            "are comparable only if they were all measured on one idle machine."
-        ),
-        draw=draw_cost,
-        caption=_caption,
-        absent="no finished trial has its seconds or memory",
-        position=70,
-    )
-)

@@ -9,10 +9,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import trials_behind
-from analysis.ladder.results import LadderResults
-from analysis.ladder.samples import QUANTITIES, SHARES, SPLITS
+from analysis.ladder.results import QUANTITIES, SHARES, SPLITS, LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
 from tune_calib.results.manifests import RungRecord
@@ -40,6 +39,29 @@ def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
     ]
 
 
+def _caption(sweep: Sweep, hashes: Iterable[str]) -> str:
+    band = f"a band from the smallest to the largest value if there are few {sweep.row_name}s"
+    return f"Mean, with {band}; {trials_behind(sweep, hashes)}."
+
+
+def _sparsity_caption(results: LadderResults) -> str:
+    sweep = results.sweep
+    curves = [sweep.curves_of(rung.index, "q") for rung in adaptive_rungs(sweep)]
+    return _caption(sweep, [name for curve in curves for name in curve["spec_hash"]])
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="sparsity",
+    title="Sparsity over the epochs of stage II",
+    reading=(
+        "Share of kept weights, its largest allowed step, and the accuracy and confidence on "
+        "train that drive it."
+    ),
+    caption=_sparsity_caption,
+    absent="no keep probability q changes",
+    position=40,
+)
 def draw_sparsity(results: LadderResults) -> Drawing | None:
     """Draw the keep probability, its largest step and its drivers over the epochs of stage II."""
     sweep = results.sweep
@@ -66,6 +88,17 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     return figure
 
 
+@LADDER_FIGURES.register
+@report_figure(
+    name="samples",
+    title="Gates of single samples over the epochs",
+    reading=(
+        "Share of gates that are +1 (over-confident; all others are under-confident), share of "
+        "gates that flipped, and correlation of the indicator with correctness."
+    ),
+    caption=lambda results: _caption(results.sweep, results.statistics["spec_hash"]),
+    position=50,
+)
 def draw_samples(results: LadderResults) -> Drawing | None:
     """Draw shares, flips and correlations over the epochs, with a row of panels per split."""
     sweep, statistics = results.sweep, results.statistics
@@ -128,43 +161,3 @@ def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
         for rung in rungs
     ]  # fmt: skip
     style.legend_below(figure, marks, 3)
-
-
-def _caption(sweep: Sweep, hashes: Iterable[str]) -> str:
-    band = f"a band from the smallest to the largest value if there are few {sweep.row_name}s"
-    return f"Mean, with {band}; {trials_behind(sweep, hashes)}."
-
-
-def _sparsity_caption(results: LadderResults) -> str:
-    sweep = results.sweep
-    curves = [sweep.curves_of(rung.index, "q") for rung in adaptive_rungs(sweep)]
-    return _caption(sweep, [name for curve in curves for name in curve["spec_hash"]])
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="sparsity",
-        title="Sparsity over the epochs of stage II",
-        reading=(
-            "Share of kept weights, its largest allowed step, and the accuracy and confidence on "
-            "train that drive it."
-        ),
-        draw=draw_sparsity,
-        caption=_sparsity_caption,
-        absent="no keep probability q changes",
-        position=40,
-    )
-)
-LADDER_FIGURES.register(
-    Figure(
-        name="samples",
-        title="Gates of single samples over the epochs",
-        reading=(
-            "Share of gates that are +1 (over-confident; all others are under-confident), share of "
-            "gates that flipped, and correlation of the indicator with correctness."
-        ),
-        draw=draw_samples,
-        caption=lambda results: _caption(results.sweep, results.statistics["spec_hash"]),
-        position=50,
-    )
-)

@@ -15,9 +15,8 @@ from sklearn.manifold import TSNE
 from threadpoolctl import threadpool_limits
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder.results import LadderResults, angles
-from analysis.ladder.samples import correlations
+from analysis.figure import LADDER_FIGURES, report_figure
+from analysis.ladder.results import LadderResults, angles, correlations
 from analysis.load import Sweep
 from analysis.settings import settings
 from analysis.text import format_cell
@@ -56,6 +55,24 @@ def _indicators(rows: pd.DataFrame) -> list[str]:
     ]
 
 
+def _absent(results: LadderResults) -> str:
+    if results.statistics.empty:
+        return ""  # no method records single samples, so nobody expects the figure
+    return "the version that wrote these results did not record the confidence of single samples"
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="norm_confidence",
+    title="Feature norm against softmax confidence",
+    reading=(
+        "One dot per sample of select after the last epoch, with Pearson's r and Spearman's "
+        "rho; the indicator is shown as the loss uses it. "
+        "Each panel shows one trial, the one with the smallest seeds."
+    ),
+    absent=_absent,
+    position=60,
+)
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     """Draw a panel for each rung with a dot for each sample, and both correlations above it."""
     records = last_records(results.sweep)
@@ -88,28 +105,6 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     return figure
 
 
-def _absent(results: LadderResults) -> str:
-    if results.statistics.empty:
-        return ""  # no method records single samples, so nobody expects the figure
-    return "the version that wrote these results did not record the confidence of single samples"
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="norm_confidence",
-        title="Feature norm against softmax confidence",
-        reading=(
-            "One dot per sample of select after the last epoch, with Pearson's r and Spearman's "
-            "rho; the indicator is shown as the loss uses it. "
-            "Each panel shows one trial, the one with the smallest seeds."
-        ),
-        draw=draw_norm_confidence,
-        absent=_absent,
-        position=60,
-    )
-)
-
-
 def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index."""
     recorded = read_table(sweep.out, "logits").to_pandas()
@@ -122,6 +117,28 @@ def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.
     }
 
 
+def _caption(results: LadderResults) -> str:
+    known = _logits_of(results.sweep)
+    if not known:
+        return ""
+    classes = len(np.unique(next(iter(known.values()))[1]))
+    even = np.degrees(np.arccos(-1 / (classes - 1)))
+    return f"Evenly spread classes are {even:.1f}° apart."
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="prototypes",
+    title="Classes in the logits",
+    reading=(
+        "t-SNE of some hundred test samples, with a colour and a number per class (distances "
+        "between groups mean little). Above: the smallest and the largest angle between the "
+        "centred mean logits of two classes, and the sd of all angles. "
+        "Each panel shows one trial, the one with the smallest seeds."
+    ),
+    caption=_caption,
+    position=90,
+)
 def draw_prototypes(results: LadderResults) -> Drawing | None:
     """Draw a t-SNE map of the logits of each rung, with the spread of the angles above it."""
     known = _logits_of(results.sweep)
@@ -154,29 +171,3 @@ def _draw_map(axis: Axes, logits: NDArray[np.float64], labels: NDArray[np.int64]
             str(label), middle, fontsize=7, ha="center", va="center", weight="bold",
             bbox={"boxstyle": "circle,pad=0.1", "facecolor": "white", "alpha": 0.8, "linewidth": 0},
         )  # fmt: skip
-
-
-def _caption(results: LadderResults) -> str:
-    known = _logits_of(results.sweep)
-    if not known:
-        return ""
-    classes = len(np.unique(next(iter(known.values()))[1]))
-    even = np.degrees(np.arccos(-1 / (classes - 1)))
-    return f"Evenly spread classes are {even:.1f}° apart."
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="prototypes",
-        title="Classes in the logits",
-        reading=(
-            "t-SNE of some hundred test samples, with a colour and a number per class (distances "
-            "between groups mean little). Above: the smallest and the largest angle between the "
-            "centred mean logits of two classes, and the sd of all angles. "
-            "Each panel shows one trial, the one with the smallest seeds."
-        ),
-        draw=draw_prototypes,
-        caption=_caption,
-        position=90,
-    )
-)

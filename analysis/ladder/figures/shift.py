@@ -14,7 +14,7 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.ladder.shift_tables import Column, means, shift_tables
@@ -76,6 +76,28 @@ def _earlier(sweep: Sweep) -> pd.DataFrame:
     return rows.assign(kind=kinds).groupby(_KEY, as_index=False)[list(PANELS)].mean()
 
 
+def _corruption_caption(results: LadderResults) -> str:
+    family, rows = corruption_rows(results.sweep)
+    if rows.empty:
+        return ""
+    kinds = rows["kind"].nunique()
+    over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
+    return f"Shown: {_TITLES[family]}{over}; {trials_behind(results.sweep, rows['spec_hash'])}."
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="corruption",
+    title="ECE and accuracy on corrupted test images",
+    reading=(
+        "Boxes show quartiles, median and range over the kinds of corruption at a severity, of "
+        "means over the trials; a few kinds have a panel each instead. Published corruptions "
+        "are those of CIFAR-10-C and CIFAR-100-C; generated ones have the same kinds and "
+        "strengths but other noise, and are comparable only with each other."
+    ),
+    caption=_corruption_caption,
+    position=80,
+)
 def draw_corruption(results: LadderResults) -> Drawing | None:
     """Draw ECE above accuracy: boxes over many kinds at each severity, or a panel per kind."""
     _, rows = corruption_rows(results.sweep)
@@ -158,35 +180,21 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
         axis.set_ylim(bottom=0)
 
 
-def _corruption_caption(results: LadderResults) -> str:
-    family, rows = corruption_rows(results.sweep)
-    if rows.empty:
-        return ""
-    kinds = rows["kind"].nunique()
-    over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
-    return f"Shown: {_TITLES[family]}{over}; {trials_behind(results.sweep, rows['spec_hash'])}."
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="corruption",
-        title="ECE and accuracy on corrupted test images",
-        reading=(
-            "Boxes show quartiles, median and range over the kinds of corruption at a severity, of "
-            "means over the trials; a few kinds have a panel each instead. Published corruptions "
-            "are those of CIFAR-10-C and CIFAR-100-C; generated ones have the same kinds and "
-            "strengths but other noise, and are comparable only with each other."
-        ),
-        draw=draw_corruption,
-        caption=_corruption_caption,
-        position=80,
-    )
-)
-
-
 _OOD_METRICS = ("auroc", "fpr95")
 
 
+@LADDER_FIGURES.register
+@report_figure(
+    name="ood",
+    title="Detection of foreign images against the test split",
+    reading=(
+        "AUROC: the probability that a test image has a larger confidence than a foreign one "
+        "(50 % is chance). FPR95: the share of foreign images that pass as test images at the "
+        "confidence that 95 % of the test images reach."
+    ),
+    caption=lambda results: f"The score is the largest probability; {mean_over(results.sweep)}.",
+    position=85,
+)
 def draw_ood(results: LadderResults) -> Drawing | None:
     """Draw a row of panels for each set of foreign images, with a mark per rung."""
     sweep = results.sweep
@@ -223,21 +231,3 @@ def _draw_marks(axis: Axes, rows: pd.DataFrame, column: Column) -> None:
     axis.set_yticks(heights, rows["label"], fontsize=7)
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.grid(axis="y", color="0.9", linewidth=0.6)
-
-
-LADDER_FIGURES.register(
-    Figure(
-        name="ood",
-        title="Detection of foreign images against the test split",
-        reading=(
-            "AUROC: the probability that a test image has a larger confidence than a foreign one "
-            "(50 % is chance). FPR95: the share of foreign images that pass as test images at the "
-            "confidence that 95 % of the test images reach."
-        ),
-        draw=draw_ood,
-        caption=lambda results: (
-            f"The score is the largest probability; {mean_over(results.sweep)}."
-        ),
-        position=85,
-    )
-)

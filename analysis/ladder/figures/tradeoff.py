@@ -1,17 +1,21 @@
-"""Figure of ECE against accuracy on test: every trial, and the mean of each rung."""
+"""Figures that compare rungs: ECE against accuracy on test, and the mean ranks of methods."""
 
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
-from analysis.figure import LADDER_FIGURES, Figure
+from analysis.compare.intervals import ALPHA
+from analysis.compare.significance import friedman_sentence
+from analysis.compare.tests import Friedman
+from analysis.figure import LADDER_FIGURES, Figure, report_figure
 from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
@@ -25,14 +29,6 @@ _METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
 MANY = 15  # from this number of rungs on, a legend replaces the labels at the points
 _KEY_IN = 0.15  # height of a line of the legend
-
-
-def tradeoff_points(sweep: Sweep) -> pd.DataFrame:
-    """Return accuracy and ECE on test of every finished trial."""
-    columns = {f"test/{name}": name for name in _METRICS}
-    names = ["rung", "network_seed", "head_seed", *columns]
-    points = sweep.done.reindex(columns=names).rename(columns=columns)
-    return points.dropna(subset=_METRICS).reset_index(drop=True)
 
 
 def chains(sweep: Sweep) -> list[list[int]]:
@@ -51,10 +47,30 @@ def _has_steps(sweep: Sweep) -> bool:
     return any(len(chain) > 1 for chain in chains(sweep))
 
 
+def _caption(results: LadderResults) -> str:
+    marks = f"Large marks: {mean_over(results.sweep)}"
+    if results.sweep.done["rung"].duplicated().any():
+        marks += "; small marks: single trials"
+    if _has_steps(results.sweep):
+        return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
+    return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="tradeoff",
+    title="ECE against accuracy on test",
+    reading="Lower and further to the right is better.",
+    caption=_caption,
+    absent="no finished trial has accuracy and ECE on test",
+    position=10,
+)
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     sweep = results.sweep
-    points = tradeoff_points(sweep)
+    columns = {f"test/{name}": name for name in _METRICS}
+    names = ["rung", "network_seed", "head_seed", *columns]
+    points = sweep.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
     if points.empty:
         return None
     height = max(3.4, _KEY_IN * len(sweep.rungs) + 0.3)
@@ -72,12 +88,12 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
-    names = [
+    labels = [
         rung.label if sweep.is_done(rung.index) else f"{rung.label} ({sweep.ended(rung.index)})"
         for rung in rungs
     ]
     places = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
-    is_named = len(rungs) < MANY and style.name_points(axis, names, places)
+    is_named = len(rungs) < MANY and style.name_points(axis, labels, places)
     if not is_named or len(rungs) < len(sweep.rungs):
         others = [rung for rung in sweep.rungs if not is_named or rung not in rungs]
         handles = [_legend_mark(sweep, rung, rung not in rungs) for rung in others]
@@ -130,23 +146,61 @@ def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
     )  # fmt: skip
 
 
-def _caption(results: LadderResults) -> str:
-    marks = f"Large marks: {mean_over(results.sweep)}"
-    if results.sweep.done["rung"].duplicated().any():
-        marks += "; small marks: single trials"
-    if _has_steps(results.sweep):
-        return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
-    return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
+def draw_critical_difference(result: Friedman | None) -> Drawing | None:
+    """Draw mean ranks on a line; bars join methods that do not differ in Nemenyi's test."""
+    if result is None or result.statement:
+        return None
+    methods = list(result.ranks.index)
+    # Without a significant Friedman test there is no Nemenyi test: with p = 1, one bar joins all.
+    same = pd.DataFrame(1.0, index=methods, columns=methods)
+    colors = {method: style.color(index) for index, method in enumerate(methods)}
+    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
+    import scikit_posthocs  # takes half a second, and most reports have no such diagram
+
+    drawn = scikit_posthocs.critical_difference_diagram(
+        result.ranks,
+        same if result.nemenyi is None else result.nemenyi,
+        ax=axis,
+        alpha=ALPHA,
+        label_fmt_left="{label} ({rank:.2f})",
+        label_fmt_right="({rank:.2f}) {label}",
+        label_props={"fontsize": 7},
+        marker_props={"s": 0},
+        elbow_props={"linewidth": 1},
+        crossbar_props={"linewidth": 2.5},
+        color_palette=colors,
+        text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
+    )
+    for (bar,) in drawn["crossbars"]:
+        # Its points come from a set, whose order differs between processes.
+        bar.set_xdata(np.sort(bar.get_xdata()))
+    for label in drawn["labels"]:
+        label.set_color("0.1")  # the palest colours are not legible as text
+    # The marks of the library, hidden above, have one shape for all methods.
+    for index, (method, rank) in enumerate(result.ranks.items()):
+        axis.scatter(rank, 0, s=24, color=colors[method], marker=style.marker(index), zorder=10)
+    axis.set_xlabel(f"mean rank by {METRICS[result.metric].head}, 1 is best", fontsize=8)
+    axis.xaxis.set_label_position("top")
+    return figure
+
+
+def _ranks_caption(results: LadderResults) -> str:
+    test = results.friedman
+    if test is None:
+        return ""
+    return f"{friedman_sentence(test)} Complete blocks: {test.blocks}; a block is a {test.unit}."
 
 
 LADDER_FIGURES.register(
     Figure(
-        name="tradeoff",
-        title="ECE against accuracy on test",
-        reading="Lower and further to the right is better.",
-        draw=draw_tradeoff,
-        caption=_caption,
-        absent="no finished trial has accuracy and ECE on test",
-        position=10,
+        name="critical_difference",
+        title="Mean ranks of the methods",
+        reading=(
+            "Friedman's test over the blocks; bars join methods that do not differ in Nemenyi's."
+        ),
+        draw=lambda results: draw_critical_difference(results.friedman),
+        caption=_ranks_caption,
+        absent=lambda results: results.friedman.statement if results.friedman else "",
+        position=100,
     )
 )

@@ -15,14 +15,27 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 
 from analysis import style
-from analysis.figure import SEARCH_FIGURES, Figure
+from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
-from analysis.search.sensitivity import MARGINS, distances, heat_map, is_numeric, is_wide, trend
+from analysis.search.tables import MARGINS, distances, heat_map, is_numeric, is_wide, trend
 from analysis.svg import label_points
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
 
+@SEARCH_FIGURES.register
+@report_figure(
+    name="sensitivity",
+    title="Sensitivity to the most important settings",
+    reading=(
+        "Each mark is a suggestion, with its own values of the other settings. Squares show "
+        "medians of bins with equally many suggestions, and the band shows their quartiles."
+    ),
+    caption=SearchResults.note,
+    absent="no setting has two values among the finished suggestions",
+    takes=("settings", "metric"),
+    position=20,
+)
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
     """Draw the metric against each of the most important settings."""
     names = search.shown_settings()
@@ -70,7 +83,7 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
     color = style.color(0)
     axis.plot(line, median, color=color, marker="s", markersize=3.5, linewidth=1.2)
     axis.fill_between(line, low, high, color=color, alpha=0.25, linewidth=0)
-    is_chosen = rows["number"] == search.chosen
+    is_chosen = rows["number"] == search.outcome.chosen
     axis.plot(
         positions[is_chosen], metric.scale * rows.loc[is_chosen, "mean"], linestyle="none",
         marker="*", markersize=9, color=style.CHOSEN, zorder=3,
@@ -102,6 +115,25 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
     return own.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
 
 
+def _describe_importance(search: SearchResults) -> str:
+    importance = search.outcome.importance
+    if not importance.shares:
+        return search.note()
+    return f"The best {importance.top} are compared with all {importance.done} finished ones."
+
+
+@SEARCH_FIGURES.register
+@report_figure(
+    name="importance",
+    title="Importance of the settings",
+    reading=(
+        "Difference between the distributions of a setting in the best suggestions and in all "
+        "of them (PED-ANOVA)."
+    ),
+    caption=_describe_importance,
+    absent=lambda search: search.outcome.importance.statement,
+    position=30,
+)
 def draw_importance(search: SearchResults) -> Drawing | None:
     """Draw the importance of each setting for each metric, in percent of the sum."""
     importance = search.outcome.importance
@@ -125,13 +157,19 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     return figure
 
 
-def _describe_importance(search: SearchResults) -> str:
-    importance = search.outcome.importance
-    if not importance.shares:
-        return search.note()
-    return f"The best {importance.top} are compared with all {importance.done} finished ones."
-
-
+@SEARCH_FIGURES.register
+@report_figure(
+    name="heat_map",
+    title="Heat map over two settings",
+    reading=(
+        "Mean and number (n) of the suggestions in each cell. The darkest cell has the worst "
+        "mean, an empty cell has no value, and the framed one has the method's defaults."
+    ),
+    caption=SearchResults.note,
+    absent="no two settings have two values each among the finished suggestions",
+    takes=("settings", "metric"),
+    position=40,
+)
 def draw_pair(search: SearchResults) -> Drawing | None:
     """Draw a heat map of the metric over ``only_settings`` or the two most important settings."""
     if len(search.only_settings) not in (0, 2):
@@ -176,6 +214,19 @@ def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int |
     return None if wanted is None else int(np.argmin([abs(value - wanted) for value in values]))
 
 
+@SEARCH_FIGURES.register
+@report_figure(
+    name="share",
+    title="Distance from the best suggestion",
+    reading=(
+        "Share of all suggestions that are within the guard and at most this far from the best "
+        "of them."
+    ),
+    caption=SearchResults.note,
+    absent="fewer than two suggestions are within the guard",
+    takes=("metric",),
+    position=70,
+)
 def draw_shares(search: SearchResults) -> Drawing | None:
     """Draw the share of suggestions within each distance of the best."""
     table, metric = search.within_guard(), METRICS[search.metrics[0]]
@@ -193,64 +244,3 @@ def draw_shares(search: SearchResults) -> Drawing | None:
     if metric.unit == "fraction":
         axis.set_xlim(0, min(positions.max(), 200 * MARGINS[-1]) or 1)
     return figure
-
-
-SEARCH_FIGURES.register(
-    Figure(
-        name="sensitivity",
-        title="Sensitivity to the most important settings",
-        reading=(
-            "Each mark is a suggestion, with its own values of the other settings. Squares show "
-            "medians of bins with equally many suggestions, and the band shows their quartiles."
-        ),
-        draw=draw_sensitivity,
-        caption=SearchResults.note,
-        absent="no setting has two values among the finished suggestions",
-        takes=("settings", "metric"),
-        position=20,
-    )
-)
-SEARCH_FIGURES.register(
-    Figure(
-        name="importance",
-        title="Importance of the settings",
-        reading=(
-            "Difference between the distributions of a setting in the best suggestions and in all "
-            "of them (PED-ANOVA)."
-        ),
-        draw=draw_importance,
-        caption=_describe_importance,
-        absent=lambda search: search.outcome.importance.statement,
-        position=30,
-    )
-)
-SEARCH_FIGURES.register(
-    Figure(
-        name="heat_map",
-        title="Heat map over two settings",
-        reading=(
-            "Mean and number (n) of the suggestions in each cell. The darkest cell has the worst "
-            "mean, an empty cell has no value, and the framed one has the method's defaults."
-        ),
-        draw=draw_pair,
-        caption=SearchResults.note,
-        absent="no two settings have two values each among the finished suggestions",
-        takes=("settings", "metric"),
-        position=40,
-    )
-)
-SEARCH_FIGURES.register(
-    Figure(
-        name="share",
-        title="Distance from the best suggestion",
-        reading=(
-            "Share of all suggestions that are within the guard and at most this far from the best "
-            "of them."
-        ),
-        draw=draw_shares,
-        caption=SearchResults.note,
-        absent="fewer than two suggestions are within the guard",
-        takes=("metric",),
-        position=70,
-    )
-)

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import analysis
-from analysis.compare.resampling import ece_interval, over_samples
+from analysis.compare.intervals import ece_interval, over_samples
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results

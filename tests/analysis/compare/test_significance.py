@@ -14,7 +14,7 @@ from analysis.compare.intervals import hodges_lehmann, signed_rank_interval
 from analysis.compare.ranks import rank
 from analysis.compare.significance import for_report, judge, spreads_of, view
 from analysis.compare.tests import compare, friedman
-from analysis.ladder.figures.critical_difference import draw_critical_difference
+from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
 from analysis.published import published
 from analysis.report import write_report

@@ -72,8 +72,10 @@ def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     sweep, told = load(tmp_path), captions(tmp_path)
     numbers = sorted({int(n) for n in ladder_table(sweep)["n"] if n})
     span = f"{numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
-    for name in ("tradeoff", "reliability", "confidence"):
-        assert f"n = {span} trial" in told[name][1] or "1 seed: no spread" in told[name][1]
+    assert f"n = {span} trial" in told["confidence"][1]
+    trials = f"{seeds} seeds of network and head" if seeds > 1 and not lost else f"n = {span} trial"
+    for name in ("tradeoff", "reliability"):
+        assert trials in told[name][1] or "1 seed: no spread" in told[name][1]
     of_q = len(sweep.of_rung(2))  # the only rung whose curves move
     assert not of_q or f"n = {of_q} trial" in told["sparsity"][1]
     has_spread = [name for name, (_, text) in told.items() if "mean ± sd" in text.lower()]
@@ -218,7 +220,7 @@ def test_the_rows_of_a_comparison_are_methods_the_best_of_them_first(tmp_path):
     assert (ladder_rows.heads[0], table.heads[0]) == ("rung", "method")
     assert "ΔECE before" in ladder_rows.heads
     assert "ΔECE before" not in table.heads
-    assert "n = 3 trials of each method" in table.caption
+    assert "mean ± sd over 3 seeds of network and head. Best" in table.caption
     assert "change of the mean ECE from the base" in " ".join(table.notes)
     eces = [row["ECE (%) ↓"].value for row in table.records]
     assert eces == sorted(eces)

@@ -217,7 +217,7 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
 def test_results_from_before_confidence_was_recorded_are_told(out, with_figures):
     sweep = sampled(out, [None] * 5)
     assert draw_norm_confidence(LadderResults(sweep)) is None
-    assert "norm_confidence: not drawn, these records" in write_report(out)
+    assert "norm_confidence: not drawn, the version that wrote" in write_report(out)
 
 
 def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
@@ -249,7 +249,7 @@ def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
         assert len(drawn.axes) == shown
         told = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
         assert "generated corruptions" in told
-        assert "; n = 3 trials of each rung" in told
+        assert "n = 3 trials of each rung" in told
         assert ("over 14 kinds" in told) is (shown == 2)
 
 

@@ -65,7 +65,7 @@ def test_markdown_marks_best_and_second_in_percent(out):
     assert "<u>7.00 ± 1.00</u>" in lines["+ two"]
     assert "**90.00 ± 0.00**" in lines["vanilla"]
     assert "| 3.68" in lines["vanilla"].replace("  ", " ")
-    assert "3 seeds, network and head vary together" in text
+    assert "3 seeds of network and head" in text
 
 
 def test_latex_has_the_papers_columns_under_their_own_head(out):

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from analysis.ladder.samples import sample_statistics
+from analysis.ladder.results import sample_statistics
 from analysis.report import write_report
 from tests import fake_results
 from tests.support import CPU, each

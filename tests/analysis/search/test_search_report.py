@@ -14,8 +14,13 @@ from analysis import style
 from analysis.figure import SEARCH_FIGURES
 from analysis.report import write_search_report
 from analysis.search import tables as search_tables
-from analysis.search.figures.parallel import coordinates
-from analysis.search.figures.points import best_so_far, draw_front, draw_history, front
+from analysis.search.figures.points import (
+    best_so_far,
+    coordinates,
+    draw_front,
+    draw_history,
+    front,
+)
 from analysis.search.figures.settings import draw_importance, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
@@ -281,9 +286,10 @@ def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
     table = search.table()
     assert is_complete(EXAMPLE)
     assert table["n"].unique().tolist() == [3]
-    assert (table["drop"] - search.guard <= 1e-9).tolist() == table["is_within"].tolist()
+    guard = search.manifest.question.objective.guard
+    assert (table["drop"] - guard <= 1e-9).tolist() == table["is_within"].tolist()
     best = table[table["is_within"]].sort_values("mean")["number"]
-    assert search.chosen == best.iloc[0]
+    assert search.outcome.chosen == best.iloc[0]
     assert sum(search.outcome.importance.shares["ece"].values()) == pytest.approx(1)
 
 

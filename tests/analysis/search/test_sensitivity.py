@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from analysis.load import read_trials
-from analysis.search import sensitivity
+from analysis.search import tables
 from tune_calib.results.tables import write_results
 
 
@@ -25,13 +25,13 @@ def searched():
 
 def test_a_heat_map_of_a_grid_has_its_values():
     rows = [row(g, lr, ece=g * lr) for g in (1, 2) for lr in (0.1, 0.2, 0.3)]
-    grid = sensitivity.heat_map(pd.DataFrame(rows), "head.gamma", "head.lr")
+    grid = tables.heat_map(pd.DataFrame(rows), "head.gamma", "head.lr")
     assert grid.shape == (2, 3)
     assert grid.loc[2.0, 0.3] == pytest.approx(0.6)
 
 
 def test_a_heat_map_of_a_search_is_cut_into_parts(searched):
-    grid = sensitivity.heat_map(searched, "head.gamma", "head.lr", bins=5)
+    grid = tables.heat_map(searched, "head.gamma", "head.lr", bins=5)
     assert grid.shape == (5, 5)
     rates = np.log10(list(grid.columns))
     # The learning rates span three decades, so the parts are equal on a logarithmic scale.
@@ -39,7 +39,7 @@ def test_a_heat_map_of_a_search_is_cut_into_parts(searched):
 
 
 def test_the_share_within_counts_what_diverged_against_it(searched):
-    shares = sensitivity.share_within(searched, margins=[0.0, 0.01, 1.0])
+    shares = tables.share_within(searched, margins=[0.0, 0.01, 1.0])
     assert shares["within"].tolist()[::2] == [1, 60]
     assert shares["share"].tolist()[::2] == pytest.approx([1 / 61, 60 / 61])
     best = searched["mean"].min()
@@ -48,12 +48,12 @@ def test_the_share_within_counts_what_diverged_against_it(searched):
 
 def test_where_more_is_better_the_distance_counts_down_from_the_largest():
     table = pd.DataFrame({"mean": [0.5, 0.9, 0.88]})
-    shares = sensitivity.share_within(table, "accuracy", [0.0, 0.02])
+    shares = tables.share_within(table, "accuracy", [0.0, 0.02])
     assert shares["within"].tolist() == [1, 2]
 
 
 def test_a_trend_is_of_parts_with_equally_many_suggestions(searched):
-    curve = sensitivity.trend(searched, "head.lr", bins=5)
+    curve = tables.trend(searched, "head.lr", bins=5)
     assert curve["suggestions"].tolist() == [12] * 5
     assert curve["value"].is_monotonic_increasing
     # The best learning rate is in the middle, so the ends are worse.
@@ -64,9 +64,9 @@ def test_a_trend_is_of_parts_with_equally_many_suggestions(searched):
 
 def test_a_trend_of_few_values_and_of_texts_has_each_of_them():
     by_gamma = pd.DataFrame([row(gamma, ece=0.1) for gamma in (0.8, 0.9, 1.0)])
-    assert sensitivity.trend(by_gamma, "head.gamma")["value"].tolist() == [0.8, 0.9, 1.0]
+    assert tables.trend(by_gamma, "head.gamma")["value"].tolist() == [0.8, 0.9, 1.0]
     table = pd.DataFrame([row(1, width="null", ece=0.1), row(1, width=64, ece=0.2)])
-    assert sensitivity.trend(table, "head.width")["value"].tolist() == ["64", "null"]
+    assert tables.trend(table, "head.width")["value"].tolist() == ["64", "null"]
 
 
 def test_trials_are_read_from_a_folder_and_a_retried_one_counts_once(tmp_path):

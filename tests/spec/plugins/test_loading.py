@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import CPU, drive, here, rows, run_of
-from tune_calib.data.cache import load_opened
+from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.store import Store
@@ -312,9 +312,7 @@ def test_two_versions_never_share_images_in_the_cache(tmp_path):
         path = written(tmp_path / "lab.py", changed.replace("255", str(brightness)))
         plugins.use([plugins.read(path)])
         info = DATASETS["digits5"]
-        found += [
-            load_opened(info, tmp_path, tmp_path / "cache").source.train.images for _ in range(2)
-        ]
+        found += [load_source(info, tmp_path, tmp_path / "cache").train.images for _ in range(2)]
     assert [int(images[:].max()) for images in found] == [255, 255, 128, 128]
     assert len(list((tmp_path / "cache").iterdir())) == 2
 

@@ -12,7 +12,7 @@ from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.spec.ladder import build_comparison, expand
@@ -93,5 +93,5 @@ def test_augmentation_of_heads_decides_the_views(augment, tmp_path):
     assert spec.network_id == trial.spec.network_id
     run(tmp_path / "out", [trial], store)
     splits = load_development(spec.data, None), load_test(spec.data, None)
-    bank = ensure_bank(spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
     assert bank.views == (3 if augment == "standard" else 1)

@@ -74,7 +74,9 @@ def test_logits_of_the_bank_are_those_of_the_network_to_the_bit(tmp_path, own):
     trained = load_network(spec, store, CPU)
     passed = network_logits(trained, spec.data.info, development, test)
     key = bank_key(spec, None)
-    bank = ensure_bank(spec, key, store, lambda: (development, test), CPU, with_train=False)
+    bank = ensure_bank(
+        FeatureBank, spec, key, store, lambda: (development, test), CPU, with_train=False
+    )
     for name, split in bank_logits(bank, CPU).items():
         assert torch.equal(split.logits, passed[name].logits)
         assert torch.equal(split.labels, passed[name].labels)

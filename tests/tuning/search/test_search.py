@@ -11,8 +11,8 @@ import torch
 from tests.support import drive, rows, sample
 from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, ensure_development_bank
-from tune_calib.engine.bank import bank_key
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
+from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
@@ -271,7 +271,8 @@ def test_a_search_reads_no_test_split(whole, store):
     assert set(read_table(whole.out, "bins")["split"].to_pylist()) == {"select"}
     assert not list(store.root.glob("banks/*/test.arrow"))
     spec = whole.candidates.trials({}, 0)[0].spec
-    bank = ensure_development_bank(spec, bank_key(spec, spec.head), store, None, None)
+    key = bank_key(spec, spec.head)
+    bank = ensure_bank(DevelopmentBank, spec, key, store, None, None)
     assert not hasattr(bank, "test")
     assert set(bank.evaluated()) == {"select", "calib"}
     actor = NetworkTrainable.__new__(NetworkTrainable)
@@ -288,13 +289,14 @@ def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_pat
         pass
     run.close()
     key = bank_key(spec, spec.head)
-    shut = ensure_development_bank(spec, key, store, lambda: load_development(spec.data, None), cpu)
+    shown = lambda: (load_development(spec.data, None), None)  # noqa: E731
+    shut = ensure_bank(DevelopmentBank, spec, key, store, shown, cpu)
     features = shut.select().features.clone()
 
     def splits():
         return load_development(spec.data, None), load_test(spec.data, None)
 
-    opened = ensure_bank(spec, key, store, splits, cpu)
+    opened = ensure_bank(FeatureBank, spec, key, store, splits, cpu)
     assert len(opened.test().labels) == len(load_test(spec.data, None))
     assert torch.equal(opened.select().features, features)
 

@@ -52,7 +52,7 @@ def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
     assert len(rows(out)) == 17
     assert not any(name.startswith("test/") for name in rows(out)[0])
     manifest = json.loads((out / "search.json").read_text())
-    assert manifest["rule"] == "best ECE on select with at most 1 points of accuracy lost"
+    assert manifest["rule"] == "best ECE on select with at most 1 point of accuracy lost"
 
 
 def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(whole):

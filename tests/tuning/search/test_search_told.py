@@ -65,7 +65,7 @@ def test_a_choice_that_is_no_gain_is_told_for_every_metric(
 )
 def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
     fake_results.write_search(tmp_path, POINTS[:2], eces)
-    assert load_search(tmp_path).chosen == 0
+    assert load_search(tmp_path).outcome.chosen == 0
     text = write_search_report(tmp_path)
     for told in (text, (tmp_path / "report.html").read_text()):
         assert (NO_GAIN in told) != is_gain
@@ -157,8 +157,8 @@ def read(out, seeds, extend=False, choice=CHOICE):
 def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
-    else:  # kept the choice alone; its sweep tells the seeds
-        (tmp_path / SEARCH_EVALUATED).write_text(json.dumps(CHOICE))
+    else:  # kept the choice alone, its rule in other words; its sweep tells the seeds
+        (tmp_path / SEARCH_EVALUATED).write_text(json.dumps({**CHOICE, "rule": "the best"}))
         fake_results.write(tmp_path / EVALUATION)
         path = tmp_path / EVALUATION / SWEEP_MANIFEST
         path.write_text(json.dumps(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))

@@ -12,24 +12,28 @@ because they are the only ones of their kind, or given by ``data.image_column`` 
 ``data.label_column``.
 
 Without ``test``, the test part is ``val``, ``valid`` or ``validation``.
+
+The placeholder of imported features and logits, which have no images, is here too. The registry
+resolves its name but does not list it. Imports are in the store (``tune_calib.engine.imports``).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from PIL import Image
 
 from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
-from tune_calib.data.cache import open_source
+from tune_calib.data.cache import open_source, summarise
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
 from tune_calib.data.layouts import require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, refuse_crop
+from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.slots.data import DataSlot
 
 FOLDER, PARQUET = "imagefolder", "parquet"
@@ -97,7 +101,7 @@ class General:
         refuse_crop(stored, size)
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
-        known = open_source(info, root, cache).summary()
+        known = summarise(open_source(info, root, cache))
         if min(known.std) == 0:
             raise UserError(
                 f"{scan.where}: a channel has the same value in all training images and carries no "
@@ -108,9 +112,7 @@ class General:
             "channels": channels,
             "stored": stored,
             "size": size,
-            "mean": known.mean,
-            "std": known.std,
-            "digest": known.digest,
+            **asdict(known),
         }
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
@@ -200,6 +202,11 @@ def _scan_folder(root: Path | None, _: DataSlot) -> Scan:
     )
 
 
+def _locate_folder(root: Path | None) -> tuple[Path, ...]:
+    train, test, _ = _folder_parts(root)
+    return tuple(file for file, _ in train + test)
+
+
 def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
     """Return the files of the training part and, if there is one, of the test part."""
     folder = require_folder(PARQUET, root, PARQUET_HINT)
@@ -229,25 +236,29 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     )
 
 
-def _register(
-    name: str,
-    title: str,
-    hint: str,
-    locate: Callable[[Path | None], tuple[Path, ...]],
-    scan: Scanner,
-) -> None:
-    """Register a kind of files with placeholders for properties that depend on the files."""
+def _refuse(text: str, _: Path | None) -> NoReturn:
+    raise UserError(text)
 
-    def load(_: Path | None) -> Source:
-        raise UserError(
-            f"{name}: its files must be read first; use the command line or an experiment file, or "
-            "fill `data.found` with ResolvedRequest.with_scanned_data"
-        )
 
+# Properties that depend on the files have placeholders.
+for _name, _title, _hint, _locate, _scan in (
+    (FOLDER, "Folder of images", FOLDER_HINT, _locate_folder, _scan_folder),
+    (
+        PARQUET,
+        "Parquet files",
+        PARQUET_HINT,
+        lambda root: sum(_parquet_parts(root), ()),
+        _scan_parquet,
+    ),
+):
+    _unread = (
+        f"{_name}: its files must be read first; use the command line or an experiment file, or "
+        "fill `data.found` with ResolvedRequest.with_scanned_data"
+    )
     DATASETS.register(
         DatasetInfo(
-            name=name,
-            title=title,
+            name=_name,
+            title=_title,
             classes=2,
             channels=3,
             size=SIZE,
@@ -255,27 +266,19 @@ def _register(
             std=(0.5,) * 3,
             padding=0,
             flip=True,
-            load=load,
-            locate=locate,
+            load=partial(_refuse, _unread),
+            locate=_locate,
             split=rules.mukhoti,
             rules={CARVED: rules.tenth},
-            general=General(name, scan),
-            hint=hint,
+            general=General(_name, _scan),
+            hint=_hint,
         )
     )
 
+_IMPORTED = DatasetInfo(
+    IMPORTED, "Imported", classes=2, channels=1, size=1, mean=(0.5,), std=(0.5,), padding=0,
+    flip=False, load=partial(_refuse, "this needs images, which imported data do not have"),
+    locate=lambda _: (), hint="tune-calib import",
+)  # fmt: skip
 
-_register(
-    FOLDER,
-    "Folder of images",
-    FOLDER_HINT,
-    lambda root: tuple(file for part in _folder_parts(root)[:2] for file, _ in part),
-    _scan_folder,
-)
-_register(
-    PARQUET,
-    "Parquet files",
-    PARQUET_HINT,
-    lambda root: sum(_parquet_parts(root), ()),
-    _scan_parquet,
-)
+DATASETS.register_family(lambda name: _IMPORTED if name == IMPORTED else None, lambda: [IMPORTED])

@@ -14,20 +14,18 @@ with ``resnet110`` (``papers.py``): the "ResNet-110" of the calibration papers i
 network of 45.9 M parameters.
 """
 
+from collections import OrderedDict
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tune_calib.models.base import (
-    FEATURE_WIDTH,
-    cut_sequential,
-    declare_stages,
-    draw_fan_out,
-    feature_stage,
-)
+from tune_calib.models.base import FEATURE_WIDTH, feature_stage, finish
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
+
+WIDTH = 16
+"""Number of channels of the first convolution."""
 
 STAGES = ((16, 1), (32, 2), (64, 2))
 """Number of channels and first stride of each stage."""
@@ -78,46 +76,26 @@ class BasicBlock(nn.Module):
         return F.relu(branch + F.pad(kept, (0, 0, 0, 0, self.zeros, self.zeros)))
 
 
-class ResNet(nn.Module):
-    """The feature extractor of the paper, (N, channels, h, w) -> (N, 64), >= 0."""
-
-    def __init__(self, channels: int, blocks: int) -> None:
-        super().__init__()
-        width = STAGES[0][0]
-        self.conv1 = nn.Conv2d(channels, width, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.relu = nn.ReLU()
-        for number, (stage_width, _) in enumerate(STAGES):
-            stage = nn.Sequential(*_stage(width, number, blocks, projects=False))
-            self.add_module(f"layer{number + 1}", stage)
-            width = stage_width
-        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the features of normalised images."""
-        for part in stages(self):
-            images = part(images)
-        return images
-
-
-def _stage(width: int, number: int, blocks: int, projects: bool) -> list[BasicBlock]:
-    """Build the blocks of a stage whose inputs have ``width`` channels."""
-    stage_width, stride = STAGES[number]
-    further = (BasicBlock(stage_width, stage_width, 1, projects) for _ in range(blocks - 1))
-    return [BasicBlock(width, stage_width, stride, projects), *further]
-
-
-def stages(model: Any) -> list[nn.Module]:
-    """Split a ``ResNet``: stem, three stages, pool."""
-    stem = nn.Sequential(model.conv1, model.bn1, model.relu)
-    return [stem, model.layer1, model.layer2, model.layer3, model.pool]
+def _stages(depth: int, projects: bool) -> Iterator[list[BasicBlock]]:
+    """Build the blocks of each stage of a network of depth 6n + 2."""
+    width = WIDTH
+    for channels, stride in STAGES:
+        further = (BasicBlock(channels, channels, 1, projects) for _ in range((depth - 2) // 6 - 1))
+        yield [BasicBlock(width, channels, stride, projects), *further]
+        width = channels
 
 
 def build_he(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
     """Build the paper's network of depth 6n + 2, D = 64; for ``init`` see ``build_narrow``."""
-    extractor = ResNet(channels, (depth - 2) // 6)
-    declare_stages(extractor, stages)
-    return _drawn(extractor, init), STAGES[-1][0]
+    parts = OrderedDict[str, nn.Module](
+        conv1=nn.Conv2d(channels, WIDTH, 3, 1, 1, bias=False),
+        bn1=nn.BatchNorm2d(WIDTH),
+        relu=nn.ReLU(),
+    )
+    for number, blocks in enumerate(_stages(depth, projects=False), 1):
+        parts[f"layer{number}"] = nn.Sequential(*blocks)
+    parts["pool"] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+    return _zeroed(finish(nn.Sequential(parts), (3, 4, 5, 6), init), init), STAGES[-1][0]
 
 
 def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
@@ -126,28 +104,25 @@ def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.M
     The values of ``init`` are ``reference`` (torch's defaults) and ``timm`` (Kaiming normal, fan
     out, and the last BN of every branch starts at zero).
     """
-    width = STAGES[0][0]
-    layers: list[nn.Module] = [nn.Conv2d(channels, width, 3, 1, 1, bias=False)]
-    layers += [nn.BatchNorm2d(width), nn.ReLU()]
+    layers: list[nn.Module] = [nn.Conv2d(channels, WIDTH, 3, 1, 1, bias=False)]
+    layers += [nn.BatchNorm2d(WIDTH), nn.ReLU()]
     bounds: list[int] = []
-    for number, (stage_width, _) in enumerate(STAGES):
+    for blocks in _stages(depth, projects=True):
         bounds.append(len(layers))
-        layers += _stage(width, number, (depth - 2) // 6, True)
-        width = stage_width
+        layers += blocks
     bounds.append(len(layers))
-    extractor = nn.Sequential(*layers, *feature_stage(width))
+    layers += feature_stage(STAGES[-1][0])
     # The last stage is only the pool, with two modules; the 1x1 convolution before it belongs to
     # the stage before.
-    declare_stages(extractor, partial(cut_sequential, bounds=(*bounds, len(extractor) - 2)))
-    return _drawn(extractor, init), FEATURE_WIDTH
+    extractor = finish(nn.Sequential(*layers), (*bounds, len(layers) - 2), init)
+    return _zeroed(extractor, init), FEATURE_WIDTH
 
 
-def _drawn(extractor: nn.Module, init: Init) -> nn.Module:
-    if init == "timm":
-        draw_fan_out(extractor)
-        for block in extractor.modules():
-            if isinstance(block, BasicBlock):
-                nn.init.zeros_(block.bn2.weight)
+def _zeroed(extractor: nn.Module, init: Init) -> nn.Module:
+    """Start the last BN of every branch at zero if ``init`` is ``timm``."""
+    for block in extractor.modules():
+        if isinstance(block, BasicBlock) and init == "timm":
+            nn.init.zeros_(block.bn2.weight)
     return extractor
 
 

@@ -10,17 +10,10 @@ of ``init`` are ``reference`` (torch's defaults) and ``timm`` (Kaiming normal, f
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 from torch import nn
 
-from tune_calib.models.base import (
-    FEATURE_WIDTH,
-    cut_sequential,
-    declare_stages,
-    draw_fan_out,
-    feature_stage,
-)
+from tune_calib.models.base import FEATURE_WIDTH, feature_stage, finish
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 CNN_WIDTHS = (32, 64, 128)
@@ -33,14 +26,14 @@ def build_cnn(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     layers, bounds = _conv_blocks(channels, size, CNN_WIDTHS, pooled_from=8)
     layers += feature_stage(CNN_WIDTHS[-1])
     # Split before the last two modules, which pool and flatten.
-    return _finish(layers, [*bounds, len(layers) - 2], init), FEATURE_WIDTH
+    return finish(nn.Sequential(*layers), [*bounds, len(layers) - 2], init), FEATURE_WIDTH
 
 
 def build_vgg(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
     """Build five blocks and a global average, D = 512; max pools halve maps of at least 4x4."""
     layers, bounds = _conv_blocks(channels, size, VGG_WIDTHS, pooled_from=4)
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(1)]
-    return _finish(layers, bounds, init), VGG_WIDTHS[-1]
+    return finish(nn.Sequential(*layers), bounds, init), VGG_WIDTHS[-1]
 
 
 def build_fast(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
@@ -58,7 +51,7 @@ def build_fast(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
         bounds.append(len(layers))
         channels = width
     layers += [nn.AdaptiveMaxPool2d(1), nn.Flatten(1)]
-    return _finish(layers, bounds, init), FAST_WIDTHS[-1]
+    return finish(nn.Sequential(*layers), bounds, init), FAST_WIDTHS[-1]
 
 
 def _conv_blocks(
@@ -76,14 +69,6 @@ def _conv_blocks(
         bounds.append(len(layers))
         channels = width
     return layers, bounds
-
-
-def _finish(layers: list[nn.Module], bounds: list[int], init: Init) -> nn.Module:
-    extractor = nn.Sequential(*layers)
-    declare_stages(extractor, partial(cut_sequential, bounds=bounds))
-    if init == "timm":
-        draw_fan_out(extractor)
-    return extractor
 
 
 BACKBONES.register(BackboneInfo("small_cnn", "Small CNN", build_cnn))

@@ -11,12 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.errors import UserError
-from tune_calib.models.base import (
-    declare_stages,
-    draw_fan_out,
-    name_last_layer,
-    reset,
-)
+from tune_calib.models.base import declare_stages, draw_fan_out, name_last_layer, reset
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 
 CIFAR_STEM_UP_TO = 64
@@ -64,14 +59,10 @@ def names() -> list[str]:
 def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module, int]:
     """Build a timm model without its classifier; return it with its number of features.
 
-    Args:
-        channels: channels of the images.
-        size: height and width of the images. Up to 64 pixels, a model of timm's ResNet class
-            starts with a 3x3 convolution of stride 1 and has no max pool, like the CIFAR ResNets
-            of the calibration papers.
-        init: ``timm`` keeps timm's initial weights. ``reference`` uses torch's defaults for every
-            convolution and, in ResNets, for every BN, so that none starts at zero.
-        name: name of the model.
+    For images of up to 64 pixels, a model of timm's ResNet class starts with a 3x3 convolution of
+    stride 1 and has no max pool, like the CIFAR ResNets of the calibration papers. ``init`` =
+    ``timm`` keeps timm's initial weights; ``reference`` uses torch's defaults for every convolution
+    and, in ResNets, for every BN, so that none starts at zero.
     """
     import timm
     from timm.models.densenet import DenseNet

@@ -1,15 +1,17 @@
 """Base classes of the slots, with their plug-in, method and optimiser."""
 
-from typing import Any, ClassVar, Literal, Self
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params
 from tune_calib.spec.strict import StrictModel
 from tune_calib.text import format_validation_error, nearest, short_repr
 
+M = TypeVar("M", bound=StrictModel)
 Optimizer = Literal["sgd", "adam", "adamw"]
 
 
@@ -25,11 +27,7 @@ class Slot(StrictModel):
     @classmethod
     def build(cls, **settings: Any) -> Self:
         """Build a single slot, like ``TrialSpec.build``."""
-        try:
-            return cls(**settings)
-        except ValidationError as error:
-            message = format_validation_error(error, cls)
-            raise UserError(message, find_setting(error, cls.kind)) from None
+        return build(cls, settings, cls.kind)
 
     @model_validator(mode="before")
     @classmethod
@@ -76,7 +74,9 @@ class MethodSlot(Slot):
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
         params = given.get("params", {})
         if isinstance(params, dict):
-            params = _params(info, params)
+            about = f"method {info.name!r}"
+            refuse_unknown(params, list(info.params.model_fields), about, info.kind)
+            params = build(info.params, params, info.kind, about=f"{about}: ")
         return {**given, "params": params}
 
 
@@ -108,24 +108,19 @@ class OptimisedSlot(MethodSlot):
     """Epoch whose weights are the result; all but `last` are judged on the split `select`."""
 
 
-def _params(info: MethodInfo, given: dict[str, Any]) -> Params:
-    for key in given:
-        if key not in info.params.model_fields:
-            known = list(info.params.model_fields)
-            raise UserError(
-                f"method {info.name!r} has no setting {key!r}{nearest(key, known)}",
-                f"{info.kind}.{key}",
-            )
+def refuse_unknown(keys: Iterable[str], known: list[str], about: str, slot: str) -> None:
+    """Refuse settings of a slot that are not known."""
+    for key in keys:
+        if key not in known:
+            message = f"{about} has no setting {key!r}{nearest(key, known)}"
+            raise UserError(message, f"{slot}.{key}")
+
+
+def build(model: type[M], settings: Mapping[str, Any], *above: str, about: str = "") -> M:
+    """Build a model; an error says which setting is wrong, as ``slot.key``."""
     try:
-        return info.params(**given)
+        return model(**settings)
     except ValidationError as error:
-        raise UserError(
-            f"method {info.name!r}: {format_validation_error(error, info.params)}",
-            find_setting(error, info.kind),
-        ) from None
-
-
-def find_setting(error: ValidationError, *above: str) -> str | None:
-    """Return the setting that pydantic refused, as ``slot.key``."""
-    at = [*above, *map(str, error.errors()[0]["loc"])][:2]
-    return ".".join(at) if len(at) > 1 else None
+        at = [*above, *map(str, error.errors()[0]["loc"])][:2]
+        setting = ".".join(at) if len(at) > 1 else None
+        raise UserError(about + format_validation_error(error, model), setting) from None

@@ -153,20 +153,6 @@ class DataSlot(Slot):
             raise ValueError("needs as many means as standard deviations, which must be above 0")
         return None if value == OWN_NORM else value
 
-    @model_validator(mode="after")
-    def _one_cut(self) -> Self:
-        shares = self.holdout_shares
-        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
-            raise ValueError(f"holdout_shares must be above 0 and sum to 1, got {shares}")
-        if self.holdout == "train" and shares != SHARES:
-            raise ValueError("holdout_shares needs holdout=test; set that, or leave it out")
-        if self.holdout == "test" and self.split != "default":
-            raise ValueError(
-                "holdout=test trains on the whole training part and splits the test part by a rule "
-                f"of its own; leave split={self.split} out"
-            )
-        return self
-
     @property
     def holds_out_train(self) -> bool:
         """Return whether `select` and `calib` are cut from the published training part."""
@@ -179,7 +165,17 @@ class DataSlot(Slot):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse options that the data set lacks."""
+        """Refuse cuts that contradict each other, and options that the data set lacks."""
+        shares = self.holdout_shares
+        if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
+            raise ValueError(f"holdout_shares must be above 0 and sum to 1, got {shares}")
+        if self.holdout == "train" and shares != SHARES:
+            raise ValueError("holdout_shares needs holdout=test; set that, or leave it out")
+        if self.holdout == "test" and self.split != "default":
+            raise ValueError(
+                "holdout=test trains on the whole training part and splits the test part by a rule "
+                f"of its own; leave split={self.split} out"
+            )
         _ = self.info
         return self
 

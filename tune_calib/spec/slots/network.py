@@ -97,15 +97,11 @@ class NetworkSlot(OptimisedSlot):
         return self
 
     @model_validator(mode="after")
-    def _one_thread(self) -> Self:
+    def _go_together(self) -> Self:
         if self.portable and self.threads > 1:
             raise ValueError("portable numbers need threads=1")
         if self.portable and (self.precision != "fp32" or self.compile):
             raise ValueError("portable numbers need precision=fp32 and compile=false")
-        return self
-
-    @model_validator(mode="after")
-    def _rises_and_falls(self) -> Self:
         if self.schedule == "one_cycle" and not self.warmup:
             raise ValueError("schedule=one_cycle rises over warmup; set it, e.g. warmup=0.3")
         if self.nesterov and (self.optimizer != "sgd" or not self.momentum):

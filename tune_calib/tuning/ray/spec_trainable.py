@@ -13,8 +13,8 @@ import torch
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
-from tune_calib.engine.artifacts import ensure_bank, ensure_development_bank
-from tune_calib.engine.bank import BankKey, DevelopmentBank
+from tune_calib.engine.artifacts import ensure_bank
+from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.machine import require_environment, set_switches
@@ -115,11 +115,10 @@ class SpecTrainable:
         self, key: BankKey, development: Callable[[], Development], with_train: bool = True
     ) -> DevelopmentBank:
         """Open or build a bank of the network; that of a search has no test split."""
-        where = self.spec, key, self.store
-        if self.provenance.is_search:
-            return ensure_development_bank(*where, development, self.device, with_train)
-        splits = lambda: (development(), self.test_split())  # noqa: E731
-        return ensure_bank(*where, splits, self.device, with_train)
+        is_search = self.provenance.is_search
+        kind = DevelopmentBank if is_search else FeatureBank
+        splits = lambda: (development(), None if is_search else self.test_split())  # noqa: E731
+        return ensure_bank(kind, self.spec, key, self.store, splits, self.device, with_train)
 
     def save_classifier(
         self, trial: PlannedTrial, result: TrialResult, trainer: PopulationTrainer | None, k: int

@@ -27,7 +27,7 @@ from tune_calib.engine.evaluate import (
 )
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.frozen import refuse_better
-from tune_calib.engine.imports import read_manifest
+from tune_calib.engine.imports import open_import
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
 from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
@@ -112,7 +112,7 @@ class NetworkTrainable(SpecTrainable):
         if self.spec.data.imported is None:
             about = artifact_manifest(self.network_run.artifact)
         else:
-            about = read_manifest(self.spec.data.imported, self.store)
+            about = open_import(artifact_manifest, self.spec.data.imported, self.store)
         if not self.trials:
             return {"epoch": about["epoch"], "status": "done", DONE: True}
         started = time.monotonic()

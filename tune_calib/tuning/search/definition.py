@@ -16,6 +16,7 @@ from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import PlannedTrial, Rung, build_spec, refuse_unknown
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
@@ -25,6 +26,7 @@ from tune_calib.spec.request import SamplerName, SchedulerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import SPACES, Choice, Point, Space
+from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
 
 Row = Mapping[str, Any]
@@ -111,7 +113,7 @@ class Objective:
     def describe_rule(self) -> str:
         """Describe how ``choose`` chooses."""
         best = METRICS[self.metrics[0]].title
-        return f"best {best} on select with at most {100 * self.guard:g} points of accuracy lost"
+        return f"best {best} on select with at most {format_points(self.guard)} of accuracy lost"
 
 
 NO_RUNG = -1
@@ -213,9 +215,7 @@ class SearchDefinition:
 
 def restrict_space(method: str, resolved: ResolvedRequest) -> Space:
     """Return the space of a method without the settings that are fixed."""
-    own = resolved.overrides.items()
-    fixed = {f"{slot}.{key}": value for slot, each in own for key, value in each.items()}
-    return SPACES[method].without(fixed)
+    return SPACES[method].without(flatten(resolved.overrides))
 
 
 class Candidates:

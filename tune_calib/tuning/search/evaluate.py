@@ -108,7 +108,7 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
             f"{error}, so the trial that was evaluated on test is unknown; its numbers remain: "
             f"tune-calib report {out / EVALUATION}"
         ) from None
-    if (old.trial, old.settings, old.rule) != (choice.trial, choice.settings, choice.rule):
+    if (old.trial, old.settings) != (choice.trial, choice.settings):
         raise UserError(
             f"{out} was evaluated on test with trial {old.trial}, but the choice is now "
             f"trial {choice.trial}; test is read only once: search in a new `out`"

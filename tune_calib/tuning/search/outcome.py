@@ -19,7 +19,7 @@ from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
-from tune_calib.text import format_yaml, option_words
+from tune_calib.text import format_points, format_yaml, option_words
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
@@ -159,9 +159,8 @@ def summarise(result: SearchResult) -> Text:
     if at_chance := sum(each.at_chance for each in state.results.values()):
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
     if not outcome.front:
-        lines.append(
-            f"no trial keeps the accuracy within {100 * objective.guard:g} points of the baseline"
-        )
+        guard = format_points(objective.guard)
+        lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
         return Text(lines)
     number = outcome.front[0]
     settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}

@@ -13,6 +13,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
+from tune_calib.text import format_points
 from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.ray.plan import RayTrial
@@ -171,7 +172,7 @@ class SearchState:
         if number is not None:
             metric, value = self.objective.metrics[0], self.results[number].values[0]
             best = f"best {METRICS[metric].title} {format_value(metric, value)} (trial {number})"
-        guard = f"{100 * self.objective.guard:g} points of accuracy"
+        guard = f"{format_points(self.objective.guard)} of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
         ended = Counter(result.status for result in self.results.values())
         current_tracker().set(ended=dict(ended), notes=notes)
