@@ -12,9 +12,9 @@ from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.execution import execute
-from tune_calib.tuning.ray.executor import ALL_EPOCHS, Resources
+from tune_calib.tuning.ray.executor import ALL_EPOCHS
 from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
-from tune_calib.tuning.ray.ray_executor import Pool, RayExecutor
+from tune_calib.tuning.ray.ray_executor import RayExecutor
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import PlanTrainable
@@ -59,13 +59,10 @@ def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: boo
     return steady_rate(out)
 
 
-def as_pool(out: Path, store: Path, populations: Sequence[RayTrial]) -> float:
-    """The driver of ``tune-calib search``, without its sampler."""
+def as_executor(out: Path, store: Path, populations: Sequence[RayTrial]) -> float:
+    """The driver of ``tune-calib``."""
     with ray_session(None):
-        pool = Pool(CORES, Resources(HEAD_THREADS), provenance(out, store))
-        for population in populations:
-            pool.submit(population)
-        errors = [error for _, error in (pool.wait() for _ in populations) if error]
+        errors = execute("heads", Plan(tuple(populations)), RayExecutor(provenance(out, store)))
     if errors:
         raise RuntimeError(errors[0])
     return steady_rate(out)
@@ -125,7 +122,7 @@ def main() -> None:
             populations = make_plan(trials if size > 1 else few, set(), size).populations
             batches = [population.trials for population in populations]
             before = bare_loops(store, batches)
-            rate = as_pool(root / f"{size}", store, populations)
+            rate = as_executor(root / f"{size}", store, populations)
             bare = max(before, bare_loops(store, batches))
             print(f"{'bare loop, a process a core':38s} {size:3d} {bare:9.1f}")
             print(

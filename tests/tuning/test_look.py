@@ -11,7 +11,7 @@ from tests.imports.test_imports import asked_of, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
-from tune_calib.data.shift import foreign_set
+from tune_calib.data.shift import find_sets, foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.extra import ExtraEvaluation, FinishedTrial
 from tune_calib.engine.imports import check_files, write_import
@@ -208,8 +208,8 @@ def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1
     with pytest.raises(UserError, match="no images that could be shifted"):
-        ExtraEvaluations(("noise",)).list_sets(spec.data, None)
-    assert ExtraEvaluations((), 100).list_sets(spec.data, None) == []
+        find_sets(("noise",), spec.data, None)
+    assert find_sets((), spec.data, None) == []
 
 
 @pytest.mark.slow
@@ -239,9 +239,7 @@ def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
 
 
 def test_all_kinds_are_asked_for_by_one_word():
-    assert ExtraEvaluations(("corruptions",)).list_sets(DataSlot(), None) == [
-        f"generated/{k}" for k in MAIN
-    ]
+    assert find_sets(("corruptions",), DataSlot(), None) == [f"generated/{k}" for k in MAIN]
 
 
 def draws_of(out, **wanted):

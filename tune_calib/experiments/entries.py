@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
@@ -87,7 +88,7 @@ def plan_jobs(
                     journal_file(file.out)
         elif needs_data:
             with at(file.position_of(each.entry, "shift")):
-                each.job.extra.list_sets(jobs[-1].resolved.spec().data, data_root)
+                find_sets(each.job.extra.shift, jobs[-1].resolved.spec().data, data_root)
     return jobs
 
 

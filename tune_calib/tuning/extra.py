@@ -6,18 +6,15 @@ They are part of no hash and no identity, so that they can be added later.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
 
-from tune_calib.data.shift import find_sets
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
-from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.ray.plan import RayTrial, format_rungs
 
 TOGETHER = 64
@@ -34,10 +31,6 @@ class ExtraEvaluations:
 
     shift: tuple[str, ...] = ()  # as in ``data.shift``
     bootstrap: int = 0  # draws of the samples of test and of shift sets
-
-    def list_sets(self, slot: DataSlot, root: Path | None) -> list[str]:
-        """Return the names of the shift sets."""
-        return find_sets(self.shift, slot, root)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tune_calib.console import echo
+from tune_calib.data.shift import find_sets
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -79,7 +80,7 @@ class LadderRun(Run[Left, list[str]]):
     def shift_sets(self) -> list[str]:
         """List the names of the shift sets of the extra evaluations."""
         data = self.known_trials[0].spec.data
-        return self.extra.list_sets(data, self.location.data_root)
+        return find_sets(self.extra.shift, data, self.location.data_root)
 
     def check(self) -> None:
         """Refuse missing shift sets."""

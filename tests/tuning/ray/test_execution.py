@@ -4,7 +4,6 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from ray.exceptions import RayActorError
 from ray.tune.schedulers import TrialScheduler
 
 from tests.support import small_spec
@@ -15,7 +14,7 @@ from tune_calib.tuning.ray import ray_executor
 from tune_calib.tuning.ray.execution import PlanSource
 from tune_calib.tuning.ray.executor import OVER, Halving
 from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.ray_executor import MAX_FAILURES, Job, RayExecutor
+from tune_calib.tuning.ray.ray_executor import RayExecutor
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
@@ -78,16 +77,6 @@ def test_halving_stops_the_worse_network_and_lets_the_better_one_write_its_row(m
     assert decisions == [TrialScheduler.CONTINUE] * 3
     first = {"epoch": 1, "select/ece": 0.2}
     assert scheduler.on_trial_result(None, worse, first) == TrialScheduler.STOP
-
-
-def test_a_trial_whose_actor_dies_begins_again_and_preemptions_do_not_count():
-    job = Job(trial=None)
-    for _ in range(MAX_FAILURES):
-        assert job.begins_again(RayActorError())
-        assert job.begins_again(RayActorError(preempted=True))
-    assert job.begins_again(RayActorError(preempted=True))
-    assert not job.begins_again(RayActorError())
-    assert not Job(trial=None).begins_again(ValueError("its own fault"))
 
 
 @pytest.mark.parametrize("now", ["nothing", "another sweep", "no manifest"])

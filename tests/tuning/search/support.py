@@ -10,7 +10,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
-from tune_calib.tuning.search.execute import StudySource, execute_heads
+from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import SearchStudy
@@ -49,17 +49,18 @@ class Untrained(SearchState):
             self.rows[planned.spec.hash] = row(**{**values, "accuracy": 0.5 + score / 2})
 
 
-class Queue:
-    """In the place of Ray's actors."""
-
-    def __init__(self):
-        self.jobs = []
-
-    def submit(self, trial):
-        self.jobs.append(trial)
-
-    def wait(self):
-        return self.jobs.pop(), None
+def run_source(source, end=lambda running: (running.popitem()[0], {})):
+    """In the place of an executor: trials run together until ``end`` takes one out and ends it."""
+    running = {}
+    for number in map(str, range(10**6)):
+        config = source.suggest(number)
+        if isinstance(config, dict):
+            running[number] = config
+        elif running:
+            source.on_trial_complete(*end(running))
+        else:
+            assert config == OVER
+            return
 
 
 def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
@@ -103,14 +104,7 @@ def searched(out, question, asked) -> Untrained:
         for planned_trial in state.start([state.study.suggestion(number)]):
             state.collect(type("Done", (), {"trials": [planned_trial]}), None)
     state._started.clear()
-    if state.candidates.kind == "head":
-        execute_heads(state, Queue(), 8)
-        return state
-    feed = StudySource(state, Provenance("out", "store", git_revision=None))
-    name = 0
-    while feed.suggest(str(name)) != OVER:
-        feed.on_trial_complete(str(name))
-        name += 1
+    run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
     return state
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support import drive, rows, sample
-from tests.tuning.search.support import ECE, GIVEN, row, study_in
+from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
@@ -29,7 +29,7 @@ from tune_calib.tuning.search.definition import (
     SearchDefinition,
     SuggestionResult,
 )
-from tune_calib.tuning.search.execute import execute_heads
+from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import is_network_path, open_storage
 from tune_calib.tuning.search.study import SearchStudy
@@ -230,28 +230,6 @@ def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
     assert all(set(point) == set(points[0]) for point in points)
 
 
-class ProcessPool:
-    """In the place of Ray's actors: the same Trainable in this process, ended in any order."""
-
-    def __init__(
-        self, run: Provenance, chance: random.Random, dies_after: float = float("inf")
-    ) -> None:
-        self.run, self.chance, self.left = run, chance, dies_after
-        self.jobs = []
-
-    def submit(self, trial):
-        self.jobs.append(trial)
-
-    def wait(self):
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-        trial = self.jobs.pop(self.chance.randrange(len(self.jobs)))
-        config = {"run": self.run.plain(), "work": trial.config(), "epochs_per_step": 99}
-        drive(HeadTrainable(config))
-        return trial, None
-
-
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     return Store(tmp_path_factory.mktemp("search") / "store")
@@ -265,7 +243,19 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
     for trial in make_plan(state.candidates.baseline(), set(state.rows)).networks:
         drive(NetworkTrainable({"run": run.plain(), "work": trial.config()}))
     state.read_rows()
-    execute_heads(state, ProcessPool(run, random.Random(order), dies_after), 4)
+    chance, left = random.Random(order), itertools.count()
+
+    def end(running):
+        """End one of the trials in any order, by the same Trainable in this process."""
+        if next(left) >= dies_after:
+            raise KeyboardInterrupt
+        number = chance.choice(list(running))
+        drive(HeadTrainable(running.pop(number)))
+        return number, {}
+
+    source = StudySource(state, run, 2)
+    source.largest = 4
+    run_source(source, end)
     return state
 
 

@@ -128,7 +128,7 @@ def test_a_killed_actor_costs_nothing(whole, tmp_path):
     actors = [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
-        if "_Worker" in " ".join(child.cmdline())
+        if "ResourceTrainable" in " ".join(child.cmdline())
     ]
     assert actors
     os.kill(actors[0].pid, signal.SIGKILL)

@@ -58,20 +58,10 @@ class Needs:
     populations: list[Heads] = field(default_factory=list)
     # Specs to evaluate, each with the number of trials like it.
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
-    # Also those of unfinished trials; None if files of shift sets are missing.
-    found_extra: list[ExtraTrial] | None = field(default_factory=list)
+    extra: list[ExtraTrial] = field(default_factory=list)  # also those of unfinished trials
+    knows_extra: bool = True  # files of shift sets are not missing
     ray_trials: int = 0  # of networks, heads and post-hoc methods; without Ray, steps of the plan
     hours: float | None = None  # left of a budget in hours
-
-    @property
-    def is_search(self) -> bool:
-        """Return whether the job is a search, which never sees the test split."""
-        return isinstance(self.job, SearchRun)
-
-    @property
-    def extra(self) -> list[ExtraTrial]:
-        """Return the extra evaluations, or none if they are unknown."""
-        return self.found_extra or []
 
     @property
     def heads(self) -> int:
@@ -82,12 +72,6 @@ class Needs:
     def is_over(self) -> bool:
         """Return whether nothing is left to do."""
         return not (self.ray_trials or self.extra or self.hours)
-
-    @property
-    def tuners(self) -> int:
-        """Return the number of calls of a ``Tuner``, each of which starts processes of its own."""
-        parts = math.ceil(self.ray_trials / PART) + math.ceil(len(self.extra) / PART)
-        return parts + bool(self.is_search and self.networks and self.ray_trials)
 
 
 def find_needs(job: Job, hours: float | None = None) -> Needs:
@@ -102,7 +86,7 @@ def _of_ladder(job: LadderRun) -> Needs:
     plan = make_plan(planned, finished)
     threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     left = [trial for trial in planned if trial.spec.hash not in finished]
-    return Needs(
+    needs = Needs(
         job=job,
         planned=len(planned),
         done=len(planned) - len(left),
@@ -112,25 +96,24 @@ def _of_ladder(job: LadderRun) -> Needs:
         networks=_by_id(trial.dependents[0] for trial in plan.networks),
         populations=[_list_heads(trial.trials) for trial in plan.populations],
         evaluated=[(trial.spec, 1) for trial in left],
-        found_extra=_find_extra(job, left, reused),
         ray_trials=len(plan.networks) + len(plan.populations),
     )
+    try:
+        return replace(needs, extra=_find_extra(job, left, reused))
+    except DataNotFoundError:  # a forecast for a GPU of another machine needs no files
+        return replace(needs, knows_extra=False)
 
 
 def _find_extra(
     job: LadderRun, left: Sequence[PlannedTrial], reused: dict[str, AnyPath]
-) -> list[ExtraTrial] | None:
-    try:
-        sets = job.shift_sets
-    except DataNotFoundError:  # a forecast for a GPU of another machine needs no files
-        return None
+) -> list[ExtraTrial]:
+    sets, draws = job.shift_sets, job.extra.bootstrap
     found = find_extra_trials(job.extra, sets, job.known_trials, job.location.out)
     for folder in dict.fromkeys(reused.values()):
         there = [trial for trial in job.known_trials if reused.get(trial.spec.hash) == folder]
         found += find_extra_trials(job.extra, sets, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
     found += [extra for name in sets for extra in group_extra_trials(later, name)]
-    draws = job.extra.bootstrap
     return found + (group_extra_trials(later, None, draws) if draws else [])
 
 
@@ -220,9 +203,12 @@ class Forecast:
         trained = [*new.values(), *needs.searched]
         if not needs.is_over:
             if needs.job.location.uses_ray:
-                trials = needs.ray_trials + len(needs.extra)
-                starts = RAY_S + TUNER_S * needs.tuners
-                self.seconds[STARTS] += starts + TRIAL_S * trials / needs.heads_at_once
+                counts = needs.ray_trials, len(needs.extra)
+                # Each ``Tuner`` starts processes of its own, and a baseline has one.
+                tuners = sum(math.ceil(count / PART) for count in counts)
+                tuners += bool(needs.job.is_search and needs.networks and needs.ray_trials)
+                starts = RAY_S + TUNER_S * tuners
+                self.seconds[STARTS] += starts + TRIAL_S * sum(counts) / needs.heads_at_once
             self.seconds[REPORT] += REPORT_S
         self._add_networks(trained, needs.at_once, rates)
         for spec, slots in needs.populations:
@@ -232,10 +218,10 @@ class Forecast:
             self.seconds[HEADS] += rate.seconds * slots[0].epochs / needs.heads_at_once
         for spec, count in needs.evaluated:
             sizes = rates.sizes(spec.data)
-            samples = sizes.select + sizes.calib + (0 if needs.is_search else sizes.test)
+            samples = sizes.select + sizes.calib + (0 if needs.job.is_search else sizes.test)
             seconds = rates.evaluation_s(spec, samples) * count
             self.seconds[EVALUATION] += seconds / needs.heads_at_once
-            if spec.head is not None and not needs.is_search:
+            if spec.head is not None and not needs.job.is_search:
                 self.head_bytes += rates.head_bytes(spec, spec.head)
         for extra in needs.extra:
             self.seconds[EXTRA] += self._extra_s(extra, rates) / needs.at_once
@@ -278,7 +264,7 @@ class Forecast:
             return
         sizes = rates.sizes(spec.data)
         count = max(1, key.views) * sizes.train + sizes.select + sizes.calib
-        count += 0 if needs.is_search else sizes.test
+        count += 0 if needs.job.is_search else sizes.test
         width = build_empty(spec, sizes.train)[0].width
         # Features and logits in 4 bytes each, the label in 8.
         self.banks[key.identity] = count * (4 * (width + spec.data.info.classes) + 8)

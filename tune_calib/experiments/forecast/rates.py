@@ -106,9 +106,8 @@ class Rates:
 
     def network_bytes(self, spec: TrialSpec) -> tuple[int, int]:
         """Return the sizes in bytes of a network's artifact and of its checkpoint."""
-        samples = self.sizes(spec.data).train
         key = "bytes", str(kind_of(spec))
-        return self._once(key, lambda: bytes_of_network(spec, samples))
+        return self._once(key, lambda: bytes_of_network(spec, self.sizes(spec.data).train))
 
     def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
         """Return the size in bytes of a stored head on the network of a spec."""

@@ -165,7 +165,7 @@ def _describe_machine(needs: Needs) -> str:
 
 
 def _describe_left(needs: Needs, trained: int | None) -> str:
-    what = "suggestions" if needs.is_search else "trials"
+    what = "suggestions" if needs.job.is_search else "trials"
     planned = needs.planned or 0
     if needs.is_over:
         return f"nothing: {needs.done} of {planned} {what} are done"
@@ -201,7 +201,7 @@ def _list_totals(
         yield "GPU slots: none requested"
     if any(needs.planned is None for needs in all_needs):
         yield "searches with a budget in hours are not counted above"
-    if any(needs.found_extra is None for needs in all_needs):
+    if not all(needs.knows_extra for needs in all_needs):
         yield "extra evaluations are not counted, since files of their shift sets are missing"
 
 

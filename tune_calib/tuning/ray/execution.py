@@ -124,7 +124,7 @@ def execute(title: str, plan: Plan, executor: Executor) -> list[str]:
         kinds[f"{trial.kind}s"] += trial.weight
     total = sum(len(trial.trials) for trial in plan.trials)
     with screen() as own, own.phase(title, total, TRIALS, kinds, executor.read_events):
-        return executor.run(PlanSource(plan, executor.provenance))
+        return list(executor.run(PlanSource(plan, executor.provenance)).values())
 
 
 class _InProcess(Executor):
@@ -137,9 +137,9 @@ class _InProcess(Executor):
 
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
-    ) -> list[str]:
+    ) -> dict[str, str]:
         assert halving is None, "only Ray stops networks"
-        errors: list[str] = []
+        errors: dict[str, str] = {}
         for number in map(str, range(source.total)):
             config = source.suggest(number)
             # No trial is running that others could wait for, so there are no more.
@@ -147,11 +147,9 @@ class _InProcess(Executor):
                 break
             result, error = self.execute(config)
             source.on_trial_complete(number, result, error is not None)
-            errors += [error] if error is not None else []
+            if error is not None:
+                errors[config["work"]["name"]] = error
         return report_crashes(errors, self.provenance.out)
-
-    def pool(self, size: int, cpus: int) -> "_InProcessPool":
-        return _InProcessPool(self)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         return dict(self._events)
@@ -187,26 +185,6 @@ class _InProcess(Executor):
             return None, error
         show_end(work, result)
         return result, None
-
-
-class _InProcessPool:
-    """Executes a population of heads when the driver waits for it."""
-
-    def __init__(self, executor: _InProcess) -> None:
-        self._executor = executor
-        self._waiting: deque[RayTrial] = deque()
-        self._errors: list[str] = []
-
-    def submit(self, trial: RayTrial) -> None:
-        self._waiting.append(trial)
-
-    def wait(self) -> tuple[RayTrial, str | None]:
-        trial, provenance = self._waiting.popleft(), self._executor.provenance
-        _, error = self._executor.execute(configuration(provenance, trial.config()))
-        if error is None:
-            return trial, None
-        self._errors.append(error)
-        return trial, report_crashes(self._errors, provenance.out)[-1]
 
 
 @contextlib.contextmanager

@@ -25,7 +25,6 @@ from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.strict import check_share
 from tune_calib.tuning.loggers.base import report_rows
 from tune_calib.tuning.progress.screen import current_tracker
-from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
@@ -49,11 +48,6 @@ class Resources:
             check_share(self.gpus)
         except ValueError as error:
             raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
-
-    @property
-    def per_gpu(self) -> int:
-        """Return how many trials share a GPU."""
-        return round(1 / self.gpus)
 
     def fit_into(self, node: Mapping[str, float]) -> bool:
         """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""
@@ -87,16 +81,6 @@ class TrialSource(Protocol):
         """Record the end of a trial."""
 
 
-class Pool(Protocol):
-    """Executes populations of heads, which end in any order."""
-
-    def submit(self, trial: RayTrial) -> None:
-        """Queue a trial."""
-
-    def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end; also return its error if it crashed."""
-
-
 class Executor(ABC):
     """Executes the trials of a run, each with a number or share of GPUs."""
 
@@ -106,15 +90,12 @@ class Executor(ABC):
     @abstractmethod
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
-    ) -> list[str]:
+    ) -> dict[str, str]:
         """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
 
-        Return a line for each crashed trial; raise RefusedError if a trial refuses the whole run.
+        Return a line for each crashed trial by its name; raise RefusedError if a trial refuses the
+        whole run.
         """
-
-    @abstractmethod
-    def pool(self, size: int, cpus: int) -> Pool:
-        """Return a pool of at most ``size`` workers with ``cpus`` CPU cores each."""
 
     @abstractmethod
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
@@ -175,12 +156,13 @@ def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, 
     return {"run": provenance.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
 
 
-def report_crashes(errors: Sequence[BaseException | str], out: str) -> list[str]:
+def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[str, str]:
     """Write the tracebacks of crashed trials to a file; return the last line of each."""
     if errors:
         with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
-            atomic_write(parse_path(out) / CRASHES, "\n\n".join(map(str, errors)).encode())
-    return [str(error).strip().splitlines()[-1] for error in errors]
+            text = "\n\n".join(map(str, errors.values()))
+            atomic_write(parse_path(out) / CRASHES, text.encode())
+    return {name: str(error).strip().splitlines()[-1] for name, error in errors.items()}
 
 
 def show_begin(work: Mapping[str, Any]) -> None:

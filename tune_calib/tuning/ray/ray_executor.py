@@ -1,16 +1,13 @@
-"""Execute trials on Ray: with Ray Tune, which reuses actors, or with a pool of warm actors."""
+"""Execute trials on Ray with Ray Tune, which reuses actors."""
 
 import math
 import tempfile
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import ray
 from ray import tune
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayTaskError
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
@@ -19,29 +16,23 @@ from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
-from tune_calib.tuning.ray.channel import read_events, send_events
+from tune_calib.tuning.ray.channel import read_events
 from tune_calib.tuning.ray.executor import (
     PART,
     Executor,
     Halving,
     Resources,
     TrialSource,
-    configuration,
     report_crashes,
     show_begin,
     show_end,
 )
-from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.trainables import PlanTrainable
-from tune_calib.tuning.ray.training import Worker
 
 MAX_FAILURES = 3
 """Restarts of a Ray trial after the death of its worker or node; it continues from its checkpoint.
 Ray does not count preemptions."""
-
-WAIT_S = 0.2  # timeout of ray.wait, so that signals are handled promptly
 
 
 class RayExecutor(Executor):
@@ -49,7 +40,7 @@ class RayExecutor(Executor):
 
     def run(
         self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
-    ) -> list[str]:
+    ) -> dict[str, str]:
         """Execute trials in parallel with Ray Tune."""
         report_progress("starting workers")
         gpus = self.gpus  # otherwise Ray would pickle the executor
@@ -68,11 +59,6 @@ class RayExecutor(Executor):
         further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
         return fit(source.total, kind, self.provenance, source, **further)
 
-    def pool(self, size: int, cpus: int) -> "Pool":
-        """Start warm actors."""
-        report_progress("starting workers")
-        return Pool(size, Resources(cpus, self.gpus), self.provenance)
-
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Read the events of the workers from the cluster."""
         return read_events(self.provenance.channel, names)
@@ -83,9 +69,11 @@ def placement(resources: Resources) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
 
 
-def fit(total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: Any) -> list[str]:
+def fit(
+    total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: Any
+) -> dict[str, str]:
     """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
-    errors: list[Exception] = []
+    ended: list[Exception | None] = []
     search_alg = _SourceSearcher(source)
     for start in range(0, total, PART):
         part = min(PART, total - start)
@@ -111,11 +99,16 @@ def fit(total: int, kind: Any, run: Provenance, source: TrialSource, **tuning: A
                 ),
             )
             results = tuner.fit()
-        errors += results.errors
+        ended += [results[number].error for number in range(len(results))]
         if len(results) < part:
             break
-    for error in errors:
-        raise_refused(error)
+    # In the order of their suggestion.
+    names = zip(search_alg.names, ended, strict=False)
+    errors = {name: error for name, error in names if error is not None}
+    for error in errors.values():
+        # A Ray trial may refuse the whole run.
+        if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
+            raise error.cause from None
     return report_crashes(errors, run.out)
 
 
@@ -125,6 +118,7 @@ class _SourceSearcher(Searcher):
     def __init__(self, source: TrialSource) -> None:
         super().__init__()
         self._source = source
+        self.names: list[str] = []  # of the trials that it has suggested
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
@@ -132,7 +126,10 @@ class _SourceSearcher(Searcher):
         return True  # the source knows its metric and its space
 
     def suggest(self, trial_id: str) -> Any:
-        return self._source.suggest(trial_id)
+        config = self._source.suggest(trial_id)
+        if isinstance(config, dict):
+            self.names.append(config["work"]["name"])
+        return config
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
@@ -172,99 +169,3 @@ class _Watcher(tune.Callback):
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         show_end(trial.config["work"], None)
-
-
-class _Worker(Worker):
-    """An actor that executes whole trials."""
-
-    def execute(self, config: dict[str, Any]) -> None:
-        """Execute a trial, which writes its rows to disk."""
-        send_events(config["run"]["channel"], config["work"]["name"])
-        self.begin(config)
-        while not self.step().get(DONE):
-            pass
-
-
-@dataclass
-class Job:
-    """A Ray trial, and the number of its actors that died."""
-
-    trial: RayTrial
-    failures: int = 0
-
-    def begins_again(self, error: Exception) -> bool:
-        """Return whether to try again; preempted nodes do not count as failures."""
-        if not isinstance(error, RayActorError):
-            return False
-        self.failures += not error.preempted
-        return self.failures <= MAX_FAILURES
-
-
-class Pool:
-    """A limited number of Ray actors; if one dies, it is replaced and its trial is run again."""
-
-    def __init__(self, size: int, resources: Resources, provenance: Provenance) -> None:
-        self._actor: Any = ray.remote(num_cpus=resources.cpus, num_gpus=resources.gpus)(_Worker)
-        self._run = provenance
-        self._idle = [self._actor.remote() for _ in range(min(size, slots(resources)))]
-        self._waiting: deque[Job] = deque()
-        self._errors: list[Exception] = []
-        self._running: dict[Any, tuple[Any, Job]] = {}
-
-    def submit(self, trial: RayTrial) -> None:
-        """Queue a Ray trial."""
-        self._waiting.append(Job(trial))
-        self._start()
-
-    def _start(self) -> None:
-        while self._waiting and self._idle:
-            actor: Any = self._idle.pop()
-            job = self._waiting.popleft()
-            config = configuration(self._run, job.trial.config())
-            show_begin(config["work"])
-            self._running[actor.execute.remote(config)] = (actor, job)
-
-    def wait(self) -> tuple[RayTrial, str | None]:
-        """Wait for the next trial to end; also return its error if it crashed."""
-        while True:
-            over, _ = ray.wait(list(self._running), num_returns=1, timeout=WAIT_S)
-            if not over:
-                refuse_moved(parse_path(self._run.out), self._run.sweep)
-                continue
-            actor, job = self._running.pop(over[0])
-            error: Exception | None = None
-            try:
-                ray.get(over[0])
-            except Exception as raised:
-                raise_refused(raised)
-                error = raised
-            show_end({"name": job.trial.name, "trials": ()}, {})
-            if error is None:
-                self._idle.append(actor)
-                self._start()
-                return job.trial, None
-            # A failed trial may have left anything behind in its process.
-            ray.kill(actor)
-            self._idle.append(self._actor.remote())
-            is_again = job.begins_again(error)
-            if is_again:
-                self._waiting.appendleft(job)
-            self._start()
-            if not is_again:
-                self._errors.append(error)
-                return job.trial, report_crashes(self._errors, self._run.out)[-1]
-
-
-def slots(resources: Resources) -> int:
-    """Return how many Ray trials fit on the cluster in parallel, at least 1."""
-    there = ray.cluster_resources()
-    counts = [int(there.get("CPU", 0) // resources.cpus)]
-    if resources.gpus:
-        counts.append(int(there.get("GPU", 0)) * resources.per_gpu)
-    return max(1, min(counts))
-
-
-def raise_refused(error: Exception) -> None:
-    """Raise the error of a Ray trial that refused the whole run; ignore other errors."""
-    if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
-        raise error.cause from None

@@ -26,7 +26,6 @@ from tune_calib.spec.request import SamplerName, SchedulerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import SPACES, Choice, Point, Space
-from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
 
@@ -177,8 +176,17 @@ class SearchDefinition:
         """Return the content hashes of the plug-ins that it uses."""
         if not plugins.in_use():
             return set()
-        metrics = {METRICS.origin(name) for name in self.objective.metrics}
-        return self.candidates.plugins() | {each for each in metrics if each is not None}
+        candidates, recipe = self.candidates, self.resolved.recipe
+        backbones = candidates.space.settings.get("network.backbone")
+        specs = [trial.spec for trial in (*candidates.baseline(), *candidates.trials({}, 0))]
+        origins = {
+            SPACES.origin(self.method),
+            RECIPES.origin(recipe.name) if recipe else None,
+            *(BACKBONES.origin(str(name)) for name in (backbones and backbones.values()) or ()),
+            *(METRICS.origin(name) for name in self.objective.metrics),
+            *(each for spec in specs for each in spec.plugins),
+        }
+        return {origin for origin in origins if origin is not None}
 
     @classmethod
     def read(
@@ -228,20 +236,13 @@ class Candidates:
         refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
         self.space = restrict_space(method, resolved)
         plain = self.trials({}, 0)[0].spec
-        self.defaults: dict[str, Any] = {name: _get(plain, name) for name in self.space.settings}
-
-    def plugins(self) -> set[str]:
-        """Return the content hashes of the plug-ins that they use."""
-        backbones = self.space.settings.get("network.backbone")
-        recipe = self.resolved.recipe
-        origins = {
-            SPACES.origin(self.method),
-            RECIPES.origin(recipe.name) if recipe else None,
-            *(BACKBONES.origin(str(name)) for name in (backbones and backbones.values()) or ()),
-        }
-        specs = [trial.spec for trial in (*self.baseline(), *self.trials({}, 0))]
-        own = {each for spec in specs for each in spec.plugins}
-        return own | {origin for origin in origins if origin is not None}
+        self.defaults: dict[str, Any] = {}
+        for name in self.space.settings:
+            slot, _, key = name.partition(".")
+            filled = getattr(plain, slot)
+            # The key is of the method or of the slot.
+            params: Mapping[str, Any] = filled.params.model_dump(mode="json")
+            self.defaults[name] = params[key] if key in params else getattr(filled, key)
 
     def refuse_empty(self) -> None:
         """Refuse a search without settings to search."""
@@ -279,11 +280,3 @@ class Candidates:
             PlannedTrial(build_spec(rung, self.resolved, pair), number, label)
             for pair in self.resolved.seeds.pairs()
         ]
-
-
-def _get(spec: TrialSpec, name: str) -> Any:
-    """Return the value of ``slot.key`` in a spec; the key is of the method or of the slot."""
-    slot, _, key = name.partition(".")
-    filled = getattr(spec, slot)
-    params: Mapping[str, Any] = filled.params.model_dump(mode="json")
-    return params[key] if key in params else getattr(filled, key)

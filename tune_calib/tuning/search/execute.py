@@ -1,13 +1,9 @@
-"""Execute suggestions: heads in batches, networks and post-hoc transforms one by one.
-
-Batches of heads are suggested, trained and settled in order, a fixed number of them at a time. The
-results behind a suggestion then do not depend on the speed of the actors, so that a search repeats
-to the last digit.
-"""
+"""Execute suggestions: heads in batches, networks and post-hoc transforms one by one."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import ceil, inf
 from typing import Any
 
 from tune_calib.engine.store import Store, artifact_manifest
@@ -15,97 +11,87 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
-from tune_calib.spec.metrics import METRICS, column
-from tune_calib.tuning.ray.executor import OVER, Executor, Halving, Pool, configuration
-from tune_calib.tuning.ray.plan import RayTrial, format_suggestions, make_plan
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.tuning.ray.executor import OVER, configuration
+from tune_calib.tuning.ray.plan import MAX_POPULATION, RayTrial, format_suggestions, make_plan
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
 
-
-def execute_heads(state: SearchState, pool: Pool, largest: int) -> None:
-    """Train heads, at most ``largest`` per Ray trial, until every suggestion has ended."""
-    planned, population, lag = state.planned, state.definition.population, state.definition.lag
-    open_batches: deque[list[Suggestion]] = deque()
-    for start in range(0, planned, population):
-        if len(open_batches) == lag:
-            _finish(open_batches.popleft(), state, pool)
-        numbers = range(start, min(start + population, planned))
-        # The results that a search of this length knows here; an extended one may have more.
-        known = max(0, start - (lag - 1) * population)
-        batch = state.study.suggestions(numbers, known)
-        left = state.start(suggestion for suggestion in batch if not suggestion.is_finished)
-        for trial in make_plan(left, set(), largest).populations:
-            pool.submit(replace(trial, title=format_suggestions(trial.trials)))
-        open_batches.append(batch)
-    while open_batches:
-        _finish(open_batches.popleft(), state, pool)
-
-
-def _finish(batch: Sequence[Suggestion], state: SearchState, pool: Pool) -> None:
-    for suggestion in batch:
-        while not (suggestion.is_finished or state.has_ended(suggestion)):
-            state.collect(*pool.wait())
-        state.settle(suggestion)
-    state.show()
-
-
-def execute_networks(state: SearchState, executor: Executor, at_once: int) -> None:
-    """Execute a Ray trial per spec; the search repeats to the last digit only one at a time."""
-    first = state.candidates.trials({}, 0)
-    metric = state.objective.metrics[0]
-    halving = None
-    if state.definition.scheduler == "asha":
-        epochs = first[0].spec.network.epochs
-        halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
-    executor.run(StudySource(state, executor.provenance), at_once, halving)
+MIN_SHARE = 8
+"""Heads of a batch that are trained together at least, if it has so many."""
 
 
 class StudySource:
-    """Passes the suggestions of a study to an executor, and writes their results to the study."""
+    """Passes the suggestions of a study to an executor, and writes their results to the study.
 
-    def __init__(self, state: SearchState, provenance: Provenance) -> None:
-        self.state = state
-        self.planned, self.provenance = state.planned, provenance
-        self.total = state.planned * len(state.candidates.trials({}, 0))
+    Batches of heads are suggested and settled in order, a fixed number of them at a time. The
+    results behind a suggestion then do not depend on the speed of the actors, so that a search
+    repeats to the last digit; one of networks only does with one Ray trial at a time.
+    """
+
+    def __init__(self, state: SearchState, provenance: Provenance, at_once: int) -> None:
+        self.state, self.provenance, self.planned = state, provenance, state.planned
+        definition, pairs = state.definition, len(state.definition.resolved.seeds.pairs())
+        self.total = self.planned * pairs
+        self.is_head = state.candidates.kind == "head"
+        # Suggestions that are drawn together, and such batches that are open at the same time.
+        self.size = definition.population if self.is_head else 1
+        self.lag = definition.lag if self.is_head else inf
+        # Every actor gets a share of a batch, unless the shares become too small; the numbers of a
+        # head do not depend on its batch.
+        share = ceil(definition.population * pairs / at_once)
+        self.largest = min(MAX_POPULATION, max(MIN_SHARE, share))
         self.suggested = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
-        self.open: list[Suggestion] = []
+        self.open: list[list[Suggestion]] = []  # batches without results
+        self.failed: list[RayTrial] = []
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the configuration of the next Ray trial, or ``OVER``."""
+        """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
         while not self.queue:
-            numbers = range(self.suggested, self.planned)[:1]
-            batch = self.state.study.suggestions(numbers)
-            if not batch:
+            if len(self.open) >= self.lag:
+                return None
+            if not (batch := self._draw()):
                 return OVER
-            self._queue_suggestion(batch[0])
+            left = self.state.start(each for each in batch if not each.is_finished)
+            self.queue.extend(self._group(left))
+            self.open.append(batch)
+            self._settle()
         self.running[trial_id] = self.queue.popleft()
         return configuration(self.provenance, self.running[trial_id].config())
 
-    def _queue_suggestion(self, suggestion: Suggestion) -> None:
-        self.suggested += 1
-        if suggestion.is_finished:
-            self.state.settle(suggestion)
+    def _draw(self) -> list[Suggestion]:
+        numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
+        known = None
+        if self.is_head:
+            # The results that a search of this length knows here; an extended one may have more.
+            known = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+        batch = self.state.study.suggestions(numbers, known)
+        self.suggested += len(batch)
+        return batch
+
+    def _group(self, trials: Sequence[PlannedTrial]) -> Iterator[RayTrial]:
+        if self.is_head:
+            for group in make_plan(trials, set(), self.largest).populations:
+                yield replace(group, title=format_suggestions(group.trials))
             return
-        left = self.state.start([suggestion])
         # The name contains no network id: suggestions of a post-hoc method share their network.
-        self.queue.extend(
-            RayTrial(f"network-{t.spec.hash}", (t,), title=format_suggestions([t])) for t in left
-        )
-        self.open.append(suggestion)
-        self._settle()
+        for trial in trials:
+            title = format_suggestions([trial])
+            yield RayTrial(f"network-{trial.spec.hash}", (trial,), title=title)
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Read the rows of a trial; write those of one that a scheduler stopped."""
+        """Read the rows of a trial; write those of a network that a scheduler stopped."""
         trial = self.running.pop(trial_id)
         is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()
-        if not error and result and not is_written:
+        if result and not (error or is_written or self.is_head):
             self._write_stopped(trial, result)
         self.state.collect(trial, "the process of the trial failed" if error else None)
+        self.failed += [trial] if error else []
         self._settle()
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
@@ -132,9 +118,15 @@ class StudySource:
         remove_folder(folder)
 
     def _settle(self) -> None:
-        ended = [suggestion for suggestion in self.open if self.state.has_ended(suggestion)]
-        for suggestion in ended:
-            self.open.remove(suggestion)
-            self.state.settle(suggestion)
-        if ended:
+        """Write the results of the batches that have ended; of heads only in their order."""
+        is_new = False
+        for batch in list(self.open):
+            if all(each.is_finished or self.state.has_ended(each) for each in batch):
+                for suggestion in batch:
+                    self.state.settle(suggestion)
+                self.open.remove(batch)
+                is_new |= not all(each.is_finished for each in batch)
+            elif self.is_head:
+                break
+        if is_new:
             self.state.show()

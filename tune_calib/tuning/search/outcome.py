@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
@@ -91,20 +90,14 @@ def compute_importance(state: SearchState) -> Importance:
     if done < LEAST_DONE:
         statement = f"{done} suggestions are done, but importance needs at least {LEAST_DONE}"
         return Importance(done=done, top=0, shares={}, statement=statement)
-    shares = {
-        metric: own
-        for index, metric in enumerate(state.objective.metrics)
-        if (own := _normalise(state.study.divergences(index, top / done)))
-    }
+    shares: dict[str, dict[str, float]] = {}
+    for index, metric in enumerate(state.objective.metrics):
+        divergences = state.study.divergences(index, top / done)
+        if (total := sum(divergences.values())) > 0:
+            order = sorted(divergences, key=lambda name: (-divergences[name], name))
+            shares[metric] = {name: divergences[name] / total for name in order}
     statement = "" if shares else "no setting distinguishes the best suggestions from the others"
     return Importance(done=done, top=top, shares=shares, statement=statement)
-
-
-def _normalise(divergences: Mapping[str, float]) -> dict[str, float]:
-    """Return the shares of the sum, largest first; empty if the sum is zero."""
-    total = sum(divergences.values())
-    order = sorted(divergences, key=lambda name: (-divergences[name], name))
-    return {name: divergences[name] / total for name in order} if total > 0 else {}
 
 
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil
 from pathlib import Path
 
 from tune_calib.engine.population import HEAD_THREADS
@@ -15,6 +14,7 @@ from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
@@ -24,12 +24,12 @@ from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
-from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.plan import MAX_POPULATION, lacking, make_plan
+from tune_calib.tuning.ray.executor import Executor, Halving, Resources
+from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.run import Left, Run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
-from tune_calib.tuning.search.execute import execute_heads, execute_networks
+from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
     extend_manifest,
     find_manifest,
@@ -40,8 +40,6 @@ from tune_calib.tuning.search.outcome import SearchResult, write_outcome
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
-
-MIN_SHARE = 8
 
 
 @dataclass(frozen=True)
@@ -189,21 +187,23 @@ class SearchRun(Run[SearchState, SearchResult]):
         execute("baseline", plan, executor)
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
-        planned, pairs = state.planned, len(self.resolved.seeds.pairs())
         is_head = definition.candidates.kind == "head"
-        kinds = {"heads" if is_head else "networks": (planned - state.study.finished()) * pairs}
+        left = (state.planned - state.study.finished()) * len(self.resolved.seeds.pairs())
+        kinds = {"heads" if is_head else "networks": left}
+        halving = None
+        if definition.scheduler == "asha":
+            metric = definition.objective.metrics[0]
+            epochs = self.known_trials[-1].spec.network.epochs
+            halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
+        source = StudySource(state, executor.provenance, self.at_once)
         with (
             screen() as own,
-            own.phase(self.name, planned, "suggestions", kinds, executor.read_events),
+            own.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
         ):
-            if is_head:
-                pool = executor.pool(self.at_once, HEAD_THREADS)
-                # Every actor gets a share of a batch, unless the shares become too small; the
-                # numbers of a head do not depend on its batch.
-                share = ceil(definition.population * pairs / self.at_once)
-                execute_heads(state, pool, min(MAX_POPULATION, max(MIN_SHARE, share)))
-            else:
-                execute_networks(state, executor, self.at_once)
+            errors = executor.run(source, self.at_once, halving)
+        for trial in source.failed:
+            for spec_hash in {planned.spec.hash for planned in trial.trials} & state.crashed.keys():
+                state.crashed[spec_hash] = errors.get(trial.name, state.crashed[spec_hash])
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""

@@ -1,13 +1,9 @@
 """The Optuna study of a search, to which only its driver writes.
 
-Suggestion n is trial n of the study. The sampler is seeded anew for every n, so that a suggestion
-depends on the content of the study and not on the process: an interrupted search continues as if
-nothing had happened.
-
-The sampler reads a copy of the study in memory, in which trials are open if their results were not
-known when the suggestion was due. An extended search thus gets the same suggestions as one of the
-full length, although it has more results. Each suggestion is added to the study in one write, so
-that none is incomplete.
+Suggestion n is trial n of the study. The sampler is seeded anew for every n, and reads a copy of
+the study in which trials are open if their results were not known when the suggestion was due. An
+interrupted or extended search thus gets the same suggestions as one that ran as a whole. Each is
+added to the study in one write, so that none is incomplete.
 """
 
 import copy
@@ -100,8 +96,10 @@ class SearchStudy:
         visible: Study | None = None
         for number in numbers:
             if number < len(trials):
-                if not self._is_whole(trials[number]):
-                    trials[number] = self._finish(trials[number])
+                trial = trials[number]
+                is_open = trial.state == TrialState.RUNNING and self._space.is_whole(trial.params)
+                if not (is_open or trial.state.is_finished()):
+                    trials[number] = self._finish(trial)
             elif self._is_exhausted(trials):
                 break
             else:
@@ -144,11 +142,6 @@ class SearchStudy:
         for name, setting in self._space.settings.items():
             if setting.matters(point):
                 point[name] = _suggest(trial, name, setting.distribution)
-
-    def _is_whole(self, trial: FrozenTrial) -> bool:
-        if trial.state == TrialState.RUNNING:
-            return self._space.is_whole(trial.params)
-        return trial.state.is_finished()
 
     def _finish(self, trial: FrozenTrial) -> FrozenTrial:
         """Complete a suggestion that is waiting or that an earlier version left incomplete."""
