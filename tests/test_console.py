@@ -1,10 +1,13 @@
 """Text for a screen: as wide as it is, of whole words, and what is left out is said."""
 
+import io
 import random
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.live import Live
 
 from analysis.ladder import tables
 from analysis.load import load
@@ -18,6 +21,7 @@ from tune_calib.console import (
     Prose,
     Screen,
     Text,
+    echo,
     entries,
     shown,
     shown_on,
@@ -150,3 +154,12 @@ def test_an_entry_is_told_a_line_a_key():
     assert max(map(len, told.splitlines())) <= 40
     assert told.splitlines()[0] == "name      x"
     assert all(line.startswith(" " * 10) for line in told.splitlines()[2:])
+
+
+@each("err", [False, True])
+def test_a_text_is_printed_above_a_live_view(err, capfd):
+    shown = Console(file=io.StringIO(), force_terminal=True)
+    with Live("working", console=shown, auto_refresh=False):
+        echo("a result", err)
+    assert "a result\n" in shown.file.getvalue()
+    assert "a result" not in "".join(capfd.readouterr())

@@ -33,7 +33,10 @@ def printable(text: str) -> str:
 
 def echo(text: object = "", err: bool = False) -> None:
     """Print a text with its control characters escaped, and a newline; on stderr if ``err``."""
-    typer.echo(printable(str(text)), err=err)  # noqa: TID251
+    stream = sys.stderr if err else sys.stdout
+    # In a live view this is rich's proxy, which has no encoding; Typer would write past it.
+    is_proxy = getattr(stream, "encoding", "") is None
+    typer.echo(printable(str(text)), stream if is_proxy else None, err=err)  # noqa: TID251
 
 
 @dataclass(frozen=True)

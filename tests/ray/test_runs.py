@@ -132,7 +132,7 @@ def test_a_local_ray_listens_on_the_loopback_alone_and_asks_for_its_token():
         assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
         token = AuthenticationTokenLoader.instance().get_raw_token()
         assert call(b"", timeout=60, metadata=[("authorization", f"Bearer {token}")])
-    assert logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
+    assert not logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
 
 
 def test_a_killed_search_on_a_cluster_goes_on_and_is_that_of_one_process(own_ray, tmp_path):

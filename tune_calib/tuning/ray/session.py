@@ -75,9 +75,10 @@ def ray_session(
     logging.getLogger("ray").setLevel(logging.ERROR)
     # The error of a trial is one line at the end; its traceback is in a file.
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    # The user knows whether a cluster is protected. No public logger has only this message (Ray
-    # 2.59 and 2.60).
-    logging.getLogger("ray._private.authentication").setLevel(logging.WARNING)
+    # A cluster without protection is worth a warning; a Ray that starts here always has a token. No
+    # public logger has only this message (Ray 2.59 and 2.60).
+    level = logging.WARNING if address else logging.ERROR
+    logging.getLogger("ray._private.authentication").setLevel(level)
     if ray.is_initialized():
         changes = [f"`address` {address}"] if address is not None else []
         changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
