@@ -117,7 +117,7 @@ def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
     words = ("reproduce", "fedlas/table2", "--scale", "paper", "--out", tmp_path / "out")
     done = here(*words, "--dry-run", "--gpu-model", "A100-80GB")
     assert done.returncode == 0, done.stderr
-    assert "networks: 108 to train" in done.stdout
+    assert "networks: 36 to train" in done.stdout
     assert not (tmp_path / "out").exists()
 
 
