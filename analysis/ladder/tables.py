@@ -71,6 +71,7 @@ def ladder(sweep: Sweep) -> Table:
         is_main=True,
         notes=[f"{regime_of(sweep).sentence}.", *notes(sweep)],
         is_one_tabular=True,
+        requested=[METRICS[name].head for name in sweep.shown],
     )
 
 

@@ -72,8 +72,11 @@ def _rendered(table: Table) -> str:
     """Return a table as one float, or as several if it is too long for a page."""
     table = table.without_blank() if table.is_one_tabular else table
     every = [_Column.of(table, head) for head in table.heads]
-    room = _PAGE_PT if table.is_one_tabular else math.inf
-    chosen = fit_columns(table, [column.width for column in every], room)
+    widths = [column.width for column in every]
+    chosen = fit_columns(table, widths, _PAGE_PT if table.is_one_tabular else math.inf)
+    narrow = fit_columns(table, widths, _COLUMN_PT)
+    if table.requested and {*table.requested} <= {table.heads[index] for index in narrow}:
+        chosen = narrow
     columns: Block = [every[index] for index in chosen]
     shown = [table.heads[index] for index in chosen]
     left_out = ", ".join(head for head in table.heads if head not in shown)
@@ -90,9 +93,10 @@ def _rendered(table: Table) -> str:
     # A line of the caption has about 100 letters.
     floats = list(_floats(blocks, table.rules, _LINES - len(table.full_caption) // 100))
     lines = [
-        f"% columns that do not fit: {escape(left_out)};",
-        "% with fewer metrics they may: tune-calib report OUT --metric NAME",
+        f"% columns that do not fit: {escape(left_out)}",
     ] * bool(left_out)
+    if table.is_one_tabular and kind == "table*":
+        lines += ["% for one column of the paper: tune-calib report OUT --metric ece"]
     for index, bodies in enumerate(floats):
         is_first, is_last = index == 0, index == len(floats) - 1
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]

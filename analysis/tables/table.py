@@ -46,6 +46,7 @@ class Table:
     is_main: bool = False  # whether ``--columns`` selects its columns
     notes: Sequence[str] = ()  # sentences below the caption, one per line
     is_one_tabular: bool = False  # whether LaTeX leaves out columns instead of splitting
+    requested: Sequence[str] = ()  # columns that the user asked for
     total: int = 0  # number of all rows, if ``records`` are the first ``MAX_ROWS``
 
     @property

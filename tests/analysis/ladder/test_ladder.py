@@ -2,6 +2,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,16 @@ def test_markdown_marks_best_and_second_in_percent(out):
     assert "**90.00 ± 0.00**" in lines["vanilla"]
     assert "| 3.68" in lines["vanilla"].replace("  ", " ")
     assert "3 seeds of network and head" in text
+
+
+def test_latex_with_a_chosen_metric_fits_one_column_of_a_paper(out):
+    sweep = load(out)
+    wide = latex(tables.ladder(sweep))
+    narrow = latex(tables.ladder(replace(sweep, shown=("ece",))))
+    assert r"\begin{table*}" in wide
+    assert "% for one column of the paper: tune-calib report OUT --metric ece" in wide
+    assert r"\begin{table}[t]" in narrow
+    assert "for one column" not in narrow
 
 
 def test_latex_has_the_papers_columns_under_their_own_head(out):
