@@ -84,7 +84,7 @@ def _rendered(table: Table) -> str:
         columns = [replace(column, group="") for column in columns]  # the other group is left out
     columns, notes = _with_notes(columns)
     for note in table.notes:
-        about = re.match(r"Columns '(\w+)'", note)  # e.g. "Columns 'paper': ..."
+        about = re.match(r"(?:Columns ')?(paper|Δ)\b", note)  # "Columns 'paper': ..."
         if about is None or any(head.startswith(about[1]) for head in shown):
             notes.append(rf"{escape(note)}\par")
     blocks = _blocks(columns)
@@ -96,7 +96,7 @@ def _rendered(table: Table) -> str:
         f"% columns that do not fit: {escape(left_out)}",
     ] * bool(left_out)
     if table.is_one_tabular and kind == "table*":
-        lines += ["% for one column of the paper: tune-calib report OUT --metric ece"]
+        lines += ["% a single metric may fit one column: tune-calib report OUT --metric ece"]
     for index, bodies in enumerate(floats):
         is_first, is_last = index == 0, index == len(floats) - 1
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]

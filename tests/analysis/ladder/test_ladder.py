@@ -74,9 +74,11 @@ def test_latex_with_a_chosen_metric_fits_one_column_of_a_paper(out):
     wide = latex(tables.ladder(sweep))
     narrow = latex(tables.ladder(replace(sweep, shown=("ece",))))
     assert r"\begin{table*}" in wide
-    assert "% for one column of the paper: tune-calib report OUT --metric ece" in wide
+    assert "% a single metric may fit one column: tune-calib report OUT --metric ece" in wide
+    assert r"$\Delta$: change of the mean ECE" in wide
     assert r"\begin{table}[t]" in narrow
-    assert "for one column" not in narrow
+    assert "may fit one column" not in narrow
+    assert (r"$\Delta$: change" in narrow) == (r"$\Delta$ECE" in narrow.partition(r"\toprule")[2])
 
 
 def test_latex_has_the_papers_columns_under_their_own_head(out):
