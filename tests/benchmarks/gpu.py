@@ -1,13 +1,16 @@
-"""A GPU against its floors: python tests/benchmarks/gpu.py [PROCESSES ...]
+"""A GPU against its floors: python tests/benchmarks/gpu.py [PROCESSES ...] [--of NAME ...]
 
-Needs torch, torchvision and timm alone: copy the folders tune_calib and tests to a machine with a
-GPU, and run it there from their parent. Rates are images a second at batch 128, by the inner loop
-of a training (``engine.steps``) in each precision, and its ratios to (a) a loop as the papers'
-repositories write it, and (b) the network's own forward, backward and step on one resident batch.
-With numbers of processes it also trains so many resnet18 side by side: once as the machine is, and
-again under MPS if you start it (``nvidia-cuda-mps-control -d``) and call it anew.
+Copy the folders tune_calib and tests to a machine with a GPU, and run it there from their parent.
+Needs torch, torchvision and timm; for fast_cnn also pydantic and pyyaml. Rates are images per
+second by the inner loop of a training (``engine.steps``) in each precision, and its ratios to (a) a
+loop as the papers' repositories write it, and (b) the network's own forward, backward and step on
+one resident batch. With numbers of processes, as many networks of the first backbone are trained
+side by side: as the machine is, and again under MPS if you start it
+(``nvidia-cuda-mps-control -d``) and repeat the command. ``--graphs`` adds CUDA graphs, whose
+compilation takes minutes.
 """
 
+import argparse
 import multiprocessing
 import sys
 import time
@@ -26,8 +29,9 @@ from tune_calib.data.augment import normalise
 from tune_calib.engine.steps import NO_WATCH, StepRule, backward_and_step, batches_of, train_epoch
 from tune_calib.models.network import Network
 
-BATCH, STEPS, CLASSES, SIZE = 128, 100, 100, 32
-BACKBONES = ("resnet18", "resnet50", "densenet121")
+STEPS, CLASSES, SIZE = 100, 100, 32
+# The batch of the papers, and that of the recipe fast.
+BATCHES = {"fast_cnn": 256, "resnet18": 128, "resnet50": 128, "densenet121": 128}
 # Of CIFAR; what the trainer reads of a data set's record.
 INFO = SimpleNamespace(
     mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), size=SIZE, spare=0
@@ -35,7 +39,12 @@ INFO = SimpleNamespace(
 
 
 def network_of(name: str, is_bf16: bool) -> Network:
-    """A timm model with the CIFAR stem, as ``models.backbones`` builds it."""
+    """A timm model with the CIFAR stem, as ``models.backbones`` builds it, or our own."""
+    if name == "fast_cnn":
+        from tune_calib.models.base import build_network
+
+        return build_network(name, "reference", 3, SIZE, CLASSES, 0, is_bf16)
+
     import timm
 
     model = timm.create_model(name, num_classes=0)
@@ -82,8 +91,9 @@ def ours(name: str, precision: str, device: torch.device, graphs: bool = False) 
     if graphs:
         network.compile_backbone("reduce-overhead")
     network.train()
-    images = torch.randint(0, 256, (STEPS * BATCH, 3, SIZE, SIZE), dtype=torch.uint8).to(device)
-    labels = torch.randint(CLASSES, (STEPS * BATCH,)).to(device)
+    batch = BATCHES[name]
+    images = torch.randint(0, 256, (STEPS * batch, 3, SIZE, SIZE), dtype=torch.uint8).to(device)
+    labels = torch.randint(CLASSES, (STEPS * batch,)).to(device)
     parameters = list(network.parameters())
     rule = StepRule(sgd(network, fused=True), parameters, 2.0, is_summed=False)
     watch, chance = NO_WATCH, torch.Generator().manual_seed(0)
@@ -96,7 +106,7 @@ def ours(name: str, precision: str, device: torch.device, graphs: bool = False) 
         return loss.detach(), (logits.detach().argmax(1) == own).sum()
 
     def epoch() -> int:
-        order = torch.randperm(len(labels), generator=chance).to(device).split(BATCH)
+        order = torch.randperm(len(labels), generator=chance).to(device).split(batch)
         taken = batches_of(images, order, 4, True, chance)
         total, _, seen = train_epoch(taken, step, watch)
         float(total)
@@ -110,9 +120,10 @@ def resident(name: str, precision: str, device: torch.device) -> float:
     take_up(precision)
     network = network_of(name, precision == "bf16").to(device, memory_format=torch.channels_last)
     network.train()
-    images = torch.randn(BATCH, 3, SIZE, SIZE, device=device)
+    batch = BATCHES[name]
+    images = torch.randn(batch, 3, SIZE, SIZE, device=device)
     images = images.contiguous(memory_format=torch.channels_last)
-    labels, optimizer = torch.randint(CLASSES, (BATCH,), device=device), sgd(network, fused=True)
+    labels, optimizer = torch.randint(CLASSES, (batch,), device=device), sgd(network, fused=True)
 
     def epoch() -> int:
         for _ in range(STEPS):
@@ -120,7 +131,7 @@ def resident(name: str, precision: str, device: torch.device) -> float:
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             optimizer.step()
-        return STEPS * BATCH
+        return STEPS * batch
 
     return rate(epoch)
 
@@ -128,10 +139,10 @@ def resident(name: str, precision: str, device: torch.device) -> float:
 class AsTheirs(torch.utils.data.Dataset[tuple[Tensor, int]]):
     """Images through torchvision's transforms, one by one."""
 
-    def __init__(self) -> None:
+    def __init__(self, samples: int) -> None:
         from torchvision import transforms
 
-        self.pixels = torch.randint(0, 256, (STEPS * BATCH, SIZE, SIZE, 3), dtype=torch.uint8)
+        self.pixels = torch.randint(0, 256, (samples, SIZE, SIZE, 3), dtype=torch.uint8)
         self.made = transforms.Compose(
             [
                 transforms.ToPILImage(),
@@ -155,8 +166,14 @@ def theirs(name: str, device: torch.device) -> float:
     network = network_of(name, is_bf16=False).to(device)
     network.train()
     optimizer = sgd(network, fused=False)
+    batch = BATCHES[name]
     loader = torch.utils.data.DataLoader(
-        AsTheirs(), BATCH, shuffle=True, num_workers=4, pin_memory=True, persistent_workers=True
+        AsTheirs(STEPS * batch),
+        batch,
+        shuffle=True,
+        num_workers=4,
+        pin_memory=True,
+        persistent_workers=True,
     )
 
     def epoch() -> int:
@@ -174,27 +191,28 @@ def theirs(name: str, device: torch.device) -> float:
     return rate(epoch)
 
 
-def lines(device: torch.device) -> Iterator[str]:
+def lines(device: torch.device, backbones: list[str], graphs: bool) -> Iterator[str]:
     """A line for each backbone and precision."""
     yield "network      precision  images/s   over (a) theirs   over (b) resident batch"
-    for name in BACKBONES:
+    for name in backbones:
         slow = theirs(name, device)
         for precision in ("fp32", "tf32", "bf16"):
             own, floor = ours(name, precision, device), resident(name, precision, device)
             yield f"{name:12s} {precision:9s} {own:9.0f} {own / slow:17.1f} {own / floor:25.2f}"
-        own = ours(name, "bf16", device, graphs=True)
-        yield f"{name:12s} bf16+graphs {own:7.0f} {own / slow:17.1f}"
+        if graphs:
+            own = ours(name, "bf16", device, graphs=True)
+            yield f"{name:12s} bf16+graphs {own:7.0f} {own / slow:17.1f}"
 
 
-def _alone(rates: "multiprocessing.queues.Queue[float]") -> None:
-    rates.put(ours("resnet18", "bf16", torch.device("cuda")))
+def _alone(name: str, rates: "multiprocessing.queues.Queue[float]") -> None:
+    rates.put(ours(name, "bf16", torch.device("cuda")))
 
 
-def side_by_side(processes: int) -> float:
+def side_by_side(name: str, processes: int) -> float:
     """Images a second of some processes together on one GPU."""
     context = multiprocessing.get_context("spawn")
     rates = context.Queue()
-    started = [context.Process(target=_alone, args=(rates,)) for _ in range(processes)]
+    started = [context.Process(target=_alone, args=(name, rates)) for _ in range(processes)]
     for process in started:
         process.start()
     found = [rates.get() for _ in started]
@@ -205,16 +223,20 @@ def side_by_side(processes: int) -> float:
 
 def main() -> None:
     """Print all of it."""
+    options = argparse.ArgumentParser()
+    options.add_argument("processes", type=int, nargs="*")
+    options.add_argument("--of", nargs="+", choices=BATCHES, default=list(BATCHES))
+    options.add_argument("--graphs", action="store_true")
+    given = options.parse_args()
     if not torch.cuda.is_available():
         print("no GPU here: nothing measured")
         return
     print(torch.cuda.get_device_name(), "torch", torch.__version__)
-    for line in lines(torch.device("cuda")):
+    for line in lines(torch.device("cuda"), given.of, given.graphs):
         print(line, flush=True)
-    for processes in map(int, sys.argv[1:]):
-        print(
-            f"{processes} x resnet18 bf16 on it: {side_by_side(processes):.0f} images/s", flush=True
-        )
+    for count in given.processes:
+        found = side_by_side(given.of[0], count)
+        print(f"{count} x {given.of[0]} bf16 on it: {found:.0f} images/s", flush=True)
 
 
 if __name__ == "__main__":

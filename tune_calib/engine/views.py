@@ -68,6 +68,7 @@ def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy a tensor to a device without waiting for a GPU."""
-    if tensor.device == device or device.type == "cpu":
+    # Not by equality: ``cuda`` and ``cuda:0`` differ, although they are the same GPU.
+    if tensor.is_cuda or device.type == "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -51,9 +51,26 @@ class TableRequest:
 
     @property
     def settings(self) -> dict[int, Setting]:
-        """Return the settings of the scale by position; frozen networks need `weights`."""
-        scale, has_files = self.table.scales[self.request.scale], self.request.weights is not None
-        return {i: own for i, own in enumerate(scale) if has_files or not own.weights}
+        """Return the settings of the scale by position, on the requested data sets.
+
+        Frozen networks need `weights`.
+        """
+        only, has_files = self.request.dataset, self.request.weights is not None
+        found = {}
+        for index, own in enumerate(self.table.scales[self.request.scale]):
+            datasets = tuple(name for name in own.datasets if name in only or not only)
+            if datasets and (has_files or not own.weights):
+                found[index] = own.model_copy(update={"datasets": datasets})
+        return found
+
+    @property
+    def overrides(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the command by slot, which override those of the table."""
+        slots: dict[str, dict[str, Any]] = {}
+        for name, value in (self.request.set or {}).items():
+            slot, _, key = name.partition(".")
+            slots.setdefault(slot, {})[key] = value
+        return slots
 
     @property
     def left_out(self) -> list[str]:
@@ -136,11 +153,14 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
         ]
         merged = merge_settings(*(part.pop("set", {}) for part in parts))
         merged = {slot: each for slot, each in merged.items() if slot in {*SLOTS[:2], *slots}}
+        merged = merge_settings(merged, request.overrides)
         content = {**parts[0], **parts[1], **parts[2], "set": merged}
         seeds = SeedCounts.model_validate(content.get("seeds", {}))
         if request.request.seeds is not None:
             seeds = SeedCounts(both=request.request.seeds)
         content["seeds"] = seeds
+        if request.request.gpus is not None:
+            content["resources"] = {"gpus": request.request.gpus}
         network = merged.get("network", {})
         if not own.weights:
             if own.start:
@@ -166,6 +186,9 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
     ask, table = request.request, request.table
     if ask.scale not in table.scales:
         return [f"no scale {ask.scale!r}, only {', '.join(table.scales)}"]
+    known = dict.fromkeys(name for own in table.scales[ask.scale] for name in own.datasets)
+    if others := [name for name in ask.dataset if name not in known]:
+        return [f"no {', '.join(others)} at scale {ask.scale!r}, only {', '.join(known)}"]
     lacking: dict[str, None] = {}
     for own in request.settings.values():
         for file in (*own.weights.values(), *([own.start] if own.start else [])):

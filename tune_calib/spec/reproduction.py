@@ -3,13 +3,25 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
 from tune_calib.spec.experiment import Entry, Where
-from tune_calib.spec.request import WHERE, Address, Backbone, DataRoot, OptionHelp, Out, SeedPairs
-from tune_calib.spec.strict import LocalPath, Part, Words
+from tune_calib.spec.request import (
+    DATA,
+    WHERE,
+    Address,
+    Backbone,
+    DataRoot,
+    Dataset,
+    OptionHelp,
+    Out,
+    Overrides,
+    SeedPairs,
+    Share,
+)
+from tune_calib.spec.strict import LocalPath, Part, Words, as_tuple
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
@@ -173,11 +185,18 @@ class ReproduceRequest(Part):
         "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
     )
     seeds: Annotated[SeedPairs, OptionHelp(OPTIONS, "the scale's")] = None
+    dataset: Annotated[
+        tuple[Dataset, ...], BeforeValidator(as_tuple), OptionHelp(DATA, "the scale's")
+    ] = ()
+    """only these data sets of the scale"""
     data_root: DataRoot = None
     weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
     """folder with networks trained by others; without it, entries that need them are left out"""
+    set: Annotated[Overrides, OptionHelp(OPTIONS, metavar="SLOT.KEY=VALUE")] = None
     out: Annotated[Out, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
     address: Address = None
+    gpus: Annotated[Share | None, OptionHelp(WHERE, "the scale's")] = None
+    """GPUs per trial: 0, 1 or 1/k"""
 
 
 def read_reproduction(path: Path) -> Reproduction:

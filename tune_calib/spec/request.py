@@ -116,6 +116,12 @@ RecipeName = Annotated[
     OptionHelp(TRAINING, "quick", names=lambda: RECIPES),
     Field(description="recipe (see: tune-calib list recipes)"),
 ]
+Overrides = Annotated[
+    dict[str, Any] | None,
+    BeforeValidator(_plain_settings),
+    OptionHelp(TRAINING, metavar="SLOT.KEY=VALUE"),
+    Field(description="override a setting, e.g. head.gamma=0.9"),
+]
 OwnRecipes = Annotated[
     bool, OptionHelp(TRAINING), Field(description="train each method with its authors' recipe")
 ]
@@ -193,12 +199,7 @@ class TrainingRequest(Part):
     head_epochs: Annotated[int | None, OptionHelp(TRAINING, "the recipe's")] = None
     """training epochs of each head"""
     recipe: RecipeName = None
-    set: Annotated[
-        dict[str, Any] | None,
-        BeforeValidator(_plain_settings),
-        OptionHelp(TRAINING, metavar="SLOT.KEY=VALUE"),
-    ] = None
-    """override a setting, e.g. head.gamma=0.9"""
+    set: Overrides = None
     portable: Annotated[bool, OptionHelp(TRAINING)] = False
     """give the same numbers on all x86 machines, slightly slower"""
 
