@@ -21,8 +21,9 @@ from torch import Tensor
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
+from tune_calib.methods._references import cited
 from tune_calib.metrics.binning import adaptive_table
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params
 
 SHIFT = 1e-20
 """Keeps the gradient of exponents below 1 finite at probability 1."""
@@ -123,32 +124,19 @@ class AdaFocal(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="adafocal",
-        kind="network",
-        title="AdaFocal: focal loss with calibration feedback",
-        paper="Ghosh et al., NeurIPS",
-        year=2022,
-        url="https://arxiv.org/abs/2211.11838",
-        formula=r"""
-            L = \frac{1}{N} \sum_i (1 - \operatorname{sign}(g_i) \, p_{i,y_i})^{|g_i|}
-                (-\log p_{i,y_i}), \quad g_i = g_b \text{ of the bin } b \text{ of } p_{i,y_i};
-            \quad g_b \leftarrow g_b \, e^{\operatorname{sign}(g_b) \, \lambda \,
-                (\mathrm{conf}_b - \mathrm{acc}_b)} \text{ after each epoch}
-        """,
-        bibtex="""
-@inproceedings{ghosh2022adafocal,
-  author = {Ghosh, Arindam and Schaaf, Thomas and Gormley, Matthew R.},
-  title = {{AdaFocal}: Calibration-aware Adaptive Focal Loss},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {35},
-  year = {2022},
-  url = {https://arxiv.org/abs/2211.11838},
-}
-""",
-        params=AdaFocalParams,
-        implementation=AdaFocal,
-        needs=frozenset({"calib_pass"}),
-        recipe="focal",
-    ),
+    name="adafocal",
+    kind="network",
+    title="AdaFocal: focal loss with calibration feedback",
+    paper="Ghosh et al., NeurIPS",
+    **cited("ghosh2022adafocal"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i (1 - \operatorname{sign}(g_i) \, p_{i,y_i})^{|g_i|}
+            (-\log p_{i,y_i}), \quad g_i = g_b \text{ of the bin } b \text{ of } p_{i,y_i};
+        \quad g_b \leftarrow g_b \, e^{\operatorname{sign}(g_b) \, \lambda \,
+            (\mathrm{conf}_b - \mathrm{acc}_b)} \text{ after each epoch}
+    """,
+    params=AdaFocalParams,
+    implementation=AdaFocal,
+    needs=frozenset({"calib_pass"}),
+    recipe="focal",
 )

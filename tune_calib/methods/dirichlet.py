@@ -18,9 +18,9 @@ from torch import Tensor
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
 from tune_calib.methods._functional import label_log_probs
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, folds
-from tune_calib.methods._references import KULL
+from tune_calib.methods._references import cited
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params
 
 # From strong to weak: fits with weak penalties take longer and are rarely better.
 _OFF_DIAGONAL = (1e8, 1e6, 1e4, 1e2, 1e0, 1e-2)
@@ -168,23 +168,19 @@ def _full(
 
 
 METHODS.register(
-    MethodInfo(
-        name="dirichlet",
-        kind="posthoc",
-        title="Dirichlet calibration with ODIR",
-        paper="Kull et al., NeurIPS",
-        year=2019,
-        url="https://arxiv.org/abs/1910.12656",
-        formula=r"""
-            q = \operatorname{softmax}(W \log p + b),
-            \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}
-                -\log q_{i, y_i}
-                + \frac{\lambda}{C (C - 1)} \sum_{j \neq k} W_{jk}^2
-                + \frac{\mu}{C} \sum_j b_j^2
-        """,
-        bibtex=KULL,
-        params=OdirParams,
-        implementation=DirichletCalibration,
-        keeps_accuracy=False,
-    ),
+    name="dirichlet",
+    kind="posthoc",
+    title="Dirichlet calibration with ODIR",
+    paper="Kull et al., NeurIPS",
+    **cited("kull2019beyond"),
+    formula=r"""
+        q = \operatorname{softmax}(W \log p + b),
+        \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}
+            -\log q_{i, y_i}
+            + \frac{\lambda}{C (C - 1)} \sum_{j \neq k} W_{jk}^2
+            + \frac{\mu}{C} \sum_j b_j^2
+    """,
+    params=OdirParams,
+    implementation=DirichletCalibration,
+    keeps_accuracy=False,
 )

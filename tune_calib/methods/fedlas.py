@@ -29,8 +29,8 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
-from tune_calib.methods._references import as_on_tiny
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.methods._references import as_on_tiny, cited
+from tune_calib.spec.methods import METHODS, Params
 
 # The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
 FIRST_MEAN = 20.0
@@ -250,63 +250,44 @@ class FedlasMargin(FedlasLabelSmoothing):
         return margin_excess(logits, self.params.margin)
 
 
-BAHAVAN = """
-@inproceedings{bahavan2026fedlas,
-  author = {Nadarasar Bahavan, Thiru Thillai and Seneviratne, Sachith and Halgamuge, Saman},
-  title = {{FeDLaS}: Feature-Modulated Bidirectional Label Smoothing for Neural Network
-    Calibration},
-  booktitle = {European Conference on Computer Vision},
-  year = {2026},
-  url = {https://arxiv.org/abs/2606.28654},
-}
-"""
-
 METHODS.register(
-    MethodInfo(
-        name="fedlas_ls",
-        kind="network",
-        title="FeDLaS with label smoothing",
-        paper="FeDLaS, ECCV",
-        year=2026,
-        url="https://github.com/nadarasarbahavan/FEDLAS",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-                + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
-            \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-                \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-        """,
-        bibtex=BAHAVAN,
-        params=FedlasParams,
-        implementation=FedlasLabelSmoothing,
-        recipe="fedlas",
-        dataset_defaults={
-            "cifar100": {"alpha": 0.1, "theta": 0.5},
-            **as_on_tiny(theta=0.5),
-        },
-    ),
+    name="fedlas_ls",
+    kind="network",
+    title="FeDLaS with label smoothing",
+    paper="FeDLaS, ECCV",
+    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+            + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
+        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+    """,
+    params=FedlasParams,
+    implementation=FedlasLabelSmoothing,
+    recipe="fedlas",
+    dataset_defaults={
+        "cifar100": {"alpha": 0.1, "theta": 0.5},
+        **as_on_tiny(theta=0.5),
+    },
 )
 
 METHODS.register(
-    MethodInfo(
-        name="fedlas_mbls",
-        kind="network",
-        title="FeDLaS with margin-based label smoothing",
-        paper="FeDLaS, ECCV",
-        year=2026,
-        url="https://github.com/nadarasarbahavan/FEDLAS",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-                + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
-            \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-                \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-        """,
-        bibtex=BAHAVAN,
-        params=FedlasMarginParams,
-        implementation=FedlasMargin,
-        recipe="fedlas",
-        dataset_defaults={
-            "cifar100": {"beta": 1.0, "theta": 0.5},
-            **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),
-        },
-    ),
+    name="fedlas_mbls",
+    kind="network",
+    title="FeDLaS with margin-based label smoothing",
+    paper="FeDLaS, ECCV",
+    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+            + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
+        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+    """,
+    params=FedlasMarginParams,
+    implementation=FedlasMargin,
+    recipe="fedlas",
+    dataset_defaults={
+        "cifar100": {"beta": 1.0, "theta": 0.5},
+        **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),
+    },
 )

@@ -28,8 +28,9 @@ from tune_calib.methods._base import (
     log_mean_exp,
     stacked_on,
 )
+from tune_calib.methods._references import cited
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params
 from tune_calib.spec.slots.head import HeadSlot
 
 
@@ -354,33 +355,21 @@ class MacCal(HeadMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="mac_cal",
-        kind="head",
-        title="masked classifier retraining with adaptive sparsity",
-        paper="MaC-Cal, arXiv",
-        year=2025,
-        url="https://arxiv.org/abs/2508.09116",
-        formula=r"""
-            z = (M_2 \odot V) \, a((M_1 \odot U) h + b_1) + b_2,
-            \quad M \sim \mathrm{Bernoulli}(q_t),
-            \quad W \leftarrow W - \eta \, M \odot \nabla_W L;
-            \quad q_{t + 1} = \operatorname{clip}(q_t + \operatorname{clip}(\gamma \, \mathrm{acc}_t
-                - \mathrm{conf}_t, -\tau_t, \tau_t), q_{\min}, 1),
-            \quad \tau_t = \tau_0 \, e^{-k t / T}
-        """,
-        bibtex="""
-@misc{ni2025maccal,
-  author = {Ni, Jiani and Zhao, He and Yang, Yibo and Guo, Dandan},
-  title = {Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic Masking},
-  howpublished = {arXiv:2508.09116},
-  year = {2025},
-  url = {https://arxiv.org/abs/2508.09116},
-}
-""",
-        params=MacCalParams,
-        implementation=MacCal,
-        recipe="focal",
-        per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
-    ),
+    name="mac_cal",
+    kind="head",
+    title="masked classifier retraining with adaptive sparsity",
+    paper="MaC-Cal, arXiv",
+    **cited("ni2025maccal"),
+    formula=r"""
+        z = (M_2 \odot V) \, a((M_1 \odot U) h + b_1) + b_2,
+        \quad M \sim \mathrm{Bernoulli}(q_t),
+        \quad W \leftarrow W - \eta \, M \odot \nabla_W L;
+        \quad q_{t + 1} = \operatorname{clip}(q_t + \operatorname{clip}(\gamma \, \mathrm{acc}_t
+            - \mathrm{conf}_t, -\tau_t, \tau_t), q_{\min}, 1),
+        \quad \tau_t = \tau_0 \, e^{-k t / T}
+    """,
+    params=MacCalParams,
+    implementation=MacCal,
+    recipe="focal",
+    per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
 )

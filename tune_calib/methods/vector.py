@@ -15,9 +15,9 @@ from torch import Tensor
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
 from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods._references import GUO
+from tune_calib.methods._references import cited
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS
 
 
 class VectorScaling(FittedAlone):
@@ -47,21 +47,17 @@ def _best(logits: Tensor, labels: Tensor, tolerance: float) -> Affine:
 
 
 METHODS.register(
-    MethodInfo(
-        name="vector",
-        kind="posthoc",
-        title="vector scaling",
-        paper="Guo et al., ICML",
-        year=2017,
-        url="https://arxiv.org/abs/1706.04599",
-        formula=r"""
-            p = \operatorname{softmax}(w \odot z + b),
-            \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
-                -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
-        """,
-        bibtex=GUO,
-        params=NoParams,
-        implementation=VectorScaling,
-        keeps_accuracy=False,
-    ),
+    name="vector",
+    kind="posthoc",
+    title="vector scaling",
+    paper="Guo et al., ICML",
+    **cited("guo2017calibration"),
+    formula=r"""
+        p = \operatorname{softmax}(w \odot z + b),
+        \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
+            -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
+    """,
+    params=NoParams,
+    implementation=VectorScaling,
+    keeps_accuracy=False,
 )
