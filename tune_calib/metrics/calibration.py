@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table, equal_mass_table
+from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table
 from tune_calib.metrics.equal_mass import debiased
 from tune_calib.metrics.validation import check
 
@@ -52,40 +52,36 @@ def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     return ece_of(bin_table(probs, labels, bins), len(labels))
 
 
-def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:
-    """Return the adaptive ECE.
+def aece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Return the adaptive ECE, with the bins of Mukhoti et al.
 
     Args:
         probs: (..., N, C).
         labels: (N,).
         bins: number of bins.
-        equal_mass: use PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
 
     Returns:
         (...), in [0, 1].
     """
-    table = (equal_mass_table if equal_mass else adaptive_table)(probs, labels, bins)
-    return ece_of(table, len(labels))
+    return ece_of(adaptive_table(probs, labels, bins), len(labels))
 
 
-def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = False) -> Tensor:
+def cece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Return the classwise ECE: the ECE of p[:, k] against 1[y = k], averaged over classes.
+
+    As in the code of Mukhoti et al., these are the classes up to the largest label.
 
     Args:
         probs: (..., N, C).
         labels: (N,).
         bins: number of equal-width bins (lo, hi]. Samples with p = 0 are in no bin.
-        all_classes: average over all C classes, as MDCA's SCE, instead of the classes
-            0..max(labels), as Mukhoti et al.
 
     Returns:
         (...), in [0, 1].
     """
     check(probs, labels)
-    # Mukhoti's code, on which the published tables rest, skips classes above the largest label.
-    classes = probs.shape[-1] if all_classes else int(labels.max()) + 1
     errors = []
-    for scores, is_class, place in _by_class(probs[..., :classes], labels, bins):
+    for scores, is_class, place in _by_class(probs[..., : int(labels.max()) + 1], labels, bins):
         # Index 0 collects samples in no bin. n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N.
         gaps = _summed(place, scores - is_class, bins)
         errors.append(gaps.abs().sum(-1))

@@ -4,8 +4,6 @@ scikit-learn is imported inside the functions because the import takes half a se
 worker imports this module.
 """
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
@@ -73,20 +71,11 @@ def aupr(positive: Tensor, negative: Tensor) -> float:
     return float(average_precision_score(*_joined(positive, negative)))
 
 
-def fpr95(
-    positive: Tensor, negative: Tensor, method: Literal["roc", "percentile"] = "roc"
-) -> float:
-    """Return the false-positive rate at a true-positive rate of 95 %.
-
-    The method ``roc`` interpolates the ROC curve at a true-positive rate of 0.95; ``percentile``
-    accepts scores at or above the 5th percentile of the positives.
-    """
-    truth, scores = _joined(positive, negative)
-    if method == "percentile":
-        threshold = np.percentile(scores[truth == 1], 5)
-        return float((scores[truth == 0] >= threshold).mean())
+def fpr95(positive: Tensor, negative: Tensor) -> float:
+    """Return the false-positive rate at a true-positive rate of 95 %, on the ROC curve."""
     from sklearn.metrics import roc_curve
 
+    truth, scores = _joined(positive, negative)
     false_positive, true_positive, _ = roc_curve(truth, scores, drop_intermediate=False)
     return float(np.interp(0.95, true_positive, false_positive))
 

@@ -3,8 +3,6 @@
 Rows of probabilities must sum to 1. Invalid inputs raise ValueError.
 """
 
-from typing import Literal
-
 import torch
 from scipy.special import bdtrc
 from torch import Tensor
@@ -54,14 +52,12 @@ def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
     return -log_probs.gather(-1, targets).squeeze(-1).mean(-1)
 
 
-def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] = "sum") -> Tensor:
-    """Return the Brier score, the mean squared distance to the one-hot label.
+def brier(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return the Brier score, the mean squared distance to the one-hot label, in [0, 2].
 
     Args:
         probs: (..., N, C), rows sum to 1.
         labels: (N,), int64.
-        normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` over classes
-            (TST, BalCAL).
     """
     check(probs, labels)
     width, squares = max(1, _CHUNK // probs.shape[-1]), []
@@ -69,5 +65,5 @@ def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] =
         # Without a one-hot label in memory.
         targets = own.expand(part.shape[:-1]).unsqueeze(-1)
         gaps = part.scatter(-1, targets, part.gather(-1, targets) - 1).square()
-        squares.append(gaps.sum(-1) if normalisation == "sum" else gaps.mean(-1))
+        squares.append(gaps.sum(-1))
     return torch.cat(squares, -1).mean(-1)
