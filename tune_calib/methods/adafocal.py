@@ -12,7 +12,7 @@ Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss
 batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from pydantic import Field
@@ -22,7 +22,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
 from tune_calib.methods._references import cited
-from tune_calib.metrics.binning import adaptive_table
+from tune_calib.metrics.binning import BinTable, adaptive_table
 from tune_calib.spec.methods import METHODS, Params
 
 SHIFT = 1e-20
@@ -44,24 +44,10 @@ class AdaFocalParams(Params):
     """Smallest exponent."""
 
 
-class Bins(NamedTuple):
-    """Bins [lower, upper) of probability, each (B,) float64.
-
-    Attributes:
-        lower: lower edges.
-        upper: upper edges, each equal to the lower edge of the next bin.
-        gamma: exponents.
-        gap: confidence minus accuracy, from which ``gamma`` was updated; 0 for an empty bin.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    gamma: Tensor
-    gap: Tensor
-
-
-def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams) -> Bins:
-    """Compute new equal-mass bins, and update the exponents (B,) by their gaps.
+def update(
+    gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams
+) -> tuple[BinTable, Tensor]:
+    """Compute new equal-mass bins, and the exponents (B,) float64 updated by their gaps.
 
     The bins are those of held-out logits (N, C), in single precision as in the authors' code.
     """
@@ -72,8 +58,7 @@ def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams
     moved = gamma * (params.lam * torch.where(gamma > 0, gap, -gap)).exp()
     switched = torch.where(gamma > 0, -params.switch_pt, params.switch_pt).to(gamma)
     moved = torch.where(moved.abs() < params.switch_pt, switched, moved)
-    moved = moved.clamp(params.gamma_min, params.gamma_max)
-    return Bins(table.lower.to(gamma), table.upper.to(gamma), moved, gap)
+    return table, moved.clamp(params.gamma_min, params.gamma_max)
 
 
 class AdaFocal(NetworkMethod):
@@ -115,10 +100,10 @@ class AdaFocal(NetworkMethod):
             raise ValueError("adafocal needs the logits of calib after each epoch, got none")
         if not bool(feedback.logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {epoch + 1} are not finite")
-        bins = update(self.gamma, feedback.logits, feedback.labels, self.params)
+        bins, gamma = update(self.gamma, feedback.logits, feedback.labels, self.params)
         self.lower.copy_(bins.lower)
         self.upper.copy_(bins.upper)
-        self.gamma.copy_(bins.gamma)
+        self.gamma.copy_(gamma)
         lowest, highest = self.gamma.aminmax()
         return {"adafocal/gamma_min": float(lowest), "adafocal/gamma_max": float(highest)}
 

@@ -132,7 +132,7 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         """Store the generator of the epoch, and discard the samples of an earlier epoch."""
-        self.chance = generator
+        super().begin_epoch(epoch, generator)
         self.epoch = epoch
         self.seen = []
 

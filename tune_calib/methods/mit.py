@@ -81,12 +81,6 @@ def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) ->
 class _Mit(NetworkMethod):
     """Code shared by both variants. Evaluation is the ordinary forward pass."""
 
-    chance: torch.Generator
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator for the shares and permutations of the epoch."""
-        self.chance = generator
-
     def sections(self, network: Any) -> list[Any]:
         """Return the parts of the network after which the mixtures are solved, in order."""
         raise NotImplementedError

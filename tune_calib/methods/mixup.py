@@ -55,12 +55,6 @@ def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -
 class Mixup(NetworkMethod):
     """One share and one permutation per batch. Evaluation uses unmixed images."""
 
-    chance: torch.Generator
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator for the shares and permutations of the epoch."""
-        self.chance = generator
-
     def step(self, network: torch.nn.Module, batch: Batch) -> Step:
         """Run one forward pass of the mixed batch."""
         share = draw_beta(self.params.alpha, self.chance)

@@ -27,7 +27,6 @@ from tune_calib.spec.methods import METHODS
 class JointVariational(NetworkMethod):
     """MLPs D, 3Z, Z for the mean and the log-variance of z, and a layer Z, C for the logits."""
 
-    chance: torch.Generator
     noise: Tensor
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
@@ -44,10 +43,6 @@ class JointVariational(NetworkMethod):
         # In the checkpoint, because an exported model has no seed.
         drawn = torch.randn(params.mc_samples, params.latent, generator=chance)
         self.register_buffer("noise", drawn)
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator for the noise of the epoch."""
-        self.chance = generator
 
     def forward(self, network: Any, images: Tensor) -> Output:
         """Return the features, and log mean probabilities or the logits of the mean."""
