@@ -43,16 +43,7 @@ def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def bin_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
-    """Sort samples into equal-width bins (lo, hi] of confidence, as in the papers.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        bins: number of bins B.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
-    """
+    """Sort samples into equal-width bins (lo, hi] of confidence, as in the papers."""
     check(probs, labels)
     confidence, correct = top_label(probs, labels)
     # Edges have the type of the probabilities, so that a confidence at an edge equals it and falls
@@ -87,11 +78,6 @@ def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     The edges interpolate the sorted confidences. The quirks of their code are reproduced, since all
     published tables use it: bins are (lo, hi], so that the smallest confidence is in no bin, and
     equal confidences share a bin or are in none.
-
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of bins B.
     """
     check(probs, labels)
     confidence, correct = top_label(probs, labels)

@@ -23,14 +23,8 @@ _CHUNK = 2**17  # logits processed at once, so that they stay in the cache
 def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return NLL and Brier score of each sample at the temperature of the other folds.
 
-    Folds are taken by position (every fifth sample). With a single sample the temperature is 1.
-
-    Args:
-        logits: (..., N, C), float64, finite.
-        labels: (N,), int64.
-
-    Returns:
-        Two tensors (..., N).
+    Both are (..., N). Folds are taken by position (every fifth sample). With a single sample the
+    temperature is 1.
     """
     scale = torch.ones_like(logits[..., 0])
     start = inverse_temperature(logits, labels) if len(labels) > 1 else None
@@ -46,10 +40,7 @@ def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
 def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return NLL in nats and Brier score (sum over classes) of each sample, both (..., N).
 
-    Args:
-        logits: (..., N, C).
-        labels: (N,).
-        scale: (..., N), factors of the logits of each sample; 1 by default.
+    ``scale`` (..., N) holds factors of the logits of each sample; 1 by default.
     """
     found = []
     for rows in _parts(logits):
@@ -69,14 +60,8 @@ def inverse_temperature(
 ) -> Tensor:
     """Find the 1 / T that minimises the NLL, by Newton's method on log T in a shrinking bracket.
 
-    Args:
-        logits: (..., N, C), float64, finite.
-        labels: (N,), int64.
-        kept: (N,), mask of the samples to use; all by default.
-        start: (...), initial value; 1 by default.
-
-    Returns:
-        (...), an end of the range where the NLL has no minimum.
+    The result is (...), an end of the range where the NLL has no minimum. ``kept`` (N,) masks the
+    samples to use, all by default; ``start`` (...) is the initial value, 1 by default.
     """
     bound = math.log(HOTTEST)
     low = logits.new_full(logits.shape[:-2], -bound)

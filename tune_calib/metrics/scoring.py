@@ -38,12 +38,7 @@ def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the negative log-likelihood in nats, exact even for saturated logits.
 
-    Args:
-        logits: (..., N, C), unnormalised, finite.
-        labels: (N,), int64.
-
-    Raises:
-        ValueError: a logit is not finite.
+    Unlike the other functions, it takes unnormalised logits, which must be finite.
     """
     if not bool(logits.isfinite().all()):
         raise ValueError("logits must be finite, got NaN or infinity")
@@ -53,12 +48,7 @@ def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def brier(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the Brier score, the mean squared distance to the one-hot label, in [0, 2].
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-    """
+    """Return the Brier score, the mean squared distance to the one-hot label, in [0, 2]."""
     check(probs, labels)
     width, squares = max(1, _CHUNK // probs.shape[-1]), []
     for part, own in zip(probs.split(width, -2), labels.split(width), strict=True):
