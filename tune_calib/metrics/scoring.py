@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tune_calib.metrics.validation import check
 
+_CHANCE_LEVEL = 1e-3
 _CHUNK = 2**21  # probabilities of one classifier processed at once
 
 
@@ -18,21 +19,18 @@ def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
 
 
-def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
-    """Return whether predictions are no better than always predicting the most frequent class.
+def is_at_chance(probs: Tensor, labels: Tensor) -> bool:
+    """Return whether predictions (N, C) are no better than always the most frequent class.
 
-    Args:
-        probs: (N, C), rows sum to 1.
-        labels: (N,), int64.
-        level: significance level of a one-sided binomial test. Under its null hypothesis, each
-            prediction is correct with a probability equal to the share of the most frequent class.
+    Under the null hypothesis of a one-sided binomial test, each prediction is correct with a
+    probability equal to the share of that class.
     """
     check(probs, labels)
     right = int((probs.argmax(-1) == labels).sum())
     share = int(labels.bincount().max()) / len(labels)
     # bdtrc(k) is the probability of more than k, hence the - 1. scipy.stats offers the same under
     # a better-known name but takes half a second to import.
-    return bool(bdtrc(right - 1, len(labels), share) > level)
+    return bool(bdtrc(right - 1, len(labels), share) > _CHANCE_LEVEL)
 
 
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
