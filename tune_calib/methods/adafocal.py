@@ -21,9 +21,8 @@ from torch import Tensor
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
-from tune_calib.methods._references import cited
 from tune_calib.metrics.binning import BinTable, adaptive_table
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 SHIFT = 1e-20
 """Keeps the gradient of exponents below 1 finite at probability 1."""

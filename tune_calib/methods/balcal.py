@@ -29,10 +29,9 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
-from tune_calib.methods._references import cited
 from tune_calib.models.base import draw_fan_out
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 # The initial share in the authors' program, whatever its constructor receives.
 FIRST_SHARE = 0.8

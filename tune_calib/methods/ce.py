@@ -8,8 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod, NoParams
-from tune_calib.methods._references import cited
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, cited
 
 
 class CrossEntropy(NetworkMethod):

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._references import cited
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 LARGEST = 2**24
 """Largest number of pairs (samples x classes^2) in memory at once."""

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
-from tune_calib.methods._references import as_on_tiny, cited
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 GAMMA = {
     "cifar10": {"gamma": 5.0},

@@ -27,9 +27,8 @@ from tune_calib.methods._affine import (
 )
 from tune_calib.methods._functional import label_log_probs
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, folds
-from tune_calib.methods._references import cited
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 # From strong to weak: fits with weak penalties take longer and are rarely better.
 _OFF_DIAGONAL = (1e8, 1e6, 1e4, 1e2, 1e0, 1e-2)

@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
-from tune_calib.methods._references import cited
 from tune_calib.methods.temperature import AT_BOUND, BOUNDS, NEAR, converged, is_all_right
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 _GAP = 1e-6  # nats above the smallest NLL
 _FACES = [face for size in (1, 2, 3) for face in combinations(range(3), size)]

@@ -19,6 +19,7 @@ Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2.
 with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -29,8 +30,7 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
-from tune_calib.methods._references import as_on_tiny, cited
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 # The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
 FIRST_MEAN = 20.0
@@ -39,6 +39,15 @@ FIRST_DEVIATION = 100.0
 
 SHIFT = 1e-3
 """Added to the standard deviation by which the indicator is divided."""
+
+_INDICATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "norm_l1": lambda _, features: features.abs().sum(1),
+    "norm_l2": lambda _, features: features.square().sum(1).sqrt(),
+    "norm_linf": lambda _, features: features.abs().amax(1),
+    "max_prob": lambda logits, _: logits.softmax(1).amax(1),
+    "max_logit": lambda logits, _: logits.amax(1),
+    "constant": lambda logits, _: torch.ones_like(logits[:, 0]),
+}
 
 
 class FedlasParams(Params):
@@ -163,21 +172,9 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def values(self, logits: Tensor, features: Tensor, chance: torch.Generator) -> Tensor:
         """Return the indicator before normalisation, (N,)."""
-        match self.params.indicator:
-            case "norm_l1":
-                return features.abs().sum(1)
-            case "norm_l2":
-                return features.square().sum(1).sqrt()
-            case "norm_linf":
-                return features.abs().amax(1)
-            case "max_prob":
-                return logits.softmax(1).amax(1)
-            case "max_logit":
-                return logits.amax(1)
-            case "constant":
-                return torch.ones_like(logits[:, 0])
-            case _:
-                return torch.randn(len(logits), generator=chance).to(logits)
+        if self.params.indicator == "random":
+            return torch.randn(len(logits), generator=chance).to(logits)
+        return _INDICATORS[self.params.indicator](logits, features)
 
     @torch.no_grad()
     def observe(self, values: Tensor) -> None:

@@ -17,8 +17,7 @@ from torch.nn.functional import one_hot
 
 from tune_calib.methods._curves import count_below
 from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
-from tune_calib.methods._references import cited
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class HistogramParams(Params):

@@ -14,8 +14,7 @@ from torch.nn.functional import one_hot
 from tune_calib.methods._base import NoParams
 from tune_calib.methods._curves import interpolated, isotonic
 from tune_calib.methods._posthoc import Fit, FittedAlone, keep_first, logarithm
-from tune_calib.methods._references import cited
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, cited
 
 _SLOPE = 1e-9
 

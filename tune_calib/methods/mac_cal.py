@@ -28,9 +28,8 @@ from tune_calib.methods._base import (
     log_mean_exp,
     stacked_on,
 )
-from tune_calib.methods._references import cited
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 

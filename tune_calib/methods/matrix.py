@@ -11,9 +11,8 @@ the other classes are fitted without it.
 
 from torch import Tensor
 
-from tune_calib.methods._references import cited
 from tune_calib.methods.dirichlet import DirichletCalibration, OdirParams
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, cited
 
 
 class MatrixScaling(DirichletCalibration):

@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import margin_excess
-from tune_calib.methods._references import as_on_tiny, cited
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 
 class MarginLabelSmoothingParams(Params):

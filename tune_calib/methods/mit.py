@@ -26,9 +26,8 @@ from torch.nn import functional as F
 
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkMethod, Step
-from tune_calib.methods._references import cited
 from tune_calib.methods.mixup import draw_beta, mix
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 SMALLEST_GAP = 1e-4
 """Smallest difference of two shares: below it, the mixtures can hardly be solved numerically."""

@@ -25,9 +25,8 @@ from pydantic import Field
 from torch import nn
 
 from tune_calib.methods._base import NetworkContext
-from tune_calib.methods._references import cited
 from tune_calib.methods.ce import CrossEntropy
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
     161: (161, 150, 141, 129, 120, 102, 93, 84, 72, 54, 33),  # ResNet-50

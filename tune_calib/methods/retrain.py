@@ -10,9 +10,8 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
-from tune_calib.methods._references import cited
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 

@@ -12,9 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import Affine, Ridge
-from tune_calib.methods._references import cited
 from tune_calib.methods.svs import StructuredParams, StructuredVectorScaling
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, cited
 
 
 class SmsParams(StructuredParams):

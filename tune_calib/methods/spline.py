@@ -22,8 +22,7 @@ from torch import Tensor
 
 from tune_calib.methods._curves import interpolated
 from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_first
-from tune_calib.methods._references import cited
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class SplineParams(Params):

@@ -10,9 +10,8 @@ from torch import Tensor
 
 from tune_calib.methods._base import nll
 from tune_calib.methods._posthoc import Fit, FittedAlone
-from tune_calib.methods._references import cited
 from tune_calib.metrics.calibration import ece
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 BOUNDS = (1e-2, 1e2)
 # A temperature within this factor of an end of the range counts as having reached it.

@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
-from tune_calib.methods._references import cited
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class JointTwoStageParams(Params):

@@ -23,9 +23,8 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
 from tune_calib.methods._functional import gaussian_kl
-from tune_calib.methods._references import cited
 from tune_calib.models.heads import apply_stack, init_stack
-from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 NOISE_BLOCK = 256  # number of samples whose noise at evaluation is drawn together

@@ -17,11 +17,10 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step, log_mean_exp
 from tune_calib.methods._functional import gaussian_kl
-from tune_calib.methods._references import cited
 from tune_calib.methods.tst_joint import linear_layers
 from tune_calib.methods.vtst import VariationalTwoStageParams
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.methods import METHODS, cited
 
 
 class JointVariational(NetworkMethod):
