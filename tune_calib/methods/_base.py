@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
-
-
-class NoParams(Params):
-    """A method without hyper-parameters."""
 
 
 @dataclass(frozen=True)

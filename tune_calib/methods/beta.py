@@ -17,10 +17,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from tune_calib.errors import UserError
-from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import is_all_right
-from tune_calib.spec.methods import METHODS, cited
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _TOLERANCE = 1e-6  # largest entry of the projected gradient, for features of unit size
 

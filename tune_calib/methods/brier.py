@@ -11,8 +11,8 @@ Tiny-ImageNet. It keeps the last epoch.
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.methods._base import NetworkMethod, NoParams
-from tune_calib.spec.methods import METHODS, cited
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class Brier(NetworkMethod):

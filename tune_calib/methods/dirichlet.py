@@ -26,8 +26,9 @@ from tune_calib.methods._affine import (
     scaled,
 )
 from tune_calib.methods._functional import label_log_probs
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, folds
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import has_optimum, is_all_right
+from tune_calib.metrics.refinement import folds
 from tune_calib.spec.methods import METHODS, Params, cited
 
 # From strong to weak: fits with weak penalties take longer and are rarely better.

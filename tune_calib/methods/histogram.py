@@ -15,8 +15,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._curves import count_below
-from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
+from tune_calib.methods._posthoc import Fit, FittedAlone, count_below, logarithm
 from tune_calib.spec.methods import METHODS, Params, cited
 
 

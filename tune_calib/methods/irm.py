@@ -11,10 +11,15 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._base import NoParams
-from tune_calib.methods._curves import interpolated, isotonic
-from tune_calib.methods._posthoc import Fit, FittedAlone, keep_first, logarithm
-from tune_calib.spec.methods import METHODS, cited
+from tune_calib.methods._posthoc import (
+    Fit,
+    FittedAlone,
+    interpolated,
+    isotonic,
+    keep_first,
+    logarithm,
+)
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _SLOPE = 1e-9
 

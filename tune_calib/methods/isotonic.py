@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._base import NoParams
-from tune_calib.methods._curves import interpolated, isotonic
-from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm, stacked
-from tune_calib.spec.methods import METHODS, cited
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolated, isotonic, logarithm, stacked
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class IsotonicCalibration(FittedAlone):

@@ -20,8 +20,7 @@ from pydantic import Field
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from tune_calib.methods._curves import interpolated
-from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_first
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, interpolated, keep_first
 from tune_calib.spec.methods import METHODS, Params, cited
 
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, diagonal, mapped, scaled
-from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, cited
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class VectorScaling(FittedAlone):

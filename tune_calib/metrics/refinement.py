@@ -23,18 +23,24 @@ _CHUNK = 2**17  # logits processed at once, so that they stay in the cache
 def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return NLL and Brier score of each sample at the temperature of the other folds.
 
-    Both are (..., N). Folds are taken by position (every fifth sample). With a single sample the
-    temperature is 1.
+    Both are (..., N). With a single sample the temperature is 1.
     """
     scale = torch.ones_like(logits[..., 0])
     start = inverse_temperature(logits, labels) if len(labels) > 1 else None
-    fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
-    for fold in range(min(FOLDS, len(labels)) if len(labels) > 1 else 0):
-        own = fold_of == fold
+    for own in folds(labels):
         # Start at the temperature of all samples, which is close to that of a fold.
         inverse = inverse_temperature(logits, labels, ~own, start)
         scale[..., own] = inverse[..., None]
     return scores(logits, labels, scale)
+
+
+def folds(labels: Tensor) -> list[Tensor]:
+    """Return masks (N,) of the held-out samples of each fold; no folds for a single sample."""
+    # By position, not at random: the flag of a fit must not depend on a seed.
+    fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
+    # A single sample leaves no others to fit.
+    count = min(FOLDS, len(labels)) if len(labels) > 1 else 0
+    return [fold_of == fold for fold in range(count)]
 
 
 def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -14,6 +14,10 @@ class Params(StrictModel):
     """Hyper-parameters of a method."""
 
 
+class NoParams(Params):
+    """A method without hyper-parameters."""
+
+
 Need = Literal["calib_pass", "two_forward_passes", "stages"]
 NEEDS: dict[Need, str] = {
     "calib_pass": "a pass over calib after every epoch",
