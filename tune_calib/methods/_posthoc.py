@@ -68,9 +68,7 @@ class FittedAlone(PostHocMethod):
             for name in fits[0].state
         }
         self._record = {
-            name: torch.tensor(
-                [fit.record[name] for fit in fits], dtype=torch.float64, device=logits.device
-            )
+            name: logits.new_tensor([fit.record[name] for fit in fits], dtype=torch.float64)
             for name in fits[0].record
         }
         harms = [self._is_harmful(head, labels, one) for head, one in zip(heads, fits, strict=True)]

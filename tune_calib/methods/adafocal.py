@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.errors import DivergedError
-from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
+from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
 from tune_calib.metrics.binning import BinTable, adaptive_table
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -93,10 +93,8 @@ class AdaFocal(NetworkMethod):
         index = torch.bucketize(probs.to(self.lower.dtype), self.lower[1:], right=True)
         return self.gamma[index]
 
-    def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
+    def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
         """Update the exponents by the gaps on ``calib``, and record their range."""
-        if feedback is None:
-            raise ValueError("adafocal needs the logits of calib after each epoch, got none")
         if not bool(feedback.logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {epoch + 1} are not finite")
         bins, gamma = update(self.gamma, feedback.logits, feedback.labels, self.params)

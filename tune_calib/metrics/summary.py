@@ -90,13 +90,14 @@ def _costly(
     logits: Tensor, probs: Tensor, labels: Tensor, found: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Compute the metrics that would slow a search of small trials, given NLL and Brier score."""
-    parts: dict[str, Tensor] = {}
-    left = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
-    for name, rest in zip(("nll", "brier"), left, strict=True):
-        parts |= {f"{name}_calibration": found[name] - rest, f"{name}_refinement": rest}
+    of_nll, of_brier = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
     correct = top_label(probs, labels)[1]
     entropies = entropy(probs)
-    return parts | {
+    return {
+        "nll_calibration": found["nll"] - of_nll,
+        "nll_refinement": of_nll,
+        "brier_calibration": found["brier"] - of_brier,
+        "brier_refinement": of_brier,
         "classwise_debiased": classwise_debiased(probs, labels),
         "entropy_right": mean_where(entropies, correct),
         "entropy_wrong": mean_where(entropies, 1 - correct),
