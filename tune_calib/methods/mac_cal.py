@@ -225,16 +225,16 @@ class MacCal(HeadMethod):
     def begin_epoch(self, epoch: int) -> None:
         """Draw masks for the epoch if ``refresh`` is ``epoch``."""
         if self.params.refresh == "epoch":
-            self._refresh("mask", epoch)
+            self._refresh(epoch)
 
     def begin_batch(self, step: int) -> None:
         """Draw masks for the batch if ``refresh`` is ``batch``."""
         if self.params.refresh == "batch":
-            self._refresh("mask", step)
+            self._refresh(step)
 
-    def _refresh(self, purpose: str, index: int) -> None:
+    def _refresh(self, index: int) -> None:
         self.mask_q = self.q
-        self.masks = self._draw(purpose, index)
+        self.masks = self._draw("mask", index)
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
                 # A zeroed weight stays zero until the optimiser changes it: at once with a dense
