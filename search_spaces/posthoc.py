@@ -1,6 +1,6 @@
 """Spaces of the post-hoc methods that have settings."""
 
-from tune_calib.spec.space import SPACES, Space, choice, log_uniform
+from tune_calib.spec.space import SPACES, choice, log_uniform
 
 _PENALTY = log_uniform(1e-2, 1e2)
 # None chooses the penalty within calib. No penalty at all serves for warnings, not for searches.
@@ -9,30 +9,26 @@ _ODIR = {
     "posthoc.intercept": choice(None, 1e-4, 1e-2, 1.0, 1e2, 1e4),
 }
 
-SPACES.register(Space("temperature", {"posthoc.fit": choice("nll", "grid_ece", "grid_nll")}))
-SPACES.register(Space("matrix", _ODIR))
-SPACES.register(Space("dirichlet", _ODIR))
-SPACES.register(Space("ets", {"posthoc.loss": choice("brier", "nll")}))
+SPACES.register(name="temperature", settings={"posthoc.fit": choice("nll", "grid_ece", "grid_nll")})
+SPACES.register(name="matrix", settings=_ODIR)
+SPACES.register(name="dirichlet", settings=_ODIR)
+SPACES.register(name="ets", settings={"posthoc.loss": choice("brier", "nll")})
 SPACES.register(
-    Space(
-        "histogram",
-        {
-            "posthoc.binning": choice("equal_mass", "equal_width"),
-            "posthoc.bins": choice(5, 10, 15, 20, 30),
-        },
-    )
+    name="histogram",
+    settings={
+        "posthoc.binning": choice("equal_mass", "equal_width"),
+        "posthoc.bins": choice(5, 10, 15, 20, 30),
+    },
 )
-SPACES.register(Space("spline", {"posthoc.knots": choice(4, 5, 6, 8, 10, 15)}))
+SPACES.register(name="spline", settings={"posthoc.knots": choice(4, 5, 6, 8, 10, 15)})
 SPACES.register(
-    Space("svs", {"posthoc.lambda_intercept": _PENALTY, "posthoc.lambda_diagonal": _PENALTY})
+    name="svs", settings={"posthoc.lambda_intercept": _PENALTY, "posthoc.lambda_diagonal": _PENALTY}
 )
 SPACES.register(
-    Space(
-        "sms",
-        {
-            "posthoc.lambda_intercept": _PENALTY,
-            "posthoc.lambda_diagonal": _PENALTY,
-            "posthoc.lambda_off_diagonal": _PENALTY,
-        },
-    )
+    name="sms",
+    settings={
+        "posthoc.lambda_intercept": _PENALTY,
+        "posthoc.lambda_diagonal": _PENALTY,
+        "posthoc.lambda_off_diagonal": _PENALTY,
+    },
 )

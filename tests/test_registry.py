@@ -11,7 +11,7 @@ from tune_calib.errors import UserError
 from tune_calib.registry import Registry, read_index
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, MethodInfo, cited
 
 
 def test_the_index_is_that_of_the_records():
@@ -49,3 +49,18 @@ def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
     assert fresh.facts("other") == {}
     with pytest.raises(UserError, match="did you mean 'other'"):
         fresh.require("othr")
+
+
+def test_a_record_can_be_given_by_its_fields():
+    fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
+    fields = {**vars(METHODS["ce"]), "name": "other"}
+    assert fresh.register(**fields) == MethodInfo(**fields)
+    assert fresh.homes["other"] == "test_registry"
+    with pytest.raises(TypeError, match="a method must be a MethodInfo, got None"):
+        fresh.register()
+
+
+def test_year_and_url_are_those_of_the_last_reference_unless_given():
+    found = cited("lin2017focal", "mukhoti2020calibrating", url="https://x.org")
+    assert (found["year"], found["url"]) == (2020, "https://x.org")
+    assert found["bibtex"].startswith("\n@inproceedings{lin2017focal,\n")

@@ -51,11 +51,13 @@ class Registry(Generic[T]):
         self._is_loaded = False
         REGISTRIES.add(self)
 
-    def register(self, record: T) -> T:
-        """Add a record under its name."""
+    def register(self, record: T | None = None, /, **fields: Any) -> T:
+        """Add a record, or one with these fields, under its name."""
+        if fields:
+            record = self._record(**fields)
         caller = sys._getframe(1).f_globals
         origin = self._origin_of_caller(caller)
-        if not isinstance(record, self._record):
+        if record is None or not isinstance(record, self._record):
             raise TypeError(
                 f"a {self.kind} must be a {self._record.__name__}, got {short_repr(record)}"
             )

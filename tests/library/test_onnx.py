@@ -17,7 +17,7 @@ from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
 from tune_calib.library.export import export
 from tune_calib.library.onnx_file import CLOSE, write_onnx
-from tune_calib.methods import _curves
+from tune_calib.methods import _posthoc
 from tune_calib.spec.trial import TrialSpec
 
 DRAWN = {"vtst", "mac_cal drawn"}
@@ -149,7 +149,7 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
     has_network, bank, trained, tmp_path, monkeypatch
 ):
     # The exporter rounds numbers of Python to single precision.
-    monkeypatch.setattr(_curves, "exact", lambda value, like: value)
+    monkeypatch.setattr(_posthoc, "exact", lambda value, like: value)
     network = of_logits("isotonic", *saturated())
     if has_network:
         spec = spec_of(None, "isotonic")

@@ -8,7 +8,8 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
 from tune_calib.methods._functional import label_log_probs
-from tune_calib.methods._posthoc import Fit, FittedAlone, folds
+from tune_calib.methods._posthoc import Fit, FittedAlone
+from tune_calib.metrics.refinement import folds
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot

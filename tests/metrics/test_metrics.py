@@ -4,6 +4,7 @@ import torch
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from torchmetrics.functional.classification import multiclass_calibration_error
 
+from tests.parity_compare.metrics import left_table
 from tests.support import each
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import adaptive_table, bin_table
@@ -55,8 +56,7 @@ def test_the_left_convention_equals_torchmetrics(ours, norm):
         multiclass_calibration_error(head, labels, num_classes=7, n_bins=15, norm=norm)
         for head in probs
     ]
-    table = bin_table(probs, labels, convention="left")
-    values = calibration.errors_of(table, len(labels))[ours]
+    values = calibration.errors_of(left_table(probs, labels, 15), len(labels))[ours]
     assert values.tolist() == pytest.approx([float(v) for v in theirs], abs=2e-6)
 
 
@@ -67,8 +67,6 @@ def test_scores_equal_scikit_learn():
     assert float(nll) == pytest.approx(log_loss(labels, probs.numpy()), rel=1e-9)
     two_class = 2 * brier_score_loss(labels, probs[:, 1].numpy())
     assert float(scoring.brier(probs, labels)) == pytest.approx(two_class, rel=1e-9)
-    mean = float(scoring.brier(probs, labels, "mean"))
-    assert mean == pytest.approx(two_class / 2, rel=1e-9)
 
 
 def test_a_population_gives_the_numbers_of_each_head():
@@ -131,7 +129,7 @@ def test_a_calibrated_and_a_wrong_predictor():
 def test_an_edge_belongs_to_the_bin_below():
     probs = torch.tensor([[0.6, 0.4]], dtype=torch.float64)
     assert bin_table(probs, torch.tensor([0]), bins=5).count.argmax() == 2
-    assert bin_table(probs, torch.tensor([0]), bins=5, convention="left").count.argmax() == 3
+    assert left_table(probs, torch.tensor([0]), bins=5).count.argmax() == 3
 
 
 @each("dtype", [torch.float32, torch.float64])
@@ -140,20 +138,17 @@ def test_entropy_of_a_certain_and_of_an_even_prediction(dtype):
     assert ood.entropy(probs).tolist() == pytest.approx([0.0, np.log(4)])
 
 
-@each("normalisation", ["sum", "mean"])
 @each("dtype", [torch.float32, torch.float64])
 @each("shape", [(7, 3), (200, 40), (3, 200, 40)])
-def test_the_brier_score_in_parts_has_the_digits_of_the_whole(
-    shape, dtype, normalisation, monkeypatch
-):
+def test_the_brier_score_in_parts_has_the_digits_of_the_whole(shape, dtype, monkeypatch):
     chance = torch.Generator().manual_seed(0)
     probs = (3 * torch.randn(shape, generator=chance, dtype=dtype)).softmax(-1)
     labels = torch.randint(shape[-1], shape[-2:-1], generator=chance)
     squares = (probs - torch.nn.functional.one_hot(labels, shape[-1]).to(dtype)).square()
-    whole = getattr(squares, normalisation)(-1).mean(-1)
+    whole = squares.sum(-1).mean(-1)
     for chunk in (1, 11 * shape[-1], scoring._CHUNK):
         monkeypatch.setattr(scoring, "_CHUNK", chunk)
-        assert torch.equal(scoring.brier(probs, labels, normalisation), whole)
+        assert torch.equal(scoring.brier(probs, labels), whole)
 
 
 def test_ood_scores():

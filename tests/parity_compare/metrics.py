@@ -4,20 +4,53 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from torch.nn.functional import one_hot
 
 from tests.parity_compare import close, compared, tensor
 from tune_calib.metrics import calibration, ood, scoring
-from tune_calib.metrics.binning import bin_table
+from tune_calib.metrics.binning import BinTable, bin_table, tabulate, top_label
 
 Case = dict[str, Any]
 
 
+def left_table(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> BinTable:
+    """Bins [lo, hi), and one more for confidence 1, as in torchmetrics and BalCAL."""
+    confidence, correct = top_label(probs, labels)
+    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype)
+    index = torch.bucketize(confidence.contiguous(), edges, right=True) - 1
+    return tabulate(confidence, correct, index, torch.cat([edges, edges[-1:]]))
+
+
+def _ceil_table(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> BinTable:
+    """Bins of the loop in Mukhoti's code, which rounds some edges up."""
+    confidence, correct = top_label(probs, labels)
+    index = torch.ceil(bins * confidence - 1).long().clamp(0, bins - 1)
+    return tabulate(confidence, correct, index, torch.linspace(0, 1, bins + 1))
+
+
+def _rank_table(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> BinTable:
+    """Bins of PLP: N // B samples in each, and the rest (where N < B, all) in the last."""
+    confidence, correct = top_label(probs, labels)
+    ordered, order = confidence.sort(stable=True)
+    ranks, size = torch.arange(len(labels)), len(labels) // bins
+    index = (ranks // size).clamp(max=bins - 1) if size else torch.full_like(ranks, bins - 1)
+    return tabulate(ordered, correct[order], index, torch.linspace(0, 1, bins + 1))
+
+
 def _over_bins(
-    name: str, probs: torch.Tensor, labels: torch.Tensor, bins: int, convention: Any = "right"
+    name: str, probs: torch.Tensor, labels: torch.Tensor, bins: int, table: Any = bin_table
 ) -> torch.Tensor:
-    table = bin_table(probs, labels, bins, convention)
-    return calibration.errors_of(table, len(labels))[name]
+    return calibration.errors_of(table(probs, labels, bins), len(labels))[name]
+
+
+def _sce_mdca(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> torch.Tensor:
+    """Classwise ECE over all classes, also those above the largest label."""
+    place = torch.bucketize(probs, torch.linspace(0, 1, bins + 1, dtype=probs.dtype))
+    gaps = probs - one_hot(labels, probs.shape[1])
+    sums = torch.zeros(bins + 2, probs.shape[1], dtype=probs.dtype).scatter_add(0, place, gaps)
+    return sums[1:-1].abs().sum(0).mean() / len(labels)
 
 
 def _oe_thulasidasan(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> torch.Tensor:
@@ -27,20 +60,20 @@ def _oe_thulasidasan(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> to
 
 _ON_PROBS: dict[str, Callable[..., torch.Tensor]] = {
     "ece": calibration.ece,
-    "ece_loop": partial(_over_bins, "ece", convention="ceil"),
-    "ece_torchmetrics": partial(_over_bins, "ece", convention="left"),
-    "ece_balcal": partial(_over_bins, "ece", convention="left"),
-    "mce": partial(_over_bins, "mce", convention="ceil"),
-    "mce_torchmetrics": partial(_over_bins, "mce", convention="left"),
+    "ece_loop": partial(_over_bins, "ece", table=_ceil_table),
+    "ece_torchmetrics": partial(_over_bins, "ece", table=left_table),
+    "ece_balcal": partial(_over_bins, "ece", table=left_table),
+    "mce": partial(_over_bins, "mce", table=_ceil_table),
+    "mce_torchmetrics": partial(_over_bins, "mce", table=left_table),
     "ace": partial(_over_bins, "ace"),
     "rmsce": partial(_over_bins, "rmsce"),
     "o_ece": partial(_over_bins, "o_ece"),
     "u_ece": partial(_over_bins, "u_ece"),
     "oe_thulasidasan": _oe_thulasidasan,
     "aece": calibration.aece,
-    "aece_equal_mass": partial(calibration.aece, equal_mass=True),
+    "aece_equal_mass": partial(_over_bins, "ece", table=_rank_table),
     "cece": calibration.cece,
-    "sce_mdca": partial(calibration.cece, all_classes=True),
+    "sce_mdca": _sce_mdca,
 }
 
 _DTYPES = {"value_float32": torch.float32, "value_float64": torch.float64}
@@ -55,10 +88,11 @@ def _on_probs(metric: Callable[..., torch.Tensor], case: Case) -> None:
 
 
 def _brier(normalisation: str, case: Case) -> None:
+    per_class = len(case["inputs"]["logits"][0]) if normalisation == "mean" else 1
     labels = torch.tensor(case["inputs"]["targets"])
     for key in compared(case):
         probs = tensor(case["inputs"]["logits"], _DTYPES[key]).softmax(-1)
-        value = scoring.brier(probs, labels, normalisation)  # type: ignore[arg-type]
+        value = scoring.brier(probs, labels) / per_class
         close(value, case["expected"][key], case["tolerance"], key)
 
 
@@ -69,6 +103,11 @@ def _nll(case: Case) -> None:
         close(value, case["expected"][key], case["tolerance"], key)
 
 
+def _fpr95_tst(positive: torch.Tensor, negative: torch.Tensor) -> float:
+    """Share of the negatives that score at least as high as the 5th percentile of the positives."""
+    return float((negative.numpy() >= np.percentile(positive.numpy(), 5)).mean())
+
+
 def _ood(case: Case) -> None:
     known = tensor(case["inputs"]["logits_id"]).softmax(-1)
     foreign = tensor(case["inputs"]["logits_ood"]).softmax(-1)
@@ -76,7 +115,7 @@ def _ood(case: Case) -> None:
     spread = ood.entropy(foreign), ood.entropy(known)
     values = {
         "fpr95_interpolated": lambda: ood.fpr95(*peak),
-        "fpr95_percentile_tst": lambda: ood.fpr95(*peak, method="percentile"),
+        "fpr95_percentile_tst": lambda: _fpr95_tst(*peak),
     }
     for key in compared(case):
         if key.startswith("threshold"):

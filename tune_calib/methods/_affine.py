@@ -118,6 +118,14 @@ def minimised(
     return Affine(weight, intercept, is_converged)
 
 
+def diagonal(
+    inputs: Tensor, labels: Tensor, start: Affine, tolerance: float, intercept: float = 0.0
+) -> Affine:
+    """Fit a diagonal map, with a penalty of the mean square of the intercept only."""
+    ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
+    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)
+
+
 class _Problem:
     """The objective as a function of the rows (F, D) of the F free classes.
 

@@ -8,12 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
-
-
-class NoParams(Params):
-    """A method without hyper-parameters."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +75,8 @@ class NetworkMethod(nn.Module):
         context: what the method may know about the run.
     """
 
+    chance: torch.Generator
+
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__()
         self.params = params
@@ -89,13 +86,14 @@ class NetworkMethod(nn.Module):
         """Build modules that depend on the network; called once, before the optimiser is built."""
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Prepare for an epoch, before its first batch.
+        """Prepare for an epoch, before its first batch; by default, store the generator.
 
         Args:
             epoch: zero-based epoch.
             generator: CPU generator seeded by (seed, epoch). It must be the only source of
                 randomness, so that a resumed run needs no generator state.
         """
+        self.chance = generator
 
     # The network is always an argument and never an attribute: as a submodule it would appear twice
     # in the checkpoint and in the optimiser.

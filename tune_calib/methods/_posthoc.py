@@ -1,20 +1,23 @@
-"""Parts of post-hoc methods: separate fits of each classifier, and the flags of a fit."""
+"""Parts of post-hoc methods: fits of each classifier, their flags, and piecewise linear curves."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.methods._functional import label_log_probs
+from tune_calib.metrics.refinement import folds
 
 UNCONVERGED = "posthoc_unconverged"
 SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
-FOLDS = 5
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # share of the NLL without a transform
+_TINY = torch.finfo(torch.float64).tiny
 _LEAD = 1e-6  # in log-probability, still resolved by float32
 
 
@@ -65,9 +68,7 @@ class FittedAlone(PostHocMethod):
             for name in fits[0].state
         }
         self._record = {
-            name: torch.tensor(
-                [fit.record[name] for fit in fits], dtype=torch.float64, device=logits.device
-            )
+            name: logits.new_tensor([fit.record[name] for fit in fits], dtype=torch.float64)
             for name in fits[0].record
         }
         harms = [self._is_harmful(head, labels, one) for head, one in zip(heads, fits, strict=True)]
@@ -121,15 +122,6 @@ class FittedAlone(PostHocMethod):
         return bool(found.mean() > least)
 
 
-def folds(labels: Tensor) -> list[Tensor]:
-    """Return masks (N,) of the held-out samples of each fold; no folds for a single sample."""
-    # By position, not at random: the flag of a fit must not depend on a seed.
-    fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
-    # A single sample leaves no others to fit.
-    count = min(FOLDS, len(labels)) if len(labels) > 1 else 0
-    return [fold_of == fold for fold in range(count)]
-
-
 def exact(value: float, like: Tensor) -> Tensor:
     """Return a number as a tensor, which is exported to ONNX in double precision.
 
@@ -145,7 +137,7 @@ def logarithm(probabilities: Tensor) -> Tensor:
     A row of zeros becomes uniform.
     """
     total = probabilities.sum(-1, keepdim=True)
-    shares = probabilities / total.clamp_min(exact(torch.finfo(torch.float64).tiny, total))
+    shares = probabilities / total.clamp_min(exact(_TINY, total))
     uniform = torch.full_like(shares, 1 / shares.shape[-1])
     return torch.where(total > 0, shares, uniform).clamp_min(SMALLEST).log()
 
@@ -170,3 +162,38 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
     width = max(part.shape[-1] for part in parts)
     ends = [part[..., -1:].expand(*part.shape[:-1], width - part.shape[-1]) for part in parts]
     return torch.stack([torch.cat(pair, -1) for pair in zip(parts, ends, strict=True)])
+
+
+def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tensor:
+    """Fit an increasing curve (N,) to (N,) in [0, 1] by least squares; return its knots (2, M)."""
+    from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
+
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets)
+    knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
+    # A single knot means a constant curve, which needs two ends.
+    return torch.from_numpy(knots if knots.shape[1] > 1 else np.repeat(knots, 2, axis=1))
+
+
+def count_below(places: Tensor, values: Tensor) -> Tensor:
+    """Count the sorted places (C, M) that do not exceed each of the values (C, N): (C, N).
+
+    It uses bisection, because ``torch.searchsorted`` cannot be exported to ONNX.
+    """
+    size = places.shape[1]
+    found = torch.zeros_like(values, dtype=torch.int64)
+    step = 1 << size.bit_length()
+    while step := step // 2:
+        further = found + step
+        reached = places.gather(1, further.clamp(max=size) - 1) <= values
+        found = torch.where((further <= size) & reached, further, found)
+    return found
+
+
+def interpolated(values: Tensor, knots: Tensor) -> Tensor:
+    """Evaluate curves (C, 2, M) at values (C, N), linear between knots and constant outside."""
+    places, heights = knots[:, 0], knots[:, 1]
+    above = count_below(places, values).clamp(1, places.shape[1] - 1)
+    left, right = places.gather(1, above - 1), places.gather(1, above)
+    low, high = heights.gather(1, above - 1), heights.gather(1, above)
+    share = ((values - left) / (right - left).clamp_min(exact(_TINY, values))).clamp(0, 1)
+    return low + share * (high - low)

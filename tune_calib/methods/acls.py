@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.methods._references import as_on_tiny
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 
 class AclsParams(Params):
@@ -65,34 +64,21 @@ class Acls(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="acls",
-        kind="network",
-        title="adaptive and conditional label smoothing",
-        paper="Park et al., ICCV",
-        year=2023,
-        url="https://arxiv.org/abs/2308.11911",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
-                + \alpha (\lambda_+ A_i + \lambda_- B_i) \Big],
-            \quad A_i = \sum_k t_{i,k} [\max_l z_{i,l} - m]_+^2,
-            \quad B_i = \frac{1}{C - 1} \sum_k (1 - t_{i,k})
-                [\operatorname{sg}(\max_l z_{i,l}) - z_{i,k} - m]_+^2,
-            \quad t_{i,k} = 1[z_{i,k} = \max_l z_{i,l}]
-        """,
-        bibtex="""
-@inproceedings{park2023acls,
-  author = {Park, Hyekang and Noh, Jongyoun and Oh, Youngmin and Baek, Donghyeon and Ham, Bumsub},
-  title = {{ACLS}: Adaptive and Conditional Label Smoothing for Network Calibration},
-  booktitle = {Proceedings of the IEEE/CVF International Conference on Computer Vision},
-  pages = {3936--3945},
-  year = {2023},
-  url = {https://arxiv.org/abs/2308.11911},
-}
-""",
-        params=AclsParams,
-        implementation=Acls,
-        recipe="acls",
-        dataset_defaults=as_on_tiny(margin=10.0),
-    ),
+    name="acls",
+    kind="network",
+    title="adaptive and conditional label smoothing",
+    paper="Park et al., ICCV",
+    **cited("park2023acls"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+            + \alpha (\lambda_+ A_i + \lambda_- B_i) \Big],
+        \quad A_i = \sum_k t_{i,k} [\max_l z_{i,l} - m]_+^2,
+        \quad B_i = \frac{1}{C - 1} \sum_k (1 - t_{i,k})
+            [\operatorname{sg}(\max_l z_{i,l}) - z_{i,k} - m]_+^2,
+        \quad t_{i,k} = 1[z_{i,k} = \max_l z_{i,l}]
+    """,
+    params=AclsParams,
+    implementation=Acls,
+    recipe="acls",
+    dataset_defaults=as_on_tiny(margin=10.0),
 )

@@ -12,17 +12,17 @@ Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss
 batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from tune_calib.errors import DivergedError
-from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
+from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp
-from tune_calib.metrics.binning import adaptive_table
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.metrics.binning import BinTable, adaptive_table
+from tune_calib.spec.methods import METHODS, Params, cited
 
 SHIFT = 1e-20
 """Keeps the gradient of exponents below 1 finite at probability 1."""
@@ -43,24 +43,10 @@ class AdaFocalParams(Params):
     """Smallest exponent."""
 
 
-class Bins(NamedTuple):
-    """Bins [lower, upper) of probability, each (B,) float64.
-
-    Attributes:
-        lower: lower edges.
-        upper: upper edges, each equal to the lower edge of the next bin.
-        gamma: exponents.
-        gap: confidence minus accuracy, from which ``gamma`` was updated; 0 for an empty bin.
-    """
-
-    lower: Tensor
-    upper: Tensor
-    gamma: Tensor
-    gap: Tensor
-
-
-def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams) -> Bins:
-    """Compute new equal-mass bins, and update the exponents (B,) by their gaps.
+def update(
+    gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams
+) -> tuple[BinTable, Tensor]:
+    """Compute new equal-mass bins, and the exponents (B,) float64 updated by their gaps.
 
     The bins are those of held-out logits (N, C), in single precision as in the authors' code.
     """
@@ -71,8 +57,7 @@ def update(gamma: Tensor, logits: Tensor, labels: Tensor, params: AdaFocalParams
     moved = gamma * (params.lam * torch.where(gamma > 0, gap, -gap)).exp()
     switched = torch.where(gamma > 0, -params.switch_pt, params.switch_pt).to(gamma)
     moved = torch.where(moved.abs() < params.switch_pt, switched, moved)
-    moved = moved.clamp(params.gamma_min, params.gamma_max)
-    return Bins(table.lower.to(gamma), table.upper.to(gamma), moved, gap)
+    return table, moved.clamp(params.gamma_min, params.gamma_max)
 
 
 class AdaFocal(NetworkMethod):
@@ -108,47 +93,32 @@ class AdaFocal(NetworkMethod):
         index = torch.bucketize(probs.to(self.lower.dtype), self.lower[1:], right=True)
         return self.gamma[index]
 
-    def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
+    def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
         """Update the exponents by the gaps on ``calib``, and record their range."""
-        if feedback is None:
-            raise ValueError("adafocal needs the logits of calib after each epoch, got none")
         if not bool(feedback.logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {epoch + 1} are not finite")
-        bins = update(self.gamma, feedback.logits, feedback.labels, self.params)
+        bins, gamma = update(self.gamma, feedback.logits, feedback.labels, self.params)
         self.lower.copy_(bins.lower)
         self.upper.copy_(bins.upper)
-        self.gamma.copy_(bins.gamma)
+        self.gamma.copy_(gamma)
         lowest, highest = self.gamma.aminmax()
         return {"adafocal/gamma_min": float(lowest), "adafocal/gamma_max": float(highest)}
 
 
 METHODS.register(
-    MethodInfo(
-        name="adafocal",
-        kind="network",
-        title="AdaFocal: focal loss with calibration feedback",
-        paper="Ghosh et al., NeurIPS",
-        year=2022,
-        url="https://arxiv.org/abs/2211.11838",
-        formula=r"""
-            L = \frac{1}{N} \sum_i (1 - \operatorname{sign}(g_i) \, p_{i,y_i})^{|g_i|}
-                (-\log p_{i,y_i}), \quad g_i = g_b \text{ of the bin } b \text{ of } p_{i,y_i};
-            \quad g_b \leftarrow g_b \, e^{\operatorname{sign}(g_b) \, \lambda \,
-                (\mathrm{conf}_b - \mathrm{acc}_b)} \text{ after each epoch}
-        """,
-        bibtex="""
-@inproceedings{ghosh2022adafocal,
-  author = {Ghosh, Arindam and Schaaf, Thomas and Gormley, Matthew R.},
-  title = {{AdaFocal}: Calibration-aware Adaptive Focal Loss},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {35},
-  year = {2022},
-  url = {https://arxiv.org/abs/2211.11838},
-}
-""",
-        params=AdaFocalParams,
-        implementation=AdaFocal,
-        needs=frozenset({"calib_pass"}),
-        recipe="focal",
-    ),
+    name="adafocal",
+    kind="network",
+    title="AdaFocal: focal loss with calibration feedback",
+    paper="Ghosh et al., NeurIPS",
+    **cited("ghosh2022adafocal"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i (1 - \operatorname{sign}(g_i) \, p_{i,y_i})^{|g_i|}
+            (-\log p_{i,y_i}), \quad g_i = g_b \text{ of the bin } b \text{ of } p_{i,y_i};
+        \quad g_b \leftarrow g_b \, e^{\operatorname{sign}(g_b) \, \lambda \,
+            (\mathrm{conf}_b - \mathrm{acc}_b)} \text{ after each epoch}
+    """,
+    params=AdaFocalParams,
+    implementation=AdaFocal,
+    needs=frozenset({"calib_pass"}),
+    recipe="focal",
 )

@@ -31,7 +31,7 @@ from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
 from tune_calib.models.base import draw_fan_out
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 # The initial share in the authors' program, whatever its constructor receives.
 FIRST_SHARE = 0.8
@@ -215,34 +215,21 @@ class BalCal(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="balcal",
-        kind="network",
-        title="balanced linear and simplex ETF classifiers",
-        paper="Ni et al., CVPR",
-        year=2025,
-        url="https://arxiv.org/abs/2504.10007",
-        formula=r"""
-            L = \lambda \frac{1}{N} \sum_i -\log \operatorname{softmax}(W h_i + b)_{y_i}
-            + (1 - \lambda) \frac{1}{N} \sum_i
-                -\log \operatorname{softmax}((E \operatorname{diag}(e))^T f_i)_{y_i},
-            \quad E = \sqrt{\tfrac{C}{C - 1}} \, P \big( I - \tfrac{1}{C} 1 1^T \big),
-            \quad f_i = \tfrac{a(x_i)}{\| a(x_i) \|},
-            \quad \lambda \text{ after each epoch so that } \mathrm{conf} = \delta \, \mathrm{acc}
-        """,
-        bibtex="""
-@inproceedings{ni2025balcal,
-  author = {Ni, Jiani and Zhao, He and Gao, Jintong and Guo, Dandan and Zha, Hongyuan},
-  title = {Balancing Two Classifiers via A Simplex {ETF} Structure for Model Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {30712--30721},
-  year = {2025},
-  url = {https://arxiv.org/abs/2504.10007},
-}
-""",
-        params=BalCalParams,
-        implementation=BalCal,
-        needs=frozenset({"stages"}),
-        recipe="tst",
-    ),
+    name="balcal",
+    kind="network",
+    title="balanced linear and simplex ETF classifiers",
+    paper="Ni et al., CVPR",
+    **cited("ni2025balcal"),
+    formula=r"""
+        L = \lambda \frac{1}{N} \sum_i -\log \operatorname{softmax}(W h_i + b)_{y_i}
+        + (1 - \lambda) \frac{1}{N} \sum_i
+            -\log \operatorname{softmax}((E \operatorname{diag}(e))^T f_i)_{y_i},
+        \quad E = \sqrt{\tfrac{C}{C - 1}} \, P \big( I - \tfrac{1}{C} 1 1^T \big),
+        \quad f_i = \tfrac{a(x_i)}{\| a(x_i) \|},
+        \quad \lambda \text{ after each epoch so that } \mathrm{conf} = \delta \, \mathrm{acc}
+    """,
+    params=BalCalParams,
+    implementation=BalCal,
+    needs=frozenset({"stages"}),
+    recipe="tst",
 )

@@ -17,10 +17,9 @@ from scipy.optimize import minimize
 from torch import Tensor
 
 from tune_calib.errors import UserError
-from tune_calib.methods._base import NoParams
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import is_all_right
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _TOLERANCE = 1e-6  # largest entry of the projected gradient, for features of unit size
 
@@ -83,31 +82,16 @@ def _best(
 
 
 METHODS.register(
-    MethodInfo(
-        name="beta",
-        kind="posthoc",
-        title="beta calibration for two classes",
-        paper="Kull et al., AISTATS",
-        year=2017,
-        url="https://proceedings.mlr.press/v54/kull17a.html",
-        formula=r"""
-            q_1 = \sigma(a \log p_1 - b \log(1 - p_1) + c), \quad a, b \geq 0
-        """,
-        bibtex="""
-@inproceedings{kull2017beta,
-  author = {Kull, Meelis and Silva Filho, Telmo and Flach, Peter},
-  title = {Beta Calibration: A Well-Founded and Easily Implemented Improvement on Logistic
-    Calibration for Binary Classifiers},
-  booktitle = {Proceedings of the 20th International Conference on Artificial Intelligence and
-    Statistics},
-  pages = {623--631},
-  year = {2017},
-  url = {https://proceedings.mlr.press/v54/kull17a.html},
-}
-""",
-        params=NoParams,
-        implementation=BetaCalibration,
-        keeps_accuracy=False,
-        classes=2,
-    ),
+    name="beta",
+    kind="posthoc",
+    title="beta calibration for two classes",
+    paper="Kull et al., AISTATS",
+    **cited("kull2017beta"),
+    formula=r"""
+        q_1 = \sigma(a \log p_1 - b \log(1 - p_1) + c), \quad a, b \geq 0
+    """,
+    params=NoParams,
+    implementation=BetaCalibration,
+    keeps_accuracy=False,
+    classes=2,
 )

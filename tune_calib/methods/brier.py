@@ -11,9 +11,8 @@ Tiny-ImageNet. It keeps the last epoch.
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.methods._base import NetworkMethod, NoParams
-from tune_calib.methods._references import MUKHOTI
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class Brier(NetworkMethod):
@@ -25,32 +24,16 @@ class Brier(NetworkMethod):
         return (logits.softmax(1) - onehot).square().sum(1).mean()
 
 
-BRIER = """
-@article{brier1950verification,
-  author = {Brier, Glenn W.},
-  title = {Verification of Forecasts Expressed in Terms of Probability},
-  journal = {Monthly Weather Review},
-  volume = {78},
-  number = {1},
-  pages = {1--3},
-  year = {1950},
-}
-"""
-
 METHODS.register(
-    MethodInfo(
-        name="brier",
-        kind="network",
-        title="Brier score",
-        paper="Mukhoti et al., NeurIPS",
-        year=2020,
-        url="https://arxiv.org/abs/2002.09437",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \sum_k (p_{i,k} - 1[k = y_i])^2
-        """,
-        bibtex=BRIER + MUKHOTI,
-        params=NoParams,
-        implementation=Brier,
-        recipe="focal",
-    ),
+    name="brier",
+    kind="network",
+    title="Brier score",
+    paper="Mukhoti et al., NeurIPS",
+    **cited("brier1950verification", "mukhoti2020calibrating"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \sum_k (p_{i,k} - 1[k = y_i])^2
+    """,
+    params=NoParams,
+    implementation=Brier,
+    recipe="focal",
 )

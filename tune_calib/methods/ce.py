@@ -7,9 +7,8 @@ over the batch, with gradients clipped at 2. It keeps the last epoch.
 from torch import Tensor
 from torch.nn import functional as F
 
-from tune_calib.methods._base import NetworkMethod, NoParams
-from tune_calib.methods._references import GUO
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.methods._base import NetworkMethod
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class CrossEntropy(NetworkMethod):
@@ -21,19 +20,15 @@ class CrossEntropy(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="ce",
-        kind="network",
-        title="cross entropy (vanilla)",
-        paper="Guo et al., ICML",
-        year=2017,
-        url="https://arxiv.org/abs/1706.04599",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log p_{i,y_i}
-        """,
-        bibtex=GUO,
-        params=NoParams,
-        implementation=CrossEntropy,
-        recipe="focal",
-    ),
+    name="ce",
+    kind="network",
+    title="cross entropy (vanilla)",
+    paper="Guo et al., ICML",
+    **cited("guo2017calibration"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log p_{i,y_i}
+    """,
+    params=NoParams,
+    implementation=CrossEntropy,
+    recipe="focal",
 )

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 LARGEST = 2**24
 """Largest number of pairs (samples x classes^2) in memory at once."""
@@ -82,35 +82,23 @@ class PairwiseConstraints(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="cpc",
-        kind="network",
-        title="calibration by pairwise constraints",
-        paper="Cheng and Vasconcelos, CVPR",
-        year=2022,
-        url=(
-            "https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_"
-            "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html"
-        ),
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + \lambda_{\mathrm{bdc}} D_i
-                + \lambda_{\mathrm{bec}} E_i \Big],
-            \quad D_i = \frac{1}{C - 1} \sum_{k \ne y_i} -\log \sigma(z_{i,y_i} - z_{i,k}),
-            \quad E_i = \frac{1}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
-                -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k})
-        """,
-        bibtex="""
-@inproceedings{cheng2022pairwise,
-  author = {Cheng, Jiacheng and Vasconcelos, Nuno},
-  title = {Calibrating Deep Neural Networks by Pairwise Constraints},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {13709--13718},
-  year = {2022},
-  url = {https://openaccess.thecvf.com/CVPR2022},
-}
-""",
-        params=PairwiseConstraintsParams,
-        implementation=PairwiseConstraints,
-        recipe="acls",
+    name="cpc",
+    kind="network",
+    title="calibration by pairwise constraints",
+    paper="Cheng and Vasconcelos, CVPR",
+    **cited(
+        "cheng2022pairwise",
+        url="https://openaccess.thecvf.com/content/CVPR2022/html/Cheng_Calibrating_Deep_"
+        "Neural_Networks_by_Pairwise_Constraints_CVPR_2022_paper.html",
     ),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + \lambda_{\mathrm{bdc}} D_i
+            + \lambda_{\mathrm{bec}} E_i \Big],
+        \quad D_i = \frac{1}{C - 1} \sum_{k \ne y_i} -\log \sigma(z_{i,y_i} - z_{i,k}),
+        \quad E_i = \frac{1}{(C - 1)(C - 2)} \sum_{j, k \ne y_i}
+            -\tfrac{1}{2} \log \sigma(z_{i,j} - z_{i,k})
+    """,
+    params=PairwiseConstraintsParams,
+    implementation=PairwiseConstraints,
+    recipe="acls",
 )

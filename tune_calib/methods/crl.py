@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import EpochFeedback, NetworkContext, NetworkMethod
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class CorrectnessRankingParams(Params):
@@ -102,31 +102,18 @@ class CorrectnessRanking(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="crl",
-        kind="network",
-        title="correctness ranking loss",
-        paper="Moon et al., ICML",
-        year=2020,
-        url="https://arxiv.org/abs/2007.01458",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + w \, r_i \Big],
-            \quad r_i = \big[ |c_i - c_{i+1}| - \operatorname{sign}(c_i - c_{i+1})
-                (\kappa_i - \kappa_{i+1}) \big]_+ \text{ where } c_i \ne c_{i+1}, \text{ else } 0
-        """,
-        bibtex="""
-@inproceedings{moon2020confidence,
-  author = {Moon, Jooyoung and Kim, Jihyo and Shin, Younghak and Hwang, Sangheum},
-  title = {Confidence-Aware Learning for Deep Neural Networks},
-  booktitle = {Proceedings of the 37th International Conference on Machine Learning},
-  pages = {7034--7044},
-  year = {2020},
-  url = {https://arxiv.org/abs/2007.01458},
-}
-""",
-        params=CorrectnessRankingParams,
-        implementation=CorrectnessRanking,
-        pairs_by_order=True,
-        recipe="crl",
-    ),
+    name="crl",
+    kind="network",
+    title="correctness ranking loss",
+    paper="Moon et al., ICML",
+    **cited("moon2020confidence"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i} + w \, r_i \Big],
+        \quad r_i = \big[ |c_i - c_{i+1}| - \operatorname{sign}(c_i - c_{i+1})
+            (\kappa_i - \kappa_{i+1}) \big]_+ \text{ where } c_i \ne c_{i+1}, \text{ else } 0
+    """,
+    params=CorrectnessRankingParams,
+    implementation=CorrectnessRanking,
+    pairs_by_order=True,
+    recipe="crl",
 )

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import one_minus_exp, power
-from tune_calib.methods._references import as_on_tiny
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 GAMMA = {
     "cifar10": {"gamma": 5.0},
@@ -51,30 +50,17 @@ class DualFocal(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="dfl",
-        kind="network",
-        title="dual focal loss",
-        paper="Tao et al., ICML",
-        year=2023,
-        url="https://arxiv.org/abs/2305.13665",
-        formula=r"""
-            L = \frac{1}{N} \sum_i (1 - p_{i,y_i} + q_i)^\gamma (-\log p_{i,y_i}),
-            \quad q_i = \max \{ p_{i,k} : p_{i,k} < p_{i,y_i} \} \text{ or } 0
-        """,
-        bibtex="""
-@inproceedings{tao2023dual,
-  author = {Tao, Linwei and Dong, Minjing and Xu, Chang},
-  title = {Dual Focal Loss for Calibration},
-  booktitle = {Proceedings of the 40th International Conference on Machine Learning},
-  pages = {33833--33849},
-  year = {2023},
-  url = {https://arxiv.org/abs/2305.13665},
-}
-""",
-        params=DualFocalParams,
-        implementation=DualFocal,
-        recipe="focal",
-        dataset_defaults=GAMMA,
-    ),
+    name="dfl",
+    kind="network",
+    title="dual focal loss",
+    paper="Tao et al., ICML",
+    **cited("tao2023dual"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i (1 - p_{i,y_i} + q_i)^\gamma (-\log p_{i,y_i}),
+        \quad q_i = \max \{ p_{i,k} : p_{i,k} < p_{i,y_i} \} \text{ or } 0
+    """,
+    params=DualFocalParams,
+    implementation=DualFocal,
+    recipe="focal",
+    dataset_defaults=GAMMA,
 )

@@ -15,12 +15,21 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
+from tune_calib.methods._affine import (
+    EXACT,
+    ROUGH,
+    Affine,
+    Ridge,
+    diagonal,
+    mapped,
+    minimised,
+    scaled,
+)
 from tune_calib.methods._functional import label_log_probs
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, folds
-from tune_calib.methods._references import KULL
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.metrics.refinement import folds
+from tune_calib.spec.methods import METHODS, Params, cited
 
 # From strong to weak: fits with weak penalties take longer and are rarely better.
 _OFF_DIAGONAL = (1e8, 1e6, 1e4, 1e2, 1e0, 1e-2)
@@ -47,10 +56,6 @@ class _Split:
     held_inputs: Tensor
     held_labels: Tensor
 
-    def loss(self, found: Affine) -> Tensor:
-        """Return the NLL of each held-out sample."""
-        return -label_log_probs(found(self.held_inputs), self.held_labels)
-
 
 class DirichletCalibration(FittedAlone):
     """W x + b, fitted by the NLL plus lambda mean_{i != j} W_ij^2 + mu mean_j b_j^2."""
@@ -75,7 +80,7 @@ class DirichletCalibration(FittedAlone):
         # scale would grow without end.
         is_bounded = has_optimum(inputs, labels)
         tolerance = EXACT if is_bounded else ROUGH
-        start = _diagonal(inputs, labels, intercept, scaled(inputs, labels), tolerance)
+        start = diagonal(inputs, labels, scaled(inputs, labels), tolerance, intercept)
         found = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
         if off_diagonal == 0:
             is_bounded = is_bounded and not is_all_right(found(inputs), labels)
@@ -89,10 +94,9 @@ class DirichletCalibration(FittedAlone):
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
         """Fit a fold with the penalties of the whole fit and a larger tolerance."""
         inputs, penalties = self.inputs(logits), whole.record
-        start = _diagonal(inputs, labels, penalties["intercept"], scaled(inputs, labels), ROUGH)
-        found = _full(
-            inputs, labels, penalties["off_diagonal"], penalties["intercept"], start, ROUGH
-        )
+        intercept = penalties["intercept"]
+        start = diagonal(inputs, labels, scaled(inputs, labels), ROUGH, intercept)
+        found = _full(inputs, labels, penalties["off_diagonal"], intercept, start, ROUGH)
         return Fit(found.state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
@@ -107,7 +111,7 @@ def _chosen_intercept(parts: Sequence[_Split], given: float | None) -> tuple[flo
     for penalty in (given,) if given is not None else _INTERCEPT:
         # Each fit starts from the previous one, which saw the same fold.
         starts = [
-            _diagonal(part.inputs, part.labels, penalty, start, ROUGH)
+            diagonal(part.inputs, part.labels, start, ROUGH, penalty)
             for part, start in zip(parts, starts, strict=True)
         ]
         tried[penalty] = starts
@@ -137,16 +141,11 @@ def _chosen_off_diagonal(
 
 def _score(parts: Sequence[_Split], found: Sequence[Affine]) -> float:
     """Return the mean NLL of all held-out samples, or 0 without folds."""
-    values = [part.loss(one) for part, one in zip(parts, found, strict=True)]
+    values = [
+        -label_log_probs(one(part.held_inputs), part.held_labels)
+        for part, one in zip(parts, found, strict=True)
+    ]
     return float(torch.cat(values).mean()) if values else 0.0
-
-
-def _diagonal(
-    inputs: Tensor, labels: Tensor, intercept: float, start: Affine, tolerance: float
-) -> Affine:
-    """Fit the diagonal map, starting from another one."""
-    ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
-    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)
 
 
 def _full(
@@ -168,23 +167,19 @@ def _full(
 
 
 METHODS.register(
-    MethodInfo(
-        name="dirichlet",
-        kind="posthoc",
-        title="Dirichlet calibration with ODIR",
-        paper="Kull et al., NeurIPS",
-        year=2019,
-        url="https://arxiv.org/abs/1910.12656",
-        formula=r"""
-            q = \operatorname{softmax}(W \log p + b),
-            \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}
-                -\log q_{i, y_i}
-                + \frac{\lambda}{C (C - 1)} \sum_{j \neq k} W_{jk}^2
-                + \frac{\mu}{C} \sum_j b_j^2
-        """,
-        bibtex=KULL,
-        params=OdirParams,
-        implementation=DirichletCalibration,
-        keeps_accuracy=False,
-    ),
+    name="dirichlet",
+    kind="posthoc",
+    title="Dirichlet calibration with ODIR",
+    paper="Kull et al., NeurIPS",
+    **cited("kull2019beyond"),
+    formula=r"""
+        q = \operatorname{softmax}(W \log p + b),
+        \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}
+            -\log q_{i, y_i}
+            + \frac{\lambda}{C (C - 1)} \sum_{j \neq k} W_{jk}^2
+            + \frac{\mu}{C} \sum_j b_j^2
+    """,
+    params=OdirParams,
+    implementation=DirichletCalibration,
+    keeps_accuracy=False,
 )

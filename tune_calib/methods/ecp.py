@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 SMALLEST = 1e-10
 """In the entropy, probabilities are clipped to [SMALLEST, 1 - SMALLEST]."""
@@ -49,29 +49,16 @@ class EntropyPenalty(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="ecp",
-        kind="network",
-        title="entropy penalty",
-        paper="Pereyra et al., ICLR workshop",
-        year=2017,
-        url="https://arxiv.org/abs/1701.06548",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
-                - \alpha \frac{1}{C} \sum_k -p_{i,k} \log p_{i,k} \Big]
-        """,
-        bibtex=r"""
-@inproceedings{pereyra2017regularizing,
-  author = {Pereyra, Gabriel and Tucker, George and Chorowski, Jan and Kaiser, {\L}ukasz and
-    Hinton, Geoffrey},
-  title = {Regularizing Neural Networks by Penalizing Confident Output Distributions},
-  booktitle = {International Conference on Learning Representations, Workshop Track},
-  year = {2017},
-  url = {https://arxiv.org/abs/1701.06548},
-}
-""",
-        params=EntropyPenaltyParams,
-        implementation=EntropyPenalty,
-        recipe="acls",
-    ),
+    name="ecp",
+    kind="network",
+    title="entropy penalty",
+    paper="Pereyra et al., ICLR workshop",
+    **cited("pereyra2017regularizing"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+            - \alpha \frac{1}{C} \sum_k -p_{i,k} \log p_{i,k} \Big]
+    """,
+    params=EntropyPenaltyParams,
+    implementation=EntropyPenalty,
+    recipe="acls",
 )

@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
-from tune_calib.methods._references import ZHANG
 from tune_calib.methods.temperature import AT_BOUND, BOUNDS, NEAR, converged, is_all_right
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 _GAP = 1e-6  # nats above the smallest NLL
 _FACES = [face for size in (1, 2, 3) for face in combinations(range(3), size)]
@@ -130,21 +129,17 @@ def _of_nll(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
 
 
 METHODS.register(
-    MethodInfo(
-        name="ets",
-        kind="posthoc",
-        title="ensemble temperature scaling",
-        paper="Zhang et al., ICML",
-        year=2020,
-        url="https://arxiv.org/abs/2003.07329",
-        formula=r"""
-            q = w_1 \operatorname{softmax}(z / T) + w_2 \operatorname{softmax}(z)
-                + w_3 \tfrac{1}{C},
-            \quad w_1 + w_2 + w_3 = 1, \quad w \geq 0
-        """,
-        bibtex=ZHANG,
-        params=EtsParams,
-        implementation=EnsembleTemperatureScaling,
-        keeps_accuracy=True,
-    ),
+    name="ets",
+    kind="posthoc",
+    title="ensemble temperature scaling",
+    paper="Zhang et al., ICML",
+    **cited("zhang2020mix"),
+    formula=r"""
+        q = w_1 \operatorname{softmax}(z / T) + w_2 \operatorname{softmax}(z)
+            + w_3 \tfrac{1}{C},
+        \quad w_1 + w_2 + w_3 = 1, \quad w \geq 0
+    """,
+    params=EtsParams,
+    implementation=EnsembleTemperatureScaling,
+    keeps_accuracy=True,
 )

@@ -19,6 +19,7 @@ Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2.
 with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -29,8 +30,7 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods._functional import label_log_probs, margin_excess
-from tune_calib.methods._references import as_on_tiny
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 # The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
 FIRST_MEAN = 20.0
@@ -39,6 +39,15 @@ FIRST_DEVIATION = 100.0
 
 SHIFT = 1e-3
 """Added to the standard deviation by which the indicator is divided."""
+
+_INDICATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "norm_l1": lambda _, features: features.abs().sum(1),
+    "norm_l2": lambda _, features: features.square().sum(1).sqrt(),
+    "norm_linf": lambda _, features: features.abs().amax(1),
+    "max_prob": lambda logits, _: logits.softmax(1).amax(1),
+    "max_logit": lambda logits, _: logits.amax(1),
+    "constant": lambda logits, _: torch.ones_like(logits[:, 0]),
+}
 
 
 class FedlasParams(Params):
@@ -132,7 +141,7 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
         """Store the generator of the epoch, and discard the samples of an earlier epoch."""
-        self.chance = generator
+        super().begin_epoch(epoch, generator)
         self.epoch = epoch
         self.seen = []
 
@@ -163,21 +172,9 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def values(self, logits: Tensor, features: Tensor, chance: torch.Generator) -> Tensor:
         """Return the indicator before normalisation, (N,)."""
-        match self.params.indicator:
-            case "norm_l1":
-                return features.abs().sum(1)
-            case "norm_l2":
-                return features.square().sum(1).sqrt()
-            case "norm_linf":
-                return features.abs().amax(1)
-            case "max_prob":
-                return logits.softmax(1).amax(1)
-            case "max_logit":
-                return logits.amax(1)
-            case "constant":
-                return torch.ones_like(logits[:, 0])
-            case _:
-                return torch.randn(len(logits), generator=chance).to(logits)
+        if self.params.indicator == "random":
+            return torch.randn(len(logits), generator=chance).to(logits)
+        return _INDICATORS[self.params.indicator](logits, features)
 
     @torch.no_grad()
     def observe(self, values: Tensor) -> None:
@@ -250,63 +247,44 @@ class FedlasMargin(FedlasLabelSmoothing):
         return margin_excess(logits, self.params.margin)
 
 
-BAHAVAN = """
-@inproceedings{bahavan2026fedlas,
-  author = {Nadarasar Bahavan, Thiru Thillai and Seneviratne, Sachith and Halgamuge, Saman},
-  title = {{FeDLaS}: Feature-Modulated Bidirectional Label Smoothing for Neural Network
-    Calibration},
-  booktitle = {European Conference on Computer Vision},
-  year = {2026},
-  url = {https://arxiv.org/abs/2606.28654},
-}
-"""
-
 METHODS.register(
-    MethodInfo(
-        name="fedlas_ls",
-        kind="network",
-        title="FeDLaS with label smoothing",
-        paper="FeDLaS, ECCV",
-        year=2026,
-        url="https://github.com/nadarasarbahavan/FEDLAS",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-                + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
-            \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-                \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-        """,
-        bibtex=BAHAVAN,
-        params=FedlasParams,
-        implementation=FedlasLabelSmoothing,
-        recipe="fedlas",
-        dataset_defaults={
-            "cifar100": {"alpha": 0.1, "theta": 0.5},
-            **as_on_tiny(theta=0.5),
-        },
-    ),
+    name="fedlas_ls",
+    kind="network",
+    title="FeDLaS with label smoothing",
+    paper="FeDLaS, ECCV",
+    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+            + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
+        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+    """,
+    params=FedlasParams,
+    implementation=FedlasLabelSmoothing,
+    recipe="fedlas",
+    dataset_defaults={
+        "cifar100": {"alpha": 0.1, "theta": 0.5},
+        **as_on_tiny(theta=0.5),
+    },
 )
 
 METHODS.register(
-    MethodInfo(
-        name="fedlas_mbls",
-        kind="network",
-        title="FeDLaS with margin-based label smoothing",
-        paper="FeDLaS, ECCV",
-        year=2026,
-        url="https://github.com/nadarasarbahavan/FEDLAS",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-                + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
-            \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-                \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-        """,
-        bibtex=BAHAVAN,
-        params=FedlasMarginParams,
-        implementation=FedlasMargin,
-        recipe="fedlas",
-        dataset_defaults={
-            "cifar100": {"beta": 1.0, "theta": 0.5},
-            **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),
-        },
-    ),
+    name="fedlas_mbls",
+    kind="network",
+    title="FeDLaS with margin-based label smoothing",
+    paper="FeDLaS, ECCV",
+    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+            + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
+        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+    """,
+    params=FedlasMarginParams,
+    implementation=FedlasMargin,
+    recipe="fedlas",
+    dataset_defaults={
+        "cifar100": {"beta": 1.0, "theta": 0.5},
+        **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),
+    },
 )

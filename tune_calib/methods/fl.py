@@ -12,8 +12,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms
-from tune_calib.methods._references import MUKHOTI
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class FocalParams(Params):
@@ -29,32 +28,16 @@ class Focal(NetworkMethod):
         return focal_terms(logits, labels, self.params.gamma).mean()
 
 
-LIN = r"""
-@inproceedings{lin2017focal,
-  author = {Lin, Tsung-Yi and Goyal, Priya and Girshick, Ross and He, Kaiming and Doll{\'a}r,
-    Piotr},
-  title = {Focal Loss for Dense Object Detection},
-  booktitle = {Proceedings of the IEEE International Conference on Computer Vision},
-  pages = {2980--2988},
-  year = {2017},
-  url = {https://arxiv.org/abs/1708.02002},
-}
-"""
-
 METHODS.register(
-    MethodInfo(
-        name="fl",
-        kind="network",
-        title="focal loss",
-        paper="Mukhoti et al., NeurIPS",
-        year=2020,
-        url="https://arxiv.org/abs/2002.09437",
-        formula=r"""
-            L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^\gamma (-\log p_{i,y_i})
-        """,
-        bibtex=LIN + MUKHOTI,
-        params=FocalParams,
-        implementation=Focal,
-        recipe="focal",
-    ),
+    name="fl",
+    kind="network",
+    title="focal loss",
+    paper="Mukhoti et al., NeurIPS",
+    **cited("lin2017focal", "mukhoti2020calibrating"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^\gamma (-\log p_{i,y_i})
+    """,
+    params=FocalParams,
+    implementation=Focal,
+    recipe="focal",
 )

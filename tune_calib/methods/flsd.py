@@ -13,8 +13,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import label_log_probs, one_minus_exp, power
-from tune_calib.methods._references import MUKHOTI
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class SampleDependentFocalParams(Params):
@@ -39,21 +38,17 @@ class SampleDependentFocal(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="flsd",
-        kind="network",
-        title="sample-dependent focal loss (FLSD-53)",
-        paper="Mukhoti et al., NeurIPS",
-        year=2020,
-        url="https://arxiv.org/abs/2002.09437",
-        formula=r"""
-            L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^{\gamma_i} (-\log p_{i,y_i}),
-            \quad \gamma_i = \begin{cases} 5 & p_{i,y_i} < 0.2 \\
-                3 & 0.2 \le p_{i,y_i} < 0.5 \\ \gamma & p_{i,y_i} \ge 0.5 \end{cases}
-        """,
-        bibtex=MUKHOTI,
-        params=SampleDependentFocalParams,
-        implementation=SampleDependentFocal,
-        recipe="focal",
-    ),
+    name="flsd",
+    kind="network",
+    title="sample-dependent focal loss (FLSD-53)",
+    paper="Mukhoti et al., NeurIPS",
+    **cited("mukhoti2020calibrating"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i (1 - p_{i,y_i})^{\gamma_i} (-\log p_{i,y_i}),
+        \quad \gamma_i = \begin{cases} 5 & p_{i,y_i} < 0.2 \\
+            3 & 0.2 \le p_{i,y_i} < 0.5 \\ \gamma & p_{i,y_i} \ge 0.5 \end{cases}
+    """,
+    params=SampleDependentFocalParams,
+    implementation=SampleDependentFocal,
+    recipe="focal",
 )

@@ -15,9 +15,8 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._curves import count_below
-from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.methods._posthoc import Fit, FittedAlone, count_below, logarithm
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class HistogramParams(Params):
@@ -63,30 +62,17 @@ class HistogramBinning(FittedAlone):
 
 
 METHODS.register(
-    MethodInfo(
-        name="histogram",
-        kind="posthoc",
-        title="histogram binning, one versus rest",
-        paper="Zadrozny and Elkan, ICML",
-        year=2001,
-        url="https://cseweb.ucsd.edu/~elkan/calibrated.pdf",
-        formula=r"""
-            q_k = \frac{h_k(p_k)}{\sum_j h_j(p_j)},
-            \quad h_k(p) = \frac{\sum_{i \in B_k(p)} [y_i = k]}{|B_k(p)|},
-            \quad B_k(p) = \{i \in \mathrm{calib} : p_{ik} \text{ in the bin of } p\}
-        """,
-        bibtex="""
-@inproceedings{zadrozny2001obtaining,
-  author = {Zadrozny, Bianca and Elkan, Charles},
-  title = {Obtaining Calibrated Probability Estimates from Decision Trees and Naive Bayesian
-    Classifiers},
-  booktitle = {Proceedings of the 18th International Conference on Machine Learning},
-  pages = {609--616},
-  year = {2001},
-}
-""",
-        params=HistogramParams,
-        implementation=HistogramBinning,
-        keeps_accuracy=False,
-    ),
+    name="histogram",
+    kind="posthoc",
+    title="histogram binning, one versus rest",
+    paper="Zadrozny and Elkan, ICML",
+    **cited("zadrozny2001obtaining", url="https://cseweb.ucsd.edu/~elkan/calibrated.pdf"),
+    formula=r"""
+        q_k = \frac{h_k(p_k)}{\sum_j h_j(p_j)},
+        \quad h_k(p) = \frac{\sum_{i \in B_k(p)} [y_i = k]}{|B_k(p)|},
+        \quad B_k(p) = \{i \in \mathrm{calib} : p_{ik} \text{ in the bin of } p\}
+    """,
+    params=HistogramParams,
+    implementation=HistogramBinning,
+    keeps_accuracy=False,
 )

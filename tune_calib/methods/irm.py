@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._base import NoParams
-from tune_calib.methods._curves import interpolated, isotonic
-from tune_calib.methods._posthoc import Fit, FittedAlone, keep_first, logarithm
-from tune_calib.methods._references import ZHANG
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.methods._posthoc import (
+    Fit,
+    FittedAlone,
+    interpolated,
+    isotonic,
+    keep_first,
+    logarithm,
+)
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _SLOPE = 1e-9
 
@@ -37,21 +41,17 @@ class MulticlassIsotonicCalibration(FittedAlone):
 
 
 METHODS.register(
-    MethodInfo(
-        name="irm",
-        kind="posthoc",
-        title="order-preserving isotonic regression over all classes",
-        paper="Zhang et al., ICML",
-        year=2020,
-        url="https://arxiv.org/abs/2003.07329",
-        formula=r"""
-            q_k = \frac{f(p_k) + \epsilon p_k}{\sum_j f(p_j) + \epsilon p_j},
-            \quad f = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
-                \sum_k \left(f(p_{ik}) - [y_i = k]\right)^2, \quad \epsilon = 10^{-9}
-        """,
-        bibtex=ZHANG,
-        params=NoParams,
-        implementation=MulticlassIsotonicCalibration,
-        keeps_accuracy=True,
-    ),
+    name="irm",
+    kind="posthoc",
+    title="order-preserving isotonic regression over all classes",
+    paper="Zhang et al., ICML",
+    **cited("zhang2020mix"),
+    formula=r"""
+        q_k = \frac{f(p_k) + \epsilon p_k}{\sum_j f(p_j) + \epsilon p_j},
+        \quad f = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
+            \sum_k \left(f(p_{ik}) - [y_i = k]\right)^2, \quad \epsilon = 10^{-9}
+    """,
+    params=NoParams,
+    implementation=MulticlassIsotonicCalibration,
+    keeps_accuracy=True,
 )

@@ -11,10 +11,8 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._base import NoParams
-from tune_calib.methods._curves import interpolated, isotonic
-from tune_calib.methods._posthoc import Fit, FittedAlone, logarithm, stacked
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolated, isotonic, logarithm, stacked
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class IsotonicCalibration(FittedAlone):
@@ -33,31 +31,17 @@ class IsotonicCalibration(FittedAlone):
 
 
 METHODS.register(
-    MethodInfo(
-        name="isotonic",
-        kind="posthoc",
-        title="isotonic regression, one versus rest",
-        paper="Zadrozny and Elkan, KDD",
-        year=2002,
-        url="https://doi.org/10.1145/775047.775151",
-        formula=r"""
-            q_k = \frac{f_k(p_k)}{\sum_j f_j(p_j)},
-            \quad f_k = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
-                \left(f(p_{ik}) - [y_i = k]\right)^2
-        """,
-        bibtex="""
-@inproceedings{zadrozny2002transforming,
-  author = {Zadrozny, Bianca and Elkan, Charles},
-  title = {Transforming Classifier Scores into Accurate Multiclass Probability Estimates},
-  booktitle = {Proceedings of the 8th ACM SIGKDD International Conference on Knowledge Discovery
-    and Data Mining},
-  pages = {694--699},
-  year = {2002},
-  url = {https://doi.org/10.1145/775047.775151},
-}
-""",
-        params=NoParams,
-        implementation=IsotonicCalibration,
-        keeps_accuracy=False,
-    ),
+    name="isotonic",
+    kind="posthoc",
+    title="isotonic regression, one versus rest",
+    paper="Zadrozny and Elkan, KDD",
+    **cited("zadrozny2002transforming"),
+    formula=r"""
+        q_k = \frac{f_k(p_k)}{\sum_j f_j(p_j)},
+        \quad f_k = \operatorname{argmin}_{f \text{ rising}} \sum_{i \in \mathrm{calib}}
+            \left(f(p_{ik}) - [y_i = k]\right)^2
+    """,
+    params=NoParams,
+    implementation=IsotonicCalibration,
+    keeps_accuracy=False,
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class LabelSmoothingParams(Params):
@@ -30,40 +30,17 @@ class LabelSmoothing(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="ls",
-        kind="network",
-        title="label smoothing",
-        paper="Müller et al., NeurIPS",
-        year=2019,
-        url="https://arxiv.org/abs/1906.02629",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ (1 - \alpha) (-\log p_{i,y_i})
-                + \alpha \frac{1}{C} \sum_k -\log p_{i,k} \Big]
-        """,
-        bibtex=r"""
-@inproceedings{szegedy2016rethinking,
-  author = {Szegedy, Christian and Vanhoucke, Vincent and Ioffe, Sergey and Shlens, Jonathon and
-    Wojna, Zbigniew},
-  title = {Rethinking the Inception Architecture for Computer Vision},
-  booktitle = {Proceedings of the IEEE Conference on Computer Vision and Pattern Recognition},
-  pages = {2818--2826},
-  year = {2016},
-  url = {https://arxiv.org/abs/1512.00567},
-}
-
-@inproceedings{mueller2019when,
-  author = {M{\"u}ller, Rafael and Kornblith, Simon and Hinton, Geoffrey E.},
-  title = {When Does Label Smoothing Help?},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume = {32},
-  year = {2019},
-  url = {https://arxiv.org/abs/1906.02629},
-}
-""",
-        params=LabelSmoothingParams,
-        implementation=LabelSmoothing,
-        recipe="focal",
-        dataset_defaults={"cifar100": {"alpha": 0.1}},
-    ),
+    name="ls",
+    kind="network",
+    title="label smoothing",
+    paper="Müller et al., NeurIPS",
+    **cited("szegedy2016rethinking", "mueller2019when"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ (1 - \alpha) (-\log p_{i,y_i})
+            + \alpha \frac{1}{C} \sum_k -\log p_{i,k} \Big]
+    """,
+    params=LabelSmoothingParams,
+    implementation=LabelSmoothing,
+    recipe="focal",
+    dataset_defaults={"cifar100": {"alpha": 0.1}},
 )

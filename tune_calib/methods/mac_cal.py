@@ -29,7 +29,7 @@ from tune_calib.methods._base import (
     stacked_on,
 )
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 
@@ -225,16 +225,16 @@ class MacCal(HeadMethod):
     def begin_epoch(self, epoch: int) -> None:
         """Draw masks for the epoch if ``refresh`` is ``epoch``."""
         if self.params.refresh == "epoch":
-            self._refresh("mask", epoch)
+            self._refresh(epoch)
 
     def begin_batch(self, step: int) -> None:
         """Draw masks for the batch if ``refresh`` is ``batch``."""
         if self.params.refresh == "batch":
-            self._refresh("mask", step)
+            self._refresh(step)
 
-    def _refresh(self, purpose: str, index: int) -> None:
+    def _refresh(self, index: int) -> None:
         self.mask_q = self.q
-        self.masks = self._draw(purpose, index)
+        self.masks = self._draw("mask", index)
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
                 # A zeroed weight stays zero until the optimiser changes it: at once with a dense
@@ -354,33 +354,21 @@ class MacCal(HeadMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="mac_cal",
-        kind="head",
-        title="masked classifier retraining with adaptive sparsity",
-        paper="MaC-Cal, arXiv",
-        year=2025,
-        url="https://arxiv.org/abs/2508.09116",
-        formula=r"""
-            z = (M_2 \odot V) \, a((M_1 \odot U) h + b_1) + b_2,
-            \quad M \sim \mathrm{Bernoulli}(q_t),
-            \quad W \leftarrow W - \eta \, M \odot \nabla_W L;
-            \quad q_{t + 1} = \operatorname{clip}(q_t + \operatorname{clip}(\gamma \, \mathrm{acc}_t
-                - \mathrm{conf}_t, -\tau_t, \tau_t), q_{\min}, 1),
-            \quad \tau_t = \tau_0 \, e^{-k t / T}
-        """,
-        bibtex="""
-@misc{ni2025maccal,
-  author = {Ni, Jiani and Zhao, He and Yang, Yibo and Guo, Dandan},
-  title = {Deep Neural Network Calibration by Reducing Classifier Shift with Stochastic Masking},
-  howpublished = {arXiv:2508.09116},
-  year = {2025},
-  url = {https://arxiv.org/abs/2508.09116},
-}
-""",
-        params=MacCalParams,
-        implementation=MacCal,
-        recipe="focal",
-        per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
-    ),
+    name="mac_cal",
+    kind="head",
+    title="masked classifier retraining with adaptive sparsity",
+    paper="MaC-Cal, arXiv",
+    **cited("ni2025maccal"),
+    formula=r"""
+        z = (M_2 \odot V) \, a((M_1 \odot U) h + b_1) + b_2,
+        \quad M \sim \mathrm{Bernoulli}(q_t),
+        \quad W \leftarrow W - \eta \, M \odot \nabla_W L;
+        \quad q_{t + 1} = \operatorname{clip}(q_t + \operatorname{clip}(\gamma \, \mathrm{acc}_t
+            - \mathrm{conf}_t, -\tau_t, \tau_t), q_{\min}, 1),
+        \quad \tau_t = \tau_0 \, e^{-k t / T}
+    """,
+    params=MacCalParams,
+    implementation=MacCal,
+    recipe="focal",
+    per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
 )

@@ -11,9 +11,8 @@ the other classes are fitted without it.
 
 from torch import Tensor
 
-from tune_calib.methods._references import GUO, KULL
 from tune_calib.methods.dirichlet import DirichletCalibration, OdirParams
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, cited
 
 
 class MatrixScaling(DirichletCalibration):
@@ -25,23 +24,21 @@ class MatrixScaling(DirichletCalibration):
 
 
 METHODS.register(
-    MethodInfo(
-        name="matrix",
-        kind="posthoc",
-        title="matrix scaling with ODIR",
-        paper="Guo et al., ICML",
-        year=2017,
-        url="https://arxiv.org/abs/1706.04599",
-        formula=r"""
-            p = \operatorname{softmax}(W z + b),
-            \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}
-                -\log \operatorname{softmax}(W z_i + b)_{y_i}
-                + \frac{\lambda}{C (C - 1)} \sum_{j \neq k} W_{jk}^2
-                + \frac{\mu}{C} \sum_j b_j^2
-        """,
-        bibtex=GUO + KULL,
-        params=OdirParams,
-        implementation=MatrixScaling,
-        keeps_accuracy=False,
+    name="matrix",
+    kind="posthoc",
+    title="matrix scaling with ODIR",
+    paper="Guo et al., ICML",
+    **cited(
+        "guo2017calibration", "kull2019beyond", year=2017, url="https://arxiv.org/abs/1706.04599"
     ),
+    formula=r"""
+        p = \operatorname{softmax}(W z + b),
+        \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{N} \sum_{i \in \mathrm{calib}}
+            -\log \operatorname{softmax}(W z_i + b)_{y_i}
+            + \frac{\lambda}{C (C - 1)} \sum_{j \neq k} W_{jk}^2
+            + \frac{\mu}{C} \sum_j b_j^2
+    """,
+    params=OdirParams,
+    implementation=MatrixScaling,
+    keeps_accuracy=False,
 )

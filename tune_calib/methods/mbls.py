@@ -14,8 +14,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import margin_excess
-from tune_calib.methods._references import as_on_tiny
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 
 class MarginLabelSmoothingParams(Params):
@@ -37,30 +36,17 @@ class MarginLabelSmoothing(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="mbls",
-        kind="network",
-        title="margin-based label smoothing",
-        paper="Liu et al., CVPR",
-        year=2022,
-        url="https://arxiv.org/abs/2111.15430",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
-                + \alpha \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big]
-        """,
-        bibtex="""
-@inproceedings{liu2022devil,
-  author = {Liu, Bingyuan and Ben Ayed, Ismail and Galdran, Adrian and Dolz, Jose},
-  title = {The Devil Is in the Margin: Margin-based Label Smoothing for Network Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {80--88},
-  year = {2022},
-  url = {https://arxiv.org/abs/2111.15430},
-}
-""",
-        params=MarginLabelSmoothingParams,
-        implementation=MarginLabelSmoothing,
-        recipe="acls",
-        dataset_defaults=as_on_tiny(margin=10.0),
-    ),
+    name="mbls",
+    kind="network",
+    title="margin-based label smoothing",
+    paper="Liu et al., CVPR",
+    **cited("liu2022devil"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log p_{i,y_i}
+            + \alpha \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big]
+    """,
+    params=MarginLabelSmoothingParams,
+    implementation=MarginLabelSmoothing,
+    recipe="acls",
+    dataset_defaults=as_on_tiny(margin=10.0),
 )

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.methods._functional import focal_terms, label_log_probs
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class MdcaParams(Params):
@@ -71,30 +71,16 @@ class Mdca(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="mdca",
-        kind="network",
-        title="multi-class difference of confidence and accuracy",
-        paper="Hebbalaguppe et al., CVPR",
-        year=2022,
-        url="https://arxiv.org/abs/2203.13834",
-        formula=r"""
-            L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \left|
-                \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \right|
-        """,
-        bibtex="""
-@inproceedings{hebbalaguppe2022stitch,
-  author = {Hebbalaguppe, Ramya and Prakash, Jatin and Madan, Neelabh and Arora, Chetan},
-  title = {A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for Improved Neural
-    Network Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {16081--16090},
-  year = {2022},
-  url = {https://arxiv.org/abs/2203.13834},
-}
-""",
-        params=MdcaParams,
-        implementation=Mdca,
-        recipe="mdca",
-    ),
+    name="mdca",
+    kind="network",
+    title="multi-class difference of confidence and accuracy",
+    paper="Hebbalaguppe et al., CVPR",
+    **cited("hebbalaguppe2022stitch"),
+    formula=r"""
+        L = L_{\mathrm{class}} + \beta \frac{1}{C} \sum_k \left|
+            \frac{1}{N} \sum_i p_{i,k} - \frac{1}{N} \sum_i 1[y_i = k] \right|
+    """,
+    params=MdcaParams,
+    implementation=Mdca,
+    recipe="mdca",
 )

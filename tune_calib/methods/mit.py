@@ -27,7 +27,7 @@ from torch.nn import functional as F
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods.mixup import draw_beta, mix
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 SMALLEST_GAP = 1e-4
 """Smallest difference of two shares: below it, the mixtures can hardly be solved numerically."""
@@ -79,12 +79,6 @@ def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) ->
 
 class _Mit(NetworkMethod):
     """Code shared by both variants. Evaluation is the ordinary forward pass."""
-
-    chance: torch.Generator
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator for the shares and permutations of the epoch."""
-        self.chance = generator
 
     def sections(self, network: Any) -> list[Any]:
         """Return the parts of the network after which the mixtures are solved, in order."""
@@ -147,29 +141,15 @@ for _name, _title, _formula, _class, _needs in (
     ("mit_a", "mixup inference in training, at every stage", _FORMULA_A, MitAll, ("stages",)),
 ):
     METHODS.register(
-        MethodInfo(
-            name=_name,
-            kind="network",
-            title=_title,
-            paper="Wang et al., CVPR",
-            year=2023,
-            url="https://github.com/dengbaowang/Mixup-Inference-in-Training",
-            formula=_formula,
-            bibtex="""
-@inproceedings{wang2023pitfall,
-  author = {Wang, Deng-Bao and Li, Lanqing and Zhao, Peilin and Heng, Pheng-Ann and Zhang,
-    Min-Ling},
-  title = {On the Pitfall of Mixup for Uncertainty Calibration},
-  booktitle = {Proceedings of the IEEE/CVF Conference on Computer Vision and Pattern Recognition},
-  pages = {7609--7618},
-  year = {2023},
-  url = {https://github.com/dengbaowang/Mixup-Inference-in-Training},
-}
-""",
-            params=MitParams,
-            implementation=_class,
-            needs=frozenset({"two_forward_passes", *_needs}),
-            pairs_by_order=True,
-            recipe="plp",
-        ),
+        name=_name,
+        kind="network",
+        title=_title,
+        paper="Wang et al., CVPR",
+        **cited("wang2023pitfall"),
+        formula=_formula,
+        params=MitParams,
+        implementation=_class,
+        needs=frozenset({"two_forward_passes", *_needs}),
+        pairs_by_order=True,
+        recipe="plp",
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import Batch, NetworkMethod, Step
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class MixupParams(Params):
@@ -54,12 +54,6 @@ def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -
 class Mixup(NetworkMethod):
     """One share and one permutation per batch. Evaluation uses unmixed images."""
 
-    chance: torch.Generator
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator for the shares and permutations of the epoch."""
-        self.chance = generator
-
     def step(self, network: torch.nn.Module, batch: Batch) -> Step:
         """Run one forward pass of the mixed batch."""
         share = draw_beta(self.params.alpha, self.chance)
@@ -69,30 +63,18 @@ class Mixup(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="mixup",
-        kind="network",
-        title="mixup",
-        paper="Zhang et al., ICLR",
-        year=2018,
-        url="https://arxiv.org/abs/1710.09412",
-        formula=r"""
-            L = \lambda L_{\mathrm{CE}}(f(\tilde x), y) + (1 - \lambda) L_{\mathrm{CE}}(f(\tilde x),
-                y_\pi), \quad \tilde x = \lambda x + (1 - \lambda) x_\pi,
-            \quad \lambda \sim \mathrm{Beta}(\alpha, \alpha)
-        """,
-        bibtex=r"""
-@inproceedings{zhang2018mixup,
-  author = {Zhang, Hongyi and Ciss{\'e}, Moustapha and Dauphin, Yann N. and Lopez-Paz, David},
-  title = {mixup: Beyond Empirical Risk Minimization},
-  booktitle = {International Conference on Learning Representations},
-  year = {2018},
-  url = {https://arxiv.org/abs/1710.09412},
-}
-""",
-        params=MixupParams,
-        implementation=Mixup,
-        pairs_by_order=True,
-        recipe="plp",
-    ),
+    name="mixup",
+    kind="network",
+    title="mixup",
+    paper="Zhang et al., ICLR",
+    **cited("zhang2018mixup"),
+    formula=r"""
+        L = \lambda L_{\mathrm{CE}}(f(\tilde x), y) + (1 - \lambda) L_{\mathrm{CE}}(f(\tilde x),
+            y_\pi), \quad \tilde x = \lambda x + (1 - \lambda) x_\pi,
+        \quad \lambda \sim \mathrm{Beta}(\alpha, \alpha)
+    """,
+    params=MixupParams,
+    implementation=Mixup,
+    pairs_by_order=True,
+    recipe="plp",
 )

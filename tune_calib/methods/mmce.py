@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 WIDTH = 0.4
 
@@ -92,57 +92,38 @@ class WeightedMmce(Mmce):
         return mean / (pairs + 1e-5) if self.params.normalisation == "code" else mean
 
 
-KUMAR = """
-@inproceedings{kumar2018trainable,
-  author = {Kumar, Aviral and Sarawagi, Sunita and Jain, Ujjwal},
-  title = {Trainable Calibration Measures for Neural Networks from Kernel Mean Embeddings},
-  booktitle = {Proceedings of the 35th International Conference on Machine Learning},
-  pages = {2805--2814},
-  year = {2018},
-  url = {https://proceedings.mlr.press/v80/kumar18a.html},
-}
-"""
-
 METHODS.register(
-    MethodInfo(
-        name="mmce",
-        kind="network",
-        title="maximum mean calibration error",
-        paper="Kumar et al., ICML",
-        year=2018,
-        url="https://proceedings.mlr.press/v80/kumar18a.html",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \frac{1}{N^2} \sum_{i,j}
-                e_i e_j \, e^{-|\kappa_i - \kappa_j| / 0.4},
-            \quad e_i = 1[\hat y_i = y_i] - \kappa_i
-        """,
-        bibtex=KUMAR,
-        params=MmceParams,
-        implementation=Mmce,
-        recipe="acls",
-    ),
+    name="mmce",
+    kind="network",
+    title="maximum mean calibration error",
+    paper="Kumar et al., ICML",
+    **cited("kumar2018trainable"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \frac{1}{N^2} \sum_{i,j}
+            e_i e_j \, e^{-|\kappa_i - \kappa_j| / 0.4},
+        \quad e_i = 1[\hat y_i = y_i] - \kappa_i
+    """,
+    params=MmceParams,
+    implementation=Mmce,
+    recipe="acls",
 )
 
 METHODS.register(
-    MethodInfo(
-        name="mmce_weighted",
-        kind="network",
-        title="maximum mean calibration error, weighted for correct and wrong samples",
-        paper="Kumar et al., ICML",
-        year=2018,
-        url="https://proceedings.mlr.press/v80/kumar18a.html",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \sqrt{
-                \frac{S_{AA}}{m^2 + 10^{-5}} + \frac{S_{BB}}{n^2 + 10^{-5}}
-                - 2 \frac{S_{AB}}{m n + 10^{-5}} + 10^{-10}},
-            \quad S_{XY} = \frac{1}{|X| |Y|} \sum_{i \in X, j \in Y} d_i d_j
-                \, e^{-|\kappa_i - \kappa_j| / 0.4},
-            \quad d_i = |1[\hat y_i = y_i] - \kappa_i|,
-            \quad A: m \text{ right}, \; B: n \text{ wrong samples}
-        """,
-        bibtex=KUMAR,
-        params=WeightedMmceParams,
-        implementation=WeightedMmce,
-        recipe="focal",
-    ),
+    name="mmce_weighted",
+    kind="network",
+    title="maximum mean calibration error, weighted for correct and wrong samples",
+    paper="Kumar et al., ICML",
+    **cited("kumar2018trainable"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \sqrt{
+            \frac{S_{AA}}{m^2 + 10^{-5}} + \frac{S_{BB}}{n^2 + 10^{-5}}
+            - 2 \frac{S_{AB}}{m n + 10^{-5}} + 10^{-10}},
+        \quad S_{XY} = \frac{1}{|X| |Y|} \sum_{i \in X, j \in Y} d_i d_j
+            \, e^{-|\kappa_i - \kappa_j| / 0.4},
+        \quad d_i = |1[\hat y_i = y_i] - \kappa_i|,
+        \quad A: m \text{ right}, \; B: n \text{ wrong samples}
+    """,
+    params=WeightedMmceParams,
+    implementation=WeightedMmce,
+    recipe="focal",
 )

@@ -26,7 +26,7 @@ from torch import nn
 
 from tune_calib.methods._base import NetworkContext
 from tune_calib.methods.ce import CrossEntropy
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 PUBLISHED: dict[int, tuple[int, ...]] = {
     161: (161, 150, 141, 129, 120, 102, 93, 84, 72, 54, 33),  # ResNet-50
@@ -121,30 +121,17 @@ class Plp(CrossEntropy):
 
 
 METHODS.register(
-    MethodInfo(
-        name="plp",
-        kind="network",
-        title="progressively layer-peeled training",
-        paper="Wang and Zhang, ICML",
-        year=2024,
-        url="https://proceedings.mlr.press/v235/wang24cm.html",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log p_{i,y_i},
-            \quad \text{epoch } t \text{ trains the first } n_{j(t)} \text{ parameter tensors},
-            \quad j(t) = \max \{ j : \lfloor (j / J)^\gamma \, T \rfloor \le t \}
-        """,
-        bibtex="""
-@inproceedings{wang2024calibration,
-  author = {Wang, Deng-Bao and Zhang, Min-Ling},
-  title = {Calibration Bottleneck: Over-compressed Representations are Less Calibratable},
-  booktitle = {Proceedings of the 41st International Conference on Machine Learning},
-  pages = {52156--52170},
-  year = {2024},
-  url = {https://proceedings.mlr.press/v235/wang24cm.html},
-}
-""",
-        params=PlpParams,
-        implementation=Plp,
-        recipe="plp",
-    ),
+    name="plp",
+    kind="network",
+    title="progressively layer-peeled training",
+    paper="Wang and Zhang, ICML",
+    **cited("wang2024calibration"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log p_{i,y_i},
+        \quad \text{epoch } t \text{ trains the first } n_{j(t)} \text{ parameter tensors},
+        \quad j(t) = \max \{ j : \lfloor (j / J)^\gamma \, T \rfloor \le t \}
+    """,
+    params=PlpParams,
+    implementation=Plp,
+    recipe="plp",
 )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
 from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 
@@ -64,28 +64,15 @@ class Retrain(HeadMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="retrain",
-        kind="head",
-        title="fresh or continued head, no mask (control)",
-        paper="Kang et al., ICLR",
-        year=2020,
-        url="https://arxiv.org/abs/1910.09217",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(g(h_i))_{y_i},
-            \quad h_i \text{ frozen}
-        """,
-        bibtex="""
-@inproceedings{kang2020decoupling,
-  author = {Kang, Bingyi and Xie, Saining and Rohrbach, Marcus and Yan, Zhicheng and Gordo,
-    Albert and Feng, Jiashi and Kalantidis, Yannis},
-  title = {Decoupling Representation and Classifier for Long-Tailed Recognition},
-  booktitle = {International Conference on Learning Representations},
-  year = {2020},
-  url = {https://arxiv.org/abs/1910.09217},
-}
-""",
-        params=RetrainParams,
-        implementation=Retrain,
-    ),
+    name="retrain",
+    kind="head",
+    title="fresh or continued head, no mask (control)",
+    paper="Kang et al., ICLR",
+    **cited("kang2020decoupling"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(g(h_i))_{y_i},
+        \quad h_i \text{ frozen}
+    """,
+    params=RetrainParams,
+    implementation=Retrain,
 )

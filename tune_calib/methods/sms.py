@@ -12,9 +12,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._affine import Affine, Ridge
-from tune_calib.methods._references import BERTA
 from tune_calib.methods.svs import StructuredParams, StructuredVectorScaling
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, cited
 
 
 class SmsParams(StructuredParams):
@@ -37,25 +36,21 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 
 
 METHODS.register(
-    MethodInfo(
-        name="sms",
-        kind="posthoc",
-        title="structured matrix scaling",
-        paper="Berta et al., AISTATS",
-        year=2026,
-        url="https://arxiv.org/abs/2511.03685",
-        formula=r"""
-            q = \operatorname{softmax}(W x + b),
-            \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
-                + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
-            \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
-                -\log q_{i, y_i}
-                + \frac{C}{n} \left(\lambda_v \sum_j (W_{jj} - 1)^2 + \lambda_b \sum_j b_j^2
-                + (C - 1) \lambda_M \sum_{j \neq k} W_{jk}^2\right)
-        """,
-        bibtex=BERTA,
-        params=SmsParams,
-        implementation=StructuredMatrixScaling,
-        keeps_accuracy=False,
-    ),
+    name="sms",
+    kind="posthoc",
+    title="structured matrix scaling",
+    paper="Berta et al., AISTATS",
+    **cited("berta2026structured"),
+    formula=r"""
+        q = \operatorname{softmax}(W x + b),
+        \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
+            + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
+        \quad W, b = \operatorname{argmin}_{W, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
+            -\log q_{i, y_i}
+            + \frac{C}{n} \left(\lambda_v \sum_j (W_{jj} - 1)^2 + \lambda_b \sum_j b_j^2
+            + (C - 1) \lambda_M \sum_{j \neq k} W_{jk}^2\right)
+    """,
+    params=SmsParams,
+    implementation=StructuredMatrixScaling,
+    keeps_accuracy=False,
 )

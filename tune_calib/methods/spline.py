@@ -20,9 +20,8 @@ from pydantic import Field
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from tune_calib.methods._curves import interpolated
-from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, keep_first
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, interpolated, keep_first
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class SplineParams(Params):
@@ -71,31 +70,18 @@ def _without_ties(places: Tensor, heights: Tensor) -> Tensor:
 
 
 METHODS.register(
-    MethodInfo(
-        name="spline",
-        kind="posthoc",
-        title="spline calibration of the top label",
-        paper="Gupta et al., ICLR",
-        year=2021,
-        url="https://arxiv.org/abs/2006.12800",
-        formula=r"""
-            q_{\hat y} = s + g'(t(s)), \quad s = p_{\hat y} = \max_k p_k,
-            \quad q_k = \frac{1 - q_{\hat y}}{1 - s} p_k \text{ for } k \neq \hat y,
-            \quad g = \operatorname{argmin}_g \sum_i \left(g\left(\tfrac{i}{N}\right)
-                - \frac{1}{N} \sum_{j \leq i} ([\hat y_j = y_j] - s_j)\right)^2
-        """,
-        bibtex="""
-@inproceedings{gupta2021calibration,
-  author = {Gupta, Kartik and Rahimi, Amir and Ajanthan, Thalaiyasingam and Mensink, Thomas and
-    Sminchisescu, Cristian and Hartley, Richard},
-  title = {Calibration of Neural Networks using Splines},
-  booktitle = {International Conference on Learning Representations},
-  year = {2021},
-  url = {https://arxiv.org/abs/2006.12800},
-}
-""",
-        params=SplineParams,
-        implementation=SplineCalibration,
-        keeps_accuracy=True,
-    ),
+    name="spline",
+    kind="posthoc",
+    title="spline calibration of the top label",
+    paper="Gupta et al., ICLR",
+    **cited("gupta2021calibration"),
+    formula=r"""
+        q_{\hat y} = s + g'(t(s)), \quad s = p_{\hat y} = \max_k p_k,
+        \quad q_k = \frac{1 - q_{\hat y}}{1 - s} p_k \text{ for } k \neq \hat y,
+        \quad g = \operatorname{argmin}_g \sum_i \left(g\left(\tfrac{i}{N}\right)
+            - \frac{1}{N} \sum_{j \leq i} ([\hat y_j = y_j] - s_j)\right)^2
+    """,
+    params=SplineParams,
+    implementation=SplineCalibration,
+    keeps_accuracy=True,
 )

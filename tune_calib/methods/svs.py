@@ -14,9 +14,8 @@ from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods._references import BERTA
 from tune_calib.methods.temperature import converged
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class StructuredParams(Params):
@@ -70,24 +69,20 @@ def _mixed(logits: Tensor, samples: Tensor) -> Tensor:
 
 
 METHODS.register(
-    MethodInfo(
-        name="svs",
-        kind="posthoc",
-        title="structured vector scaling",
-        paper="Berta et al., AISTATS",
-        year=2026,
-        url="https://arxiv.org/abs/2511.03685",
-        formula=r"""
-            q = \operatorname{softmax}(v \odot x + b),
-            \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
-                + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
-            \quad v, b = \operatorname{argmin}_{v, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
-                -\log q_{i, y_i}
-                + \frac{C}{n} \left(\lambda_v \sum_j (v_j - 1)^2 + \lambda_b \sum_j b_j^2\right)
-        """,
-        bibtex=BERTA,
-        params=StructuredParams,
-        implementation=StructuredVectorScaling,
-        keeps_accuracy=False,
-    ),
+    name="svs",
+    kind="posthoc",
+    title="structured vector scaling",
+    paper="Berta et al., AISTATS",
+    **cited("berta2026structured"),
+    formula=r"""
+        q = \operatorname{softmax}(v \odot x + b),
+        \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
+            + \tfrac{1}{n + 1} \tfrac{1}{C}\right),
+        \quad v, b = \operatorname{argmin}_{v, b} \frac{1}{n} \sum_{i \in \mathrm{calib}}
+            -\log q_{i, y_i}
+            + \frac{C}{n} \left(\lambda_v \sum_j (v_j - 1)^2 + \lambda_b \sum_j b_j^2\right)
+    """,
+    params=StructuredParams,
+    implementation=StructuredVectorScaling,
+    keeps_accuracy=False,
 )

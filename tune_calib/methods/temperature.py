@@ -10,9 +10,8 @@ from torch import Tensor
 
 from tune_calib.methods._base import nll
 from tune_calib.methods._posthoc import Fit, FittedAlone
-from tune_calib.methods._references import GUO
 from tune_calib.metrics.calibration import ece
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 BOUNDS = (1e-2, 1e2)
 # A temperature within this factor of an end of the range counts as having reached it.
@@ -111,21 +110,17 @@ def _ece(logits: Tensor, labels: Tensor) -> float:
 
 
 METHODS.register(
-    MethodInfo(
-        name="temperature",
-        kind="posthoc",
-        title="temperature scaling",
-        paper="Guo et al., ICML",
-        year=2017,
-        url="https://arxiv.org/abs/1706.04599",
-        formula=r"""
-            p = \operatorname{softmax}(z / T),
-            \quad T = \operatorname{argmin}_T \sum_{i \in \mathrm{calib}}
-                -\log \operatorname{softmax}(z_i / T)_{y_i}
-        """,
-        bibtex=GUO,
-        params=TemperatureParams,
-        implementation=TemperatureScaling,
-        keeps_accuracy=True,
-    ),
+    name="temperature",
+    kind="posthoc",
+    title="temperature scaling",
+    paper="Guo et al., ICML",
+    **cited("guo2017calibration"),
+    formula=r"""
+        p = \operatorname{softmax}(z / T),
+        \quad T = \operatorname{argmin}_T \sum_{i \in \mathrm{calib}}
+            -\log \operatorname{softmax}(z_i / T)_{y_i}
+    """,
+    params=TemperatureParams,
+    implementation=TemperatureScaling,
+    keeps_accuracy=True,
 )

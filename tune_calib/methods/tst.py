@@ -13,9 +13,8 @@ from pydantic import Field
 from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
-from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 
@@ -40,20 +39,16 @@ class TwoStageTraining(HeadMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="tst",
-        kind="head",
-        title="two-stage training",
-        paper="Jordahn and Olmos, ICML",
-        year=2024,
-        url="https://arxiv.org/abs/2405.01196",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+ + b_2)
-                + b_3)_{y_i}, \quad h_i \text{ frozen}
-        """,
-        bibtex=JORDAHN,
-        params=TwoStageParams,
-        implementation=TwoStageTraining,
-        recipe="tst",
-    ),
+    name="tst",
+    kind="head",
+    title="two-stage training",
+    paper="Jordahn and Olmos, ICML",
+    **cited("jordahn2024decoupling"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+ + b_2)
+            + b_3)_{y_i}, \quad h_i \text{ frozen}
+    """,
+    params=TwoStageParams,
+    implementation=TwoStageTraining,
+    recipe="tst",
 )

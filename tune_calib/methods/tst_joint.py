@@ -15,9 +15,8 @@ from torch.nn import functional as F
 
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
-from tune_calib.methods._references import JORDAHN
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 
 
 class JointTwoStageParams(Params):
@@ -55,20 +54,16 @@ def linear_layers(sizes: tuple[int, ...], seed: int, purpose: str) -> list[nn.Li
 
 
 METHODS.register(
-    MethodInfo(
-        name="tst_joint",
-        kind="network",
-        title="TST's head trained end to end (control)",
-        paper="Jordahn and Olmos, ICML",
-        year=2024,
-        url="https://arxiv.org/abs/2405.01196",
-        formula=r"""
-            L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+
-                + b_2) + b_3)_{y_i}, \quad h_i \text{ trained too}
-        """,
-        bibtex=JORDAHN,
-        params=JointTwoStageParams,
-        implementation=JointTwoStage,
-        trains_own_head=False,
-    ),
+    name="tst_joint",
+    kind="network",
+    title="TST's head trained end to end (control)",
+    paper="Jordahn and Olmos, ICML",
+    **cited("jordahn2024decoupling"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+
+            + b_2) + b_3)_{y_i}, \quad h_i \text{ trained too}
+    """,
+    params=JointTwoStageParams,
+    implementation=JointTwoStage,
+    trains_own_head=False,
 )

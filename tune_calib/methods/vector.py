@@ -9,15 +9,12 @@ end.
 
 from collections.abc import Mapping
 
-import torch
 from torch import Tensor
 
-from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, mapped, minimised, scaled
-from tune_calib.methods._base import NoParams
+from tune_calib.methods._affine import EXACT, ROUGH, diagonal, mapped, scaled
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods._references import GUO
 from tune_calib.methods.temperature import has_optimum, is_all_right
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class VectorScaling(FittedAlone):
@@ -26,42 +23,33 @@ class VectorScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit w and b."""
         may_be_found = has_optimum(logits, labels)
-        found = _best(logits, labels, EXACT if may_be_found else ROUGH)
+        tolerance = EXACT if may_be_found else ROUGH
+        found = diagonal(logits, labels, scaled(logits, labels), tolerance)
         is_found = found.is_converged and may_be_found and not is_all_right(found(logits), labels)
         flags = frozenset() if is_found else frozenset({UNCONVERGED})
         return Fit(found.state(), flags=flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
         """Fit w and b with a larger tolerance."""
-        return Fit(_best(logits, labels, ROUGH).state())
+        return Fit(diagonal(logits, labels, scaled(logits, labels), ROUGH).state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Scale and shift the logits."""
         return mapped(logits, state["weight"], state["intercept"])
 
 
-def _best(logits: Tensor, labels: Tensor, tolerance: float) -> Affine:
-    start = scaled(logits, labels)
-    free = Ridge(0.0, torch.zeros_like(start.weight))
-    return minimised(logits, labels, free, start, tolerance, is_missing_kept=True)
-
-
 METHODS.register(
-    MethodInfo(
-        name="vector",
-        kind="posthoc",
-        title="vector scaling",
-        paper="Guo et al., ICML",
-        year=2017,
-        url="https://arxiv.org/abs/1706.04599",
-        formula=r"""
-            p = \operatorname{softmax}(w \odot z + b),
-            \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
-                -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
-        """,
-        bibtex=GUO,
-        params=NoParams,
-        implementation=VectorScaling,
-        keeps_accuracy=False,
-    ),
+    name="vector",
+    kind="posthoc",
+    title="vector scaling",
+    paper="Guo et al., ICML",
+    **cited("guo2017calibration"),
+    formula=r"""
+        p = \operatorname{softmax}(w \odot z + b),
+        \quad w, b = \operatorname{argmin}_{w, b} \sum_{i \in \mathrm{calib}}
+            -\log \operatorname{softmax}(w \odot z_i + b)_{y_i}
+    """,
+    params=NoParams,
+    implementation=VectorScaling,
+    keeps_accuracy=False,
 )

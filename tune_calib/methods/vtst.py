@@ -23,9 +23,8 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
 from tune_calib.methods._functional import gaussian_kl
-from tune_calib.methods._references import JORDAHN
 from tune_calib.models.heads import apply_stack, init_stack
-from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
 NOISE_BLOCK = 256  # number of samples whose noise at evaluation is drawn together
@@ -148,22 +147,18 @@ def _normal(seed: int, *shape: int) -> Tensor:
 
 
 METHODS.register(
-    MethodInfo(
-        name="vtst",
-        kind="head",
-        title="variational two-stage training",
-        paper="Jordahn and Olmos, ICML",
-        year=2024,
-        url="https://arxiv.org/abs/2405.01196",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
-                - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
-            \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I)
-        """,
-        bibtex=JORDAHN,
-        params=VariationalTwoStageParams,
-        implementation=VariationalTwoStage,
-        per_head=frozenset({"kl_weight"}),
-        recipe="tst",
-    ),
+    name="vtst",
+    kind="head",
+    title="variational two-stage training",
+    paper="Jordahn and Olmos, ICML",
+    **cited("jordahn2024decoupling"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
+            - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
+        \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I)
+    """,
+    params=VariationalTwoStageParams,
+    implementation=VariationalTwoStage,
+    per_head=frozenset({"kl_weight"}),
+    recipe="tst",
 )

@@ -17,17 +17,15 @@ from torch.nn import functional as F
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step, log_mean_exp
 from tune_calib.methods._functional import gaussian_kl
-from tune_calib.methods._references import JORDAHN
 from tune_calib.methods.tst_joint import linear_layers
 from tune_calib.methods.vtst import VariationalTwoStageParams
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, MethodInfo
+from tune_calib.spec.methods import METHODS, cited
 
 
 class JointVariational(NetworkMethod):
     """MLPs D, 3Z, Z for the mean and the log-variance of z, and a layer Z, C for the logits."""
 
-    chance: torch.Generator
     noise: Tensor
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
@@ -44,10 +42,6 @@ class JointVariational(NetworkMethod):
         # In the checkpoint, because an exported model has no seed.
         drawn = torch.randn(params.mc_samples, params.latent, generator=chance)
         self.register_buffer("noise", drawn)
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator for the noise of the epoch."""
-        self.chance = generator
 
     def forward(self, network: Any, images: Tensor) -> Output:
         """Return the features, and log mean probabilities or the logits of the mean."""
@@ -79,23 +73,19 @@ class JointVariational(NetworkMethod):
 
 
 METHODS.register(
-    MethodInfo(
-        name="vtst_joint",
-        kind="network",
-        title="V-TST's head trained end to end (control)",
-        paper="Jordahn and Olmos, ICML",
-        year=2024,
-        url="https://arxiv.org/abs/2405.01196",
-        formula=r"""
-            L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
-                - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
-            \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I),
-            \quad h_i \text{ trained too}
-        """,
-        bibtex=JORDAHN,
-        params=VariationalTwoStageParams,
-        implementation=JointVariational,
-        pairs_by_order=True,
-        trains_own_head=False,
-    ),
+    name="vtst_joint",
+    kind="network",
+    title="V-TST's head trained end to end (control)",
+    paper="Jordahn and Olmos, ICML",
+    **cited("jordahn2024decoupling"),
+    formula=r"""
+        L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
+            - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
+        \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I),
+        \quad h_i \text{ trained too}
+    """,
+    params=VariationalTwoStageParams,
+    implementation=JointVariational,
+    pairs_by_order=True,
+    trains_own_head=False,
 )

@@ -134,12 +134,8 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
     """Compute accuracy and ECE, each (R,) float64, of one classifier on each bootstrap draw.
 
     Only these two metrics, which papers report, are resampled. Keeping the draws of all metrics for
-    dozens of corrupted splits would take too much space.
-
-    Args:
-        logits: (N, C), unnormalised (or log-probabilities), finite.
-        labels: (N,), int64.
-        weights: (R, N), as returned by ``draw``.
+    dozens of corrupted splits would take too much space. The logits are (N, C), and the weights
+    (R, N) those of ``draw``.
     """
     confidence, correct = top_label(logits.double().softmax(-1), labels)
     bins = in_bins(confidence)
@@ -156,13 +152,9 @@ def drawn_detection(
 ) -> dict[str, Tensor]:
     """Compute AUROC and FPR95 of ``ood.detection``, each (R,) float64, on each draw.
 
-    Scores are sorted once. The cumulative counts of a draw give its results.
-
-    Args:
-        inside: logits of the test split, (N, C), finite.
-        outside: logits of the OOD images, (M, C), finite.
-        own: weights of the test split, (R, N), as returned by ``draw``.
-        foreign: weights of the OOD images, (R, M).
+    Scores are sorted once. The cumulative counts of a draw give its results. The logits of the test
+    split ``inside`` (N, C) have the weights ``own`` (R, N) of ``draw``, and those of the OOD images
+    ``outside`` (M, C) have the weights ``foreign`` (R, M).
     """
     probs = [logits.double().softmax(-1) for logits in (inside, outside)]
     weights = torch.cat([own, foreign], -1).to(inside.device)

@@ -1,8 +1,8 @@
 """Calibration errors over reliability bins.
 
 Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to errors (...),
-fractions in [0, 1]. All inputs are checked by ``validation.check``, which raises ValueError. Bins
-have equal width, and there are 15 by default.
+fractions in [0, 1]. All inputs are checked by ``validation.check``, which raises ValueError. There
+are 15 bins by default, of equal width unless stated otherwise.
 
 Sources: ECE, MCE: Naeini et al., AAAI 2015 and Guo et al., ICML 2017. AECE, classwise ECE:
 Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE).
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table, equal_mass_table
+from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table
 from tune_calib.metrics.equal_mass import debiased
 from tune_calib.metrics.validation import check
 
@@ -39,53 +39,24 @@ def errors_of(table: BinTable, samples: int) -> dict[str, Tensor]:
 
 
 def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
-    """Return the expected calibration error.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        bins: number of equal-width bins.
-
-    Returns:
-        (...), in [0, 1].
-    """
+    """Return the expected calibration error."""
     return ece_of(bin_table(probs, labels, bins), len(labels))
 
 
-def aece(probs: Tensor, labels: Tensor, bins: int = 15, equal_mass: bool = False) -> Tensor:
-    """Return the adaptive ECE.
-
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of bins.
-        equal_mass: use PLP's bins of N // B samples instead of Mukhoti's interpolated edges.
-
-    Returns:
-        (...), in [0, 1].
-    """
-    table = (equal_mass_table if equal_mass else adaptive_table)(probs, labels, bins)
-    return ece_of(table, len(labels))
+def aece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+    """Return the adaptive ECE, over the bins of ``adaptive_table``."""
+    return ece_of(adaptive_table(probs, labels, bins), len(labels))
 
 
-def cece(probs: Tensor, labels: Tensor, bins: int = 15, all_classes: bool = False) -> Tensor:
+def cece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Return the classwise ECE: the ECE of p[:, k] against 1[y = k], averaged over classes.
 
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of equal-width bins (lo, hi]. Samples with p = 0 are in no bin.
-        all_classes: average over all C classes, as MDCA's SCE, instead of the classes
-            0..max(labels), as Mukhoti et al.
-
-    Returns:
-        (...), in [0, 1].
+    As in the code of Mukhoti et al., these are the classes up to the largest label. Bins are
+    (lo, hi], and samples with p = 0 are in no bin.
     """
     check(probs, labels)
-    # Mukhoti's code, on which the published tables rest, skips classes above the largest label.
-    classes = probs.shape[-1] if all_classes else int(labels.max()) + 1
     errors = []
-    for scores, is_class, place in _by_class(probs[..., :classes], labels, bins):
+    for scores, is_class, place in _by_class(probs[..., : int(labels.max()) + 1], labels, bins):
         # Index 0 collects samples in no bin. n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N.
         gaps = _summed(place, scores - is_class, bins)
         errors.append(gaps.abs().sum(-1))
@@ -98,14 +69,6 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     It is the square root of the mean over classes of the debiased squared error of p[:, k] against
     1[y = k]. The bins are those of the classwise ECE: with many classes, all equal-mass bins but
     one would contain only samples of other classes. Samples with p = 0 are in the lowest bin.
-
-    Args:
-        probs: (..., N, C).
-        labels: (N,).
-        bins: number of equal-width bins.
-
-    Returns:
-        (...), in [0, 1].
     """
     check(probs, labels)
     squares = []

@@ -14,25 +14,17 @@ from torch import Tensor
 from tune_calib.metrics.validation import check
 
 COVERAGE = 0.9
+"""Requested probability that a set holds the true class."""
 
 
-def threshold(probs: Tensor, labels: Tensor, coverage: float = COVERAGE) -> Tensor:
-    """Return the largest 1 - p[k] of a class in a prediction set.
+def threshold(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return the largest 1 - p[k] of a class in a set: (..., M, C), (M,) on ``calib`` to (...).
 
-    Args:
-        probs: (..., M, C) on ``calib``, rows sum to 1.
-        labels: (M,), int64.
-        coverage: requested probability that a set holds the true class.
-
-    Returns:
-        (...). Where M is too small for the requested coverage, the threshold is 1, and every set
-        holds every class.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
+    Where M is too small for ``COVERAGE``, it is 1, and every set holds every class. It raises
+    ValueError for an input that is out of range, not finite or of the wrong shape.
     """
     check(probs, labels)
-    rank = math.ceil((len(labels) + 1) * coverage)
+    rank = math.ceil((len(labels) + 1) * COVERAGE)
     if rank > len(labels):
         return torch.ones_like(probs[..., 0, 0])
     return _scores(probs, labels).sort(-1).values[..., rank - 1]

@@ -5,10 +5,12 @@ bins, the Kolmogorov-Smirnov error (Gupta et al., ICLR 2021). An equal-mass bin 
 or one more. The larger bins come first, as in ``numpy.array_split`` and in the code of Kumar et al.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.ranked import Ranked
+from tune_calib.metrics.ranked import Ranked, cumulated
 
 # More bins occur only where confidence separates correct from wrong predictions perfectly, and the
 # ECE then hardly changes.
@@ -31,11 +33,10 @@ def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tens
     Returns:
         (...), in [0, 1].
     """
-    sizes = _sizes(ranked, bins)
-    cuts = ranked.at(_edges(sizes))
-    right = cuts.between(ranked.right)
+    sizes, sums = _in_bins(ranked, bins)
+    right = sums(ranked.right)
     # Without hits there is no variance to subtract.
-    return debiased(sizes, 0 * right if is_plain else right, cuts.between(ranked.over)).sqrt()
+    return debiased(sizes, 0 * right if is_plain else right, sums(ranked.over)).sqrt()
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
@@ -65,13 +66,12 @@ def sweep_ece(ranked: Ranked) -> Tensor:
     found = ranked.over[..., -1].abs() / ranked.samples
     is_in_order = torch.ones_like(ranked.count[..., 0], dtype=torch.bool)
     for bins in range(2, min(ranked.samples, MOST_BINS) + 1):
-        sizes = _sizes(ranked, bins)
-        cuts = ranked.at(_edges(sizes))
-        accuracy = cuts.between(ranked.right) / sizes
+        sizes, sums = _in_bins(ranked, bins)
+        accuracy = sums(ranked.right) / sizes
         is_in_order &= (accuracy.diff(dim=-1) > -_ROUNDING).all(-1)
         if not bool(is_in_order.any()):
             break
-        ece = cuts.between(ranked.over).abs().sum(-1) / ranked.samples
+        ece = sums(ranked.over).abs().sum(-1) / ranked.samples
         found = torch.where(is_in_order, ece, found)
     return found
 
@@ -85,12 +85,9 @@ def ks_error(ranked: Ranked) -> Tensor:
     return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples
 
 
-def _sizes(ranked: Ranked, bins: int) -> Tensor:
-    """Return the number of samples in each bin, (B,)."""
+def _in_bins(ranked: Ranked, bins: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return the number of samples in each bin, (B,), and the function that sums over bins."""
     least, more = divmod(ranked.samples, bins)
     numbers = torch.arange(bins, device=ranked.count.device)
-    return least + (numbers < more).to(ranked.count.dtype)
-
-
-def _edges(sizes: Tensor) -> Tensor:
-    return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    sizes = least + (numbers < more).to(ranked.count.dtype)
+    return sizes, ranked.between(cumulated(sizes))

@@ -1,10 +1,11 @@
 """Out-of-distribution detection: AUROC, AUPR and FPR95, computed exactly by scikit-learn.
 
+Scores of positives (N,) should be higher than those of negatives (M,). ValueError is raised where a
+score or a logit is not finite, or a set is empty.
+
 scikit-learn is imported inside the functions because the import takes half a second and every
 worker imports this module.
 """
-
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +16,7 @@ from torch.special import entr
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     """Compute ``names.OOD_METRICS`` of one classifier, with in-distribution images as positives.
 
-    Args:
-        inside: logits of the test split, (N, C), finite.
-        outside: logits of the OOD images, (M, C), finite.
-
-    Raises:
-        ValueError: a logit is not finite, or a set is empty.
+    ``inside`` (N, C) are logits of the test split and ``outside`` (M, C) those of the OOD images.
     """
     own, foreign = (logits.double().softmax(-1) for logits in (inside, outside))
     scores = {
@@ -49,15 +45,7 @@ def entropy(probs: Tensor) -> Tensor:
 
 
 def auroc(positive: Tensor, negative: Tensor) -> float:
-    """Return the probability that a positive scores above a negative, with ties counted as half.
-
-    Args:
-        positive: (N,), finite scores of the class that should score high.
-        negative: (M,), finite scores of the other class.
-
-    Raises:
-        ValueError: a score is not finite, or a class is empty.
-    """
+    """Return the probability that a positive scores above a negative, with ties counted as half."""
     from sklearn.metrics import roc_auc_score
 
     return float(roc_auc_score(*_joined(positive, negative)))
@@ -66,27 +54,18 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 def aupr(positive: Tensor, negative: Tensor) -> float:
     """Return the average precision, the area under the precision-recall curve.
 
-    It depends on N / M.
+    It depends on the share of positives.
     """
     from sklearn.metrics import average_precision_score
 
     return float(average_precision_score(*_joined(positive, negative)))
 
 
-def fpr95(
-    positive: Tensor, negative: Tensor, method: Literal["roc", "percentile"] = "roc"
-) -> float:
-    """Return the false-positive rate at a true-positive rate of 95 %.
-
-    The method ``roc`` interpolates the ROC curve at a true-positive rate of 0.95; ``percentile``
-    accepts scores at or above the 5th percentile of the positives.
-    """
-    truth, scores = _joined(positive, negative)
-    if method == "percentile":
-        threshold = np.percentile(scores[truth == 1], 5)
-        return float((scores[truth == 0] >= threshold).mean())
+def fpr95(positive: Tensor, negative: Tensor) -> float:
+    """Return the false-positive rate at a true-positive rate of 95 %, on the ROC curve."""
     from sklearn.metrics import roc_curve
 
+    truth, scores = _joined(positive, negative)
     false_positive, true_positive, _ = roc_curve(truth, scores, drop_intermediate=False)
     return float(np.interp(0.95, true_positive, false_positive))
 

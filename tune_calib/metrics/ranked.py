@@ -6,6 +6,7 @@ themselves: a cut that falls between them takes the same share of each, so that 
 the order of the samples.
 """
 
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
@@ -103,28 +104,22 @@ class Ranked:
         is_wrong = wrong[self.ranking.end] > wrong[self.ranking.first]
         return (self.ranking.is_end & is_wrong).nonzero().flatten()
 
-    def at(self, ranks: Tensor) -> "Cuts":
-        """Return the cuts at ranks (B,), each in [0, N], among the weighted samples."""
+    def between(self, ranks: Tensor) -> Callable[[Tensor], Tensor]:
+        """Return a function from cumulative sums (..., N + 1) to sums between cuts (..., B - 1).
+
+        The cuts are at ranks (B,), each in [0, N], among the weighted samples.
+        """
         edges = ranks.to(self.count.dtype).expand(*self.count.shape[:-1], -1).contiguous()
         place = torch.searchsorted(self.after, edges)
         first, end = pick(self.ranking.first, place), pick(self.ranking.end, place)
         below, above = pick(self.count, first), pick(self.count, end)
-        return Cuts(first, end, (edges - below) / (above - below).clamp(min=1))
+        share = (edges - below) / (above - below).clamp(min=1)  # of the equal scores at each cut
 
+        def sums(cumulative: Tensor) -> Tensor:
+            low, high = pick(cumulative, first), pick(cumulative, end)
+            return (low + share * (high - low)).diff(dim=-1)
 
-class Cuts:
-    """Ranks at which samples are cut, and the share of equal scores that lies below each cut.
-
-    ``first`` and ``end`` (..., B) are the ranks around the samples with the score at the cut.
-    """
-
-    def __init__(self, first: Tensor, end: Tensor, share: Tensor) -> None:
-        self._first, self._end, self._share = first, end, share
-
-    def between(self, cumulative: Tensor) -> Tensor:
-        """Return the sums between neighbouring cuts: (..., N + 1) to (..., B - 1)."""
-        low, high = pick(cumulative, self._first), pick(cumulative, self._end)
-        return (low + self._share * (high - low)).diff(dim=-1)
+        return sums
 
 
 def cumulated(values: Tensor) -> Tensor:

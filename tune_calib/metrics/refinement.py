@@ -23,33 +23,30 @@ _CHUNK = 2**17  # logits processed at once, so that they stay in the cache
 def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return NLL and Brier score of each sample at the temperature of the other folds.
 
-    Folds are taken by position (every fifth sample). With a single sample the temperature is 1.
-
-    Args:
-        logits: (..., N, C), float64, finite.
-        labels: (N,), int64.
-
-    Returns:
-        Two tensors (..., N).
+    Both are (..., N). With a single sample the temperature is 1.
     """
     scale = torch.ones_like(logits[..., 0])
     start = inverse_temperature(logits, labels) if len(labels) > 1 else None
-    fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
-    for fold in range(min(FOLDS, len(labels)) if len(labels) > 1 else 0):
-        own = fold_of == fold
+    for own in folds(labels):
         # Start at the temperature of all samples, which is close to that of a fold.
         inverse = inverse_temperature(logits, labels, ~own, start)
         scale[..., own] = inverse[..., None]
     return scores(logits, labels, scale)
 
 
+def folds(labels: Tensor) -> list[Tensor]:
+    """Return masks (N,) of the held-out samples of each fold; no folds for a single sample."""
+    # By position, not at random: the flag of a fit must not depend on a seed.
+    fold_of = torch.arange(len(labels), device=labels.device) % FOLDS
+    # A single sample leaves no others to fit.
+    count = min(FOLDS, len(labels)) if len(labels) > 1 else 0
+    return [fold_of == fold for fold in range(count)]
+
+
 def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return NLL in nats and Brier score (sum over classes) of each sample, both (..., N).
 
-    Args:
-        logits: (..., N, C).
-        labels: (N,).
-        scale: (..., N), factors of the logits of each sample; 1 by default.
+    ``scale`` (..., N) holds factors of the logits of each sample; 1 by default.
     """
     found = []
     for rows in _parts(logits):
@@ -69,14 +66,8 @@ def inverse_temperature(
 ) -> Tensor:
     """Find the 1 / T that minimises the NLL, by Newton's method on log T in a shrinking bracket.
 
-    Args:
-        logits: (..., N, C), float64, finite.
-        labels: (N,), int64.
-        kept: (N,), mask of the samples to use; all by default.
-        start: (...), initial value; 1 by default.
-
-    Returns:
-        (...), an end of the range where the NLL has no minimum.
+    The result is (...), an end of the range where the NLL has no minimum. ``kept`` (N,) masks the
+    samples to use, all by default; ``start`` (...) is the initial value, 1 by default.
     """
     bound = math.log(HOTTEST)
     low = logits.new_full(logits.shape[:-2], -bound)

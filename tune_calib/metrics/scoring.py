@@ -3,14 +3,13 @@
 Rows of probabilities must sum to 1. Invalid inputs raise ValueError.
 """
 
-from typing import Literal
-
 import torch
 from scipy.special import bdtrc
 from torch import Tensor
 
 from tune_calib.metrics.validation import check
 
+_CHANCE_LEVEL = 1e-3
 _CHUNK = 2**21  # probabilities of one classifier processed at once
 
 
@@ -20,32 +19,24 @@ def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
     return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
 
 
-def is_at_chance(probs: Tensor, labels: Tensor, level: float = 1e-3) -> bool:
-    """Return whether predictions are no better than always predicting the most frequent class.
+def is_at_chance(probs: Tensor, labels: Tensor) -> bool:
+    """Return whether predictions (N, C) are no better than always the most frequent class.
 
-    Args:
-        probs: (N, C), rows sum to 1.
-        labels: (N,), int64.
-        level: significance level of a one-sided binomial test. Under its null hypothesis, each
-            prediction is correct with a probability equal to the share of the most frequent class.
+    Under the null hypothesis of a one-sided binomial test, each prediction is correct with a
+    probability equal to the share of that class.
     """
     check(probs, labels)
     right = int((probs.argmax(-1) == labels).sum())
     share = int(labels.bincount().max()) / len(labels)
     # bdtrc(k) is the probability of more than k, hence the - 1. scipy.stats offers the same under
     # a better-known name but takes half a second to import.
-    return bool(bdtrc(right - 1, len(labels), share) > level)
+    return bool(bdtrc(right - 1, len(labels), share) > _CHANCE_LEVEL)
 
 
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the negative log-likelihood in nats, exact even for saturated logits.
 
-    Args:
-        logits: (..., N, C), unnormalised, finite.
-        labels: (N,), int64.
-
-    Raises:
-        ValueError: a logit is not finite.
+    Unlike the other functions, it takes unnormalised logits, which must be finite.
     """
     if not bool(logits.isfinite().all()):
         raise ValueError("logits must be finite, got NaN or infinity")
@@ -54,20 +45,13 @@ def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
     return -log_probs.gather(-1, targets).squeeze(-1).mean(-1)
 
 
-def brier(probs: Tensor, labels: Tensor, normalisation: Literal["sum", "mean"] = "sum") -> Tensor:
-    """Return the Brier score, the mean squared distance to the one-hot label.
-
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        normalisation: ``sum`` over classes, in [0, 2] (MDCA, CRL), or ``mean`` over classes
-            (TST, BalCAL).
-    """
+def brier(probs: Tensor, labels: Tensor) -> Tensor:
+    """Return the Brier score, the mean squared distance to the one-hot label, in [0, 2]."""
     check(probs, labels)
     width, squares = max(1, _CHUNK // probs.shape[-1]), []
     for part, own in zip(probs.split(width, -2), labels.split(width), strict=True):
         # Without a one-hot label in memory.
         targets = own.expand(part.shape[:-1]).unsqueeze(-1)
         gaps = part.scatter(-1, targets, part.gather(-1, targets) - 1).square()
-        squares.append(gaps.sum(-1) if normalisation == "sum" else gaps.mean(-1))
+        squares.append(gaps.sum(-1))
     return torch.cat(squares, -1).mean(-1)

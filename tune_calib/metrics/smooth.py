@@ -30,13 +30,8 @@ def smooth_ece(over: Tensor) -> Tensor:
     """Return the integral of the absolute smoothed difference of confidence and correctness.
 
     The differences are smoothed by a Gaussian that is reflected at 0 and 1. Its bandwidth is the
-    one that equals the error (section 3 of the paper), but at least ``SMALLEST``.
-
-    Args:
-        over: (..., GRID + 1), mean differences on the grid (``on_grid``).
-
-    Returns:
-        (...), in [0, 1].
+    one that equals the error (section 3 of the paper), but at least ``SMALLEST``. The mean
+    differences on the grid (``on_grid``) are (..., GRID + 1); the result is (...), in [0, 1].
     """
     waves = cosine_transform(over)
     least = torch.full_like(over[..., 0], SMALLEST)
@@ -70,11 +65,9 @@ def cosine_transform(over: Tensor) -> Tensor:
 
 
 def smoothed(waves: Tensor, width: Tensor) -> Tensor:
-    """Return the integral of the absolute smoothed differences, (...).
+    """Return the integral (...) of the absolute differences, smoothed with bandwidths (...).
 
-    Args:
-        waves: (..., GRID + 1), cosine transform of the differences.
-        width: (...), bandwidths.
+    ``waves`` (..., GRID + 1) is the cosine transform of the differences.
     """
     numbers = torch.arange(GRID + 1, dtype=waves.dtype, device=waves.device)
     damping = torch.exp(-0.5 * (torch.pi * numbers * width[..., None]).square())

@@ -31,8 +31,8 @@ def evaluate(
     """Compute every metric of a head batch on one split, with the bins counted once.
 
     Args:
-        logits: (..., N, C), unnormalised (or log-probabilities), finite.
-        labels: (N,), int64.
+        logits: (..., N, C).
+        labels: (N,).
         calib: ``calib`` split of the same classifiers. Without it the conformal metrics are left
             out.
         in_search: compute only the metrics that trials of a search report.
@@ -90,13 +90,14 @@ def _costly(
     logits: Tensor, probs: Tensor, labels: Tensor, found: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
     """Compute the metrics that would slow a search of small trials, given NLL and Brier score."""
-    parts: dict[str, Tensor] = {}
-    left = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
-    for name, rest in zip(("nll", "brier"), left, strict=True):
-        parts |= {f"{name}_calibration": found[name] - rest, f"{name}_refinement": rest}
+    of_nll, of_brier = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
     correct = top_label(probs, labels)[1]
     entropies = entropy(probs)
-    return parts | {
+    return {
+        "nll_calibration": found["nll"] - of_nll,
+        "nll_refinement": of_nll,
+        "brier_calibration": found["brier"] - of_brier,
+        "brier_refinement": of_brier,
         "classwise_debiased": classwise_debiased(probs, labels),
         "entropy_right": mean_where(entropies, correct),
         "entropy_wrong": mean_where(entropies, 1 - correct),
@@ -123,15 +124,7 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Compute ``names.CORRUPTION_METRICS`` of one classifier.
-
-    Args:
-        logits: (N, C), unnormalised (or log-probabilities), finite.
-        labels: (N,), int64.
-
-    Raises:
-        ValueError: an input is out of range or not finite.
-    """
+    """Compute ``names.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
     probs = logits.softmax(-1)
     found = {
         **regime(logits, labels),
@@ -142,11 +135,7 @@ def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
 
 
 def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Compute ``regime`` of one classifier whose samples do not fit in memory.
-
-    Args:
-        parts: finite logits (M, C) and labels (M,) of some samples at a time.
-    """
+    """Compute ``regime`` of one classifier from logits (M, C) and labels of parts of a split."""
     # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:

@@ -1,6 +1,9 @@
 """Records of methods, and their registry."""
 
+import re
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 from tune_calib.registry import Registry
@@ -9,6 +12,10 @@ from tune_calib.spec.strict import StrictModel
 
 class Params(StrictModel):
     """Hyper-parameters of a method."""
+
+
+class NoParams(Params):
+    """A method without hyper-parameters."""
 
 
 Need = Literal["calib_pass", "two_forward_passes", "stages"]
@@ -72,3 +79,28 @@ class MethodInfo:
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
+
+
+def cited(*keys: str, **given: Any) -> dict[str, Any]:
+    """Return BibTeX, year and URL for the record of a method.
+
+    Args:
+        keys: keys of entries in ``references.bib``. Year and URL are those of the last.
+        given: a year or a URL that differs from the entry's.
+    """
+    entries = _references()
+    last = dict(re.findall(r"^  (year|url) = {(.*)},$", entries[keys[-1]], flags=re.M))
+    found = {**last, "year": int(last["year"]), **given}
+    return {"bibtex": "".join(f"\n{entries[key]}\n" for key in keys), **found}
+
+
+@cache
+def _references() -> dict[str, str]:
+    """Return the BibTeX entries by key; a blank line separates them in the file."""
+    text = Path(__file__).with_name("references.bib").read_text("utf-8")
+    return {re.split("[{,]", entry, maxsplit=2)[1]: entry for entry in text.strip().split("\n\n")}
+
+
+def as_on_tiny(**values: Any) -> dict[str, dict[str, Any]]:
+    """Return a paper's settings for Tiny-ImageNet, which FeDLaS also uses for CUB and Aircraft."""
+    return {name: dict(values) for name in ("tiny_imagenet", "cub", "aircraft")}

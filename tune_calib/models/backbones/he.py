@@ -132,11 +132,9 @@ for _depth in DEPTHS:
 
 for _depth, _hash in PUBLISHED.items():
     BACKBONES.register(
-        BackboneInfo(
-            f"resnet{_depth}_he",
-            f"ResNet-{_depth} A (He et al., CIFAR)",
-            partial(build_he, depth=_depth),
-            norm="imagenet",
-            trained_on={_hash: "cifar10"},
-        )
+        name=f"resnet{_depth}_he",
+        title=f"ResNet-{_depth} A (He et al., CIFAR)",
+        build=partial(build_he, depth=_depth),
+        norm="imagenet",
+        trained_on={_hash: "cifar10"},
     )
