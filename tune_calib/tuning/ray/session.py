@@ -164,8 +164,8 @@ def _watched_node() -> Iterator[None]:
     main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()
     is_over, is_lost = threading.Event(), threading.Event()
     message = (
-        "the Ray node of this machine died, usually for lack of memory; no finished trial is lost: "
-        "run the same command again"
+        "the Ray node of this machine died, or lacked the memory or CPU time to respond; no "
+        "finished trial is lost: run the same command again"
     )
 
     def watch() -> None:
