@@ -137,7 +137,8 @@ class LadderRun(Run[Left, list[str]]):
         gpus, store = self.location.gpus, Store(self.location.store)
         needs = [*resources_of(plan.trials, gpus), *resources_of(extra, gpus)]
         is_over = not plan.networks and not extra
-        return Left(plan, needs, lacking(plan, store, is_search=False), extra, is_over)
+        artifact = next(lacking(plan, store, is_search=False), None)
+        return Left(plan, needs, artifact, extra, is_over)
 
     def _find_extra(self) -> list[ExtraTrial]:
         return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)

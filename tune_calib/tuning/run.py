@@ -34,7 +34,7 @@ class Left:
 
     plan: Plan  # planned - done; for a search, only of its baseline and its defaults
     needs: Sequence[Resources]  # of each kind of Ray trials
-    artifacts: Sequence[str]  # that Ray trials will write to the store
+    artifact: str | None  # the first one that Ray trials will write to the store
     extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
     is_over: bool = False  # all is done; always false for a search, which asks its study
     crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
@@ -141,8 +141,8 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
             slots = (trial.spec.data for trial in run.known_trials)
             copies = Copies.read(slots, location.data_root, store)
             copies.refuse_other(out, [t for each in left.plan.networks for t in each.dependents])
-            if left.artifacts:
-                require_writable(location.store, left.artifacts[0])
+            if left.artifact is not None:
+                require_writable(location.store, left.artifact)
         state = run.open(left)
         # Before the first trial, so that a killed run knows its plan; and after all checks, so that
         # a refused run leaves the manifest unchanged.

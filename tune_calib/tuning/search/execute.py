@@ -15,11 +15,20 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.ray.executor import OVER, configuration
 from tune_calib.tuning.ray.plan import MAX_POPULATION, RayTrial, format_suggestions, make_plan
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
 
 MIN_SHARE = 8
 """Heads of a batch that are trained together at least, if it has so many."""
+
+
+def find_largest(definition: SearchDefinition, at_once: int) -> int:
+    """Return how many heads of a batch are trained together at most."""
+    # Every actor gets a share of a batch, unless the shares become too small; the numbers of a head
+    # do not depend on its batch.
+    share = ceil(definition.population * len(definition.resolved.seeds.pairs()) / at_once)
+    return min(MAX_POPULATION, max(MIN_SHARE, share))
 
 
 class StudySource:
@@ -38,10 +47,7 @@ class StudySource:
         # Suggestions that are drawn together, and such batches that are open at the same time.
         self.size = definition.population if self.is_head else 1
         self.lag = definition.lag if self.is_head else inf
-        # Every actor gets a share of a batch, unless the shares become too small; the numbers of a
-        # head do not depend on its batch.
-        share = ceil(definition.population * pairs / at_once)
-        self.largest = min(MAX_POPULATION, max(MIN_SHARE, share))
+        self.largest = find_largest(definition, at_once)
         self.suggested = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}

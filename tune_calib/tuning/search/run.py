@@ -155,11 +155,11 @@ class SearchRun(Run[SearchState, SearchResult]):
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
         whole = make_plan(self.known_trials, set())
-        artifacts = lacking(whole, Store(self.location.store), is_search=True)
-        if self.definition.candidates.kind == "network":
-            artifacts.append("the networks of the search")
+        trains = self.definition.candidates.kind == "network"
+        later = "the networks of the search" if trains else None
+        artifact = next(lacking(whole, Store(self.location.store), is_search=True), later)
         plan = make_plan(self.known_trials, done(self.out))
-        return Left(plan, [] if is_begun else self.needs, artifacts)
+        return Left(plan, [] if is_begun else self.needs, artifact)
 
     @property
     def needs(self) -> list[Resources]:
