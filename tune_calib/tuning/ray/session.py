@@ -79,21 +79,30 @@ def ray_session(
     # public logger has only this message (Ray 2.59 and 2.60).
     level = logging.WARNING if address else logging.ERROR
     logging.getLogger("ray._private.authentication").setLevel(level)
-    if ray.is_initialized():
-        changes = [f"`address` {address}"] if address is not None else []
-        changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
-        if changes:
-            raise UserError(
-                f"Ray is already running in this process, so {changes[0]} cannot be set; call "
-                "`ray.shutdown()` first"
-            )
+    is_own = not ray.is_initialized()
+    if is_own:
+        _connect(address, {**(environment if address else {}), **everywhere})
+    elif address is not None or everywhere:
+        changes = [f"{name}={value} in every trial" for name, value in everywhere.items()]
+        what = changes[0] if address is None else f"`address` {address}"
+        raise UserError(
+            f"Ray is already running in this process, so {what} cannot be set; call "
+            "`ray.shutdown()` first"
+        )
+    try:
         _refuse_small(needs)
         with _watched_node():
             yield
-        return
+    finally:
+        if is_own:
+            report_progress("stopping Ray")
+            ray.shutdown()
+
+
+def _connect(address: str | None, variables: Mapping[str, str]) -> None:
+    """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
-    variables = {**(environment if address else {}), **everywhere}
     # A submitted job has its own runtime environment, with which another would conflict.
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
@@ -116,13 +125,6 @@ def ray_session(
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
-    try:
-        _refuse_small(needs)
-        with _watched_node():
-            yield
-    finally:
-        report_progress("stopping Ray")
-        ray.shutdown()
 
 
 def list_machines() -> list[dict[str, str | None]]:
