@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -27,7 +28,8 @@ from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Halving, Resources
 from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.run import Left, Run
+from tune_calib.tuning.reuse import Copies
+from tune_calib.tuning.run import Left
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
@@ -43,10 +45,10 @@ from tune_calib.tuning.search.study import SearchStudy
 
 
 @dataclass(frozen=True)
-class SearchRun(Run[SearchState, SearchResult]):
+class SearchRun:
     """A search in a run folder."""
 
-    is_search = True
+    is_search: ClassVar = True
 
     definition: SearchDefinition
     length: int  # suggestions in total, without retries
@@ -178,6 +180,10 @@ class SearchRun(Run[SearchState, SearchResult]):
         state.read_rows()
         if state.is_over:
             state.settle_all()
+        return state
+
+    def copy_rows(self, state: SearchState, copies: Copies) -> SearchState:
+        """Copy no rows, as those of a search were not evaluated on test."""
         return state
 
     def execute(self, state: SearchState, executor: Executor) -> None:
