@@ -20,7 +20,6 @@ from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
 from tune_calib.tuning.ray.executor import Resources, refuse_unreachable
-from tune_calib.tuning.ray.stop import STOP_SIGNALS
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -106,7 +105,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     # A submitted job has its own runtime environment, with which another would conflict.
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     report_progress(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
         with contextlib.nullcontext() if address else _protected():
