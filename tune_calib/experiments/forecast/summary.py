@@ -67,7 +67,7 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         rows.append(row[: len(titles)])
     recipes: dict[str, dict[str, None]] = {}
     for each in jobs:
-        recipes.setdefault(_format_recipe(each.resolved), {})[each.entry] = None
+        recipes.setdefault(_format_recipe(each.job.resolved), {})[each.entry] = None
     lines = [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
     where = f"one {gpu.name}" if gpu else "this machine"

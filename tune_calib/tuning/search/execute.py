@@ -52,7 +52,6 @@ class StudySource:
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
         self.open: list[list[Suggestion]] = []  # batches without results
-        self.failed: list[RayTrial] = []
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
@@ -96,8 +95,7 @@ class StudySource:
         is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()
         if result and not (error or is_written or self.is_head):
             self._write_stopped(trial, result)
-        self.state.collect(trial, "the process of the trial failed" if error else None)
-        self.failed += [trial] if error else []
+        self.state.collect(trial)
         self._settle()
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:

@@ -206,10 +206,7 @@ class SearchRun:
             screen() as own,
             own.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
         ):
-            errors = executor.run(source, self.at_once, halving)
-        for trial in source.failed:
-            for spec_hash in {planned.spec.hash for planned in trial.trials} & state.crashed.keys():
-                state.crashed[spec_hash] = errors.get(trial.name, state.crashed[spec_hash])
+            state.errors = executor.run(source, self.at_once, halving)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
