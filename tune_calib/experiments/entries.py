@@ -210,10 +210,8 @@ def _refuse_unused(file: ReadFile) -> None:
     """Refuse settings that no method uses, and a title without a data set that takes it."""
     every: list[Rung] = []
     for name, entry in file.content.entries.items():
-        if not entry.methods:
-            rungs: Sequence[Rung] = entry.build_ladder().rungs
-        else:
-            rungs = _list_rungs([method.method for method in entry.methods])
+        names = [method.method for method in entry.methods]
+        rungs = _list_rungs(names) if names else entry.build_ladder().rungs
         every += rungs
         with file.source.at(("entries", name)):
             refuse_unused(rungs, entry.set.by_slot())

@@ -88,13 +88,12 @@ def _of_ladder(job: LadderRun) -> Needs:
     reused = find_rows(planned, out, job.location.among)
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
-    threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     left = [trial for trial in planned if trial.spec.hash not in finished]
     needs = Needs(
         job=job,
         planned=len(planned),
         done=len(planned) - len(left),
-        at_once=job.location.at_once(threads),
+        at_once=job.location.at_once(max(trial.spec.network.threads for trial in planned)),
         heads_at_once=job.location.at_once(),
         trials=planned,
         networks=_by_id(trial.dependents[0] for trial in plan.networks),

@@ -123,10 +123,10 @@ def make_plan(
             RayTrial(
                 f"heads-{trials[0].spec.hash}-{len(trials)}",
                 tuple(trials),
-                title=f"head{'s' * (len(trials) > 1)} {_range(first + 1, first + len(trials))} "
-                f"of {before[-1]}: {format_rungs(trials)}",
+                title=f"head{'s' * (len(trials) > 1)} {_numbers(range(first + 1, last + 1))} of "
+                f"{before[-1]}: {format_rungs(trials)}",
             )
-            for trials, first in zip(populations, before, strict=False)
+            for trials, (first, last) in zip(populations, itertools.pairwise(before), strict=True)
         ),
     )
 
@@ -162,13 +162,10 @@ def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    if numbers[-1] - numbers[0] == len(numbers) - 1:
-        return _range(numbers[0], numbers[-1])
+    first, last = numbers[0], numbers[-1]
+    if 0 < last - first == len(numbers) - 1:
+        return f"{first}-{last}"
     return ", ".join(map(str, numbers))
-
-
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def lacking(plan: Plan, store: Store, is_search: bool) -> Iterator[str]:
