@@ -147,16 +147,8 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     elif definition.sampler == "grid":
         planned = min(planned, len(definition.points))
     left = max(0, planned - finished)
-    batches: list[Heads] = []
-    if candidates.kind == "head":
-        largest = find_largest(definition, job.at_once)
-        for start in range(0, left, definition.population):
-            size = min(definition.population, left - start)
-            for batch in make_plan(suggestion * size, set(), largest).populations:
-                # These are separate heads, although all have the slot of the defaults.
-                slots = [t.spec.head for t in batch.trials if t.spec.head is not None]
-                batches.append((batch.first.spec, slots))
     trials = left * len(suggestion)
+    batches = _list_batches(job, suggestion, left) if candidates.kind == "head" else []
     per_head = PER_HEAD | METHODS[definition.method].per_head
     searched = {name.partition(".")[2] for name in candidates.space.settings}
     return replace(
@@ -165,9 +157,22 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
         searched=[like] * trials if candidates.kind == "network" else [],
         populations=batches,
         evaluated=[*needs.evaluated, (like, trials)],
-        ray_trials=needs.ray_trials + (len(batches) if candidates.kind == "head" else trials),
+        ray_trials=needs.ray_trials + (len(batches) or trials),
         is_least=bool(batches and searched - per_head),
     )
+
+
+def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int) -> list[Heads]:
+    """List the batches of heads of suggestions that are like the given one."""
+    population, batches = job.definition.population, list[Heads]()
+    largest = find_largest(job.definition, job.at_once)
+    for start in range(0, left, population):
+        alike = [*suggestion] * min(population, left - start)
+        for batch in make_plan(alike, set(), largest).populations:
+            # These are separate heads, although all have the slot of the defaults.
+            slots = [trial.spec.head for trial in batch.trials if trial.spec.head is not None]
+            batches.append((batch.first.spec, slots))
+    return batches
 
 
 def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
