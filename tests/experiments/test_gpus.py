@@ -180,7 +180,7 @@ def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(fi
 
 def test_the_shipped_file_is_table_1():
     works = plan_jobs(read_experiment_file(PAPER), needs_data=False)
-    backbones = {work.resolved.overrides["network"]["backbone"] for work in works}
+    backbones = {work.job.resolved.overrides["network"]["backbone"] for work in works}
     assert backbones == set(PUBLISHED)
     for work in works:
         trials = work.job.known_trials

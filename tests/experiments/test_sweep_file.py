@@ -86,12 +86,12 @@ def test_every_entry_stands_on_every_data_set_and_backbone(works):
 
 
 def test_a_setting_of_the_file_reaches_whoever_knows_it_and_an_entry_stands_above(works):
-    assert works["losses-digits-small_cnn"].resolved.overrides["head"] == {
+    assert works["losses-digits-small_cnn"].job.resolved.overrides["head"] == {
         "epochs": 1,
         "gamma": 0.8,
     }
-    assert works["tuned-ls-digits-small_cnn"].resolved.overrides["head"] == {"epochs": 1}
-    tuned = works["tuned-mac_cal-digits-resnet8"].resolved.overrides
+    assert works["tuned-ls-digits-small_cnn"].job.resolved.overrides["head"] == {"epochs": 1}
+    tuned = works["tuned-mac_cal-digits-resnet8"].job.resolved.overrides
     assert tuned["head"] == {"epochs": 1, "gamma": 0.8, "q0": 0.5}
     assert tuned["network"] == {"epochs": 1, "augment": "none", "backbone": "resnet8"}
 
@@ -105,7 +105,7 @@ def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
 def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     steps = works["steps-digits-small_cnn"]
     assert steps.job.ladder is LADDERS["mac_cal"]
-    seeds = steps.resolved.seeds
+    seeds = steps.job.resolved.seeds
     assert (len(seeds.network), len(seeds.head), seeds.is_paired) == (1, 5, False)
     question = works["tuned-ls-digits-small_cnn"].job.definition
     assert question.objective.metrics == ("ece", "nll")
@@ -140,10 +140,10 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
     text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
     (work,) = plan_jobs(read(text))
     nearest = own or entry or top
-    assert len(work.resolved.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
-    assert work.resolved.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
+    assert len(work.job.resolved.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
+    assert work.job.resolved.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
     if is_search:
-        assert work.job.definition.candidates.resolved == work.resolved
+        assert work.job.definition.candidates.resolved == work.job.resolved
 
 
 def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):

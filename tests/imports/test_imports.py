@@ -393,7 +393,7 @@ def asked_of(name, store, **given):
 
 def run(folder, trials, store, **provenance):
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
-    assert lacking(plan, store, is_search=False) == []
+    assert not list(lacking(plan, store, is_search=False))
     for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for work in works:
             actor = kind({"work": work.config(), "run": given})

@@ -1,5 +1,6 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -8,7 +9,8 @@ import pytest
 
 from tests.support import CPU, each, here, job_in
 from tune_calib.cli.look_up import format_markdown
-from tune_calib.engine.store import Store
+from tune_calib.engine.bank import bank_key
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.experiments.forecast.forecast import (
     EVALUATION,
     EXTRA,
@@ -105,6 +107,32 @@ def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind
     assert needs.heads == seeds
     assert len(needs.networks) == seeds
     assert len(needs.evaluated) == needs.planned == seeds * (behind + 1)
+
+
+@pytest.mark.parametrize(("more", "told"), [
+    (["mac_cal", "--trials", "9", "--at-once", "1"], "9 heads to train, at least 3 Ray trials"),
+    # Every actor gets a share of a batch.
+    (["mac_cal", "--trials", "32", "--population", "32", "--at-once", "4"],
+     "32 heads to train, at least 5 Ray trials"),
+    (["ls", "--trials", "3"], "4 networks and 0 heads to train, 4 Ray trials"),
+])  # fmt: skip
+def test_a_search_tells_ray_trials_as_far_as_they_are_known(tmp_path, more, told):
+    words = ["search", more[0], "--epochs", "1", "--out", tmp_path / "out"]
+    ended = here(*words, *more[1:], "--dry-run")
+    assert told in ended.stdout, ended.stderr
+
+
+def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
+    job = job_of(tmp_path, ["mac_cal"])
+    spec = next(trial.spec for trial in job.known_trials if trial.spec.head)
+    bank = Store(job.location.store).folder("banks", bank_key(spec, spec.head).identity)
+    bank.mkdir(parents=True)
+    for has_test, count in ((False, 1), (True, 0)):
+        about = {"train_views": 1, "has_test": has_test}
+        (bank / ARTIFACT_MANIFEST).write_text(json.dumps(about))
+        sums = start_forecast(job.location)
+        sums.add(find_needs(job))
+        assert len(sums.banks) == count
 
 
 LOOKS_ASKED = {

@@ -5,11 +5,12 @@ a repeatable option takes a list. Results are in the folder that the command wou
 trials are skipped, whether a command or a function ran them.
 """
 
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, TypeVar
 
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
 from tune_calib.api.request import with_request
@@ -32,11 +33,48 @@ from tune_calib.text import format_count, option_words
 from tune_calib.tuning.loggers.base import load_loggers, request_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
 
+R = TypeVar("R", bound=Part)
+T = TypeVar("T")
+
 Words = tuple[str, ...]
 
 
-@with_request(AblateRequest)
-def ablate(request: AblateRequest, log: Words, plugin: Words) -> OpenSweep:
+def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]], Callable[..., T]]:
+    """Make a call of a function of a request and its command line, with a screen and loggers.
+
+    The command line, which is stored with the results, has no options ``without``.
+    """
+
+    def decorate(function: Callable[[R, str], T]) -> Callable[..., T]:
+        name = function.__name__
+
+        @with_request(model)
+        @functools.wraps(function)
+        def call(request: R, log: Words, plugin: Words) -> T:
+            first: Any = getattr(request, field_names(model)[0]) or ()
+            words = map(str, first if isinstance(first, tuple) else (first,))
+            options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
+            command = format_command(name, request, without, option_words(options))
+            with screen(" ".join([name, *words])), logged(log):
+                results = function(request, command)
+            # These have no row and are run again by the next call.
+            if isinstance(results, OpenSweep | OpenSearch) and results.crashed:
+                crashed = results.crashed
+                warnings.warn(
+                    f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}; the same "
+                    "call runs them again (for a search, with `retry`); tracebacks: "
+                    f"{results.out / CRASHES}",
+                    stacklevel=3,  # the line of the caller
+                )
+            return results
+
+        return call
+
+    return decorate
+
+
+@_command(AblateRequest)
+def ablate(request: AblateRequest, command: str) -> OpenSweep:
     """Run an ablation ladder, e.g. ``ablate("mac_cal", seeds=3)``.
 
     Returns:
@@ -45,11 +83,11 @@ def ablate(request: AblateRequest, log: Words, plugin: Words) -> OpenSweep:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return _run_ladder("ablate", request, log, plugin)
+    return _run_ladder(request, command)
 
 
-@with_request(CompareRequest)
-def compare(request: CompareRequest, log: Words, plugin: Words) -> OpenSweep:
+@_command(CompareRequest)
+def compare(request: CompareRequest, command: str) -> OpenSweep:
     """Compare methods, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
 
     Returns:
@@ -58,11 +96,11 @@ def compare(request: CompareRequest, log: Words, plugin: Words) -> OpenSweep:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return _run_ladder("compare", request, log, plugin)
+    return _run_ladder(request, command)
 
 
-@with_request(SearchRequest)
-def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
+@_command(SearchRequest)
+def search(request: SearchRequest, command: str) -> OpenSearch:
     """Search the hyper-parameters of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
 
     The test split is not read; ``evaluate`` of the returned object reads it. The same call with
@@ -74,24 +112,20 @@ def search(request: SearchRequest, log: Words, plugin: Words) -> OpenSearch:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    with _begun("search", request, log):
-        resolved = resolve(request)
+    resolved = resolve(request)
 
-        from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.tuning.run import execute_run
-        from tune_calib.tuning.search.outcome import summarise
-        from tune_calib.tuning.search.run import build_search_run
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.tuning.run import execute_run
+    from tune_calib.tuning.search.outcome import summarise
+    from tune_calib.tuning.search.run import build_search_run
 
-        run = build_search_run(request, resolved, _command("search", request, log, plugin))
-        result = execute_run(run, print_settings)
-        crashed = tuple(result.crashed)
-        ran = OpenSearch(run.out, crashed, summarise(result), request.study_storage)
-    _warn_of_crashes(ran)
-    return ran
+    run = build_search_run(request, resolved, command)
+    result = execute_run(run, print_settings)
+    return OpenSearch(run.out, tuple(result.crashed), summarise(result), request.study_storage)
 
 
-@with_request(EvaluateRequest)
-def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
+@_command(EvaluateRequest, "extend", "study_storage")
+def evaluate(request: EvaluateRequest, command: str) -> OpenSweep:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Returns:
@@ -100,19 +134,15 @@ def evaluate(request: EvaluateRequest, log: Words, plugin: Words) -> OpenSweep:
     Raises:
         UserError: The search selected no trial, or test was read for another trial or other seeds.
     """
-    with _begun("evaluate", request, log):
-        from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
 
-        command = _command("evaluate", request, log, plugin, "extend", "study_storage")
-        found = evaluate_choice(request, command, print_settings)
-        ran = OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
-    _warn_of_crashes(ran)
-    return ran
+    found = evaluate_choice(request, command, print_settings)
+    return OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
 
 
-@with_request(RunRequest)
-def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
+@_command(RunRequest, "retry")
+def run(request: RunRequest, command: str) -> OpenSweepFile:
     """Run all entries of an experiment file, e.g. ``run("sweep.yaml")``.
 
     Returns:
@@ -121,33 +151,31 @@ def run(request: RunRequest, log: Words, plugin: Words) -> OpenSweepFile:
     Raises:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
-    with _begun("run", request, log):
-        from tune_calib.experiments.entries import plan_jobs
-        from tune_calib.experiments.file import read_experiment_file
-        from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.experiments.run import run_jobs
-        from tune_calib.spec.experiment import spell_keys
-        from tune_calib.tuning.search.outcome import summarise
+    from tune_calib.experiments.entries import plan_jobs
+    from tune_calib.experiments.file import read_experiment_file
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.experiments.run import run_jobs
+    from tune_calib.spec.experiment import spell_keys
+    from tune_calib.tuning.search.outcome import summarise
 
-        command = _command("run", request, log, plugin, "retry")
-        try:
-            read = read_experiment_file(request.file).override(address=request.address)
-            jobs = plan_jobs(read, command)
-            ended = list(run_jobs(read, jobs, request.retry, print_settings))
-        except UserError as error:
-            raise UserError(spell_keys(error)) from None
-        entries: dict[str, OpenSweep | OpenSearch] = {}
-        for one in ended:
-            if one.found is not None:
-                storage = read.content.study_storage
-                told = summarise(one.found)
-                entries[one.name] = OpenSearch(one.folder, tuple(one.failures), told, storage)
-            elif not one.is_refused:
-                entries[one.name] = OpenSweep(one.folder, tuple(one.failures))
-        failures = tuple(f"{one.name}: {line}" for one in ended for line in one.failures)
-        if failures:
-            warnings.warn(f"{len(failures)} failed; first: {failures[0]}", stacklevel=3)
-        return OpenSweepFile(read.out, entries, failures)
+    try:
+        read = read_experiment_file(request.file).override(address=request.address)
+        jobs = plan_jobs(read, command)
+        ended = list(run_jobs(read, jobs, request.retry, print_settings))
+    except UserError as error:
+        raise UserError(spell_keys(error)) from None
+    entries: dict[str, OpenSweep | OpenSearch] = {}
+    for one in ended:
+        if one.found is not None:
+            storage = read.content.study_storage
+            told = summarise(one.found)
+            entries[one.name] = OpenSearch(one.folder, tuple(one.failures), told, storage)
+        elif not one.is_refused:
+            entries[one.name] = OpenSweep(one.folder, tuple(one.failures))
+    failures = tuple(f"{one.name}: {line}" for one in ended for line in one.failures)
+    if failures:
+        warnings.warn(f"{len(failures)} failed; first: {failures[0]}", stacklevel=4)
+    return OpenSweepFile(read.out, entries, failures)
 
 
 def open_results(
@@ -165,37 +193,16 @@ def open_results(
     return opened(parse_path(fspath(out)), study_storage)
 
 
-def _run_ladder(
-    name: str, request: AblateRequest | CompareRequest, log: Words, plugin: Words
-) -> OpenSweep:
-    with _begun(name, request, log):
-        ladder, resolved = resolve_ladder(request)
+def _run_ladder(request: AblateRequest | CompareRequest, command: str) -> OpenSweep:
+    ladder, resolved = resolve_ladder(request)
 
-        from tune_calib.experiments.forecast.summary import print_settings
-        from tune_calib.tuning.ladder import build_ladder_run
-        from tune_calib.tuning.run import execute_run
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.tuning.ladder import build_ladder_run
+    from tune_calib.tuning.run import execute_run
 
-        command = _command(name, request, log, plugin)
-        run = build_ladder_run(request, ladder, resolved, command)
-        crashed = execute_run(run, print_settings)
-        ran = OpenSweep(run.location.out, tuple(crashed))
-    _warn_of_crashes(ran)
-    return ran
-
-
-def _command(name: str, request: Part, log: Words, plugin: Words, *without: str) -> str:
-    """Return the command with the same request, to be stored with the results."""
-    options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
-    return format_command(name, request, without, option_words(options))
-
-
-@contextmanager
-def _begun(name: str, request: Part, log: Words) -> Iterator[None]:
-    """Provide every call with a screen and loggers."""
-    first: Any = getattr(request, field_names(type(request))[0]) or ()
-    words = map(str, first if isinstance(first, tuple) else (first,))
-    with screen(" ".join([name, *words])), logged(log):
-        yield
+    run = build_ladder_run(request, ladder, resolved, command)
+    crashed = execute_run(run, print_settings)
+    return OpenSweep(run.location.out, tuple(crashed))
 
 
 @contextmanager
@@ -213,14 +220,3 @@ def logged(names: Sequence[str]) -> Iterator[None]:
         # If the existing report would be the same, this costs nothing.
         (write_search_report if is_search(out) else write_report)(out)
         send_figures(names, out)
-
-
-def _warn_of_crashes(results: OpenSweep | OpenSearch) -> None:
-    """Warn about crashed trials, which have no row and are run again by the next call."""
-    if results.crashed:
-        warnings.warn(
-            f"{format_count(len(results.crashed), 'trial')} crashed; first: {results.crashed[0]}; "
-            "the same call runs them again (for a search, with `retry`); tracebacks: "
-            f"{results.out / CRASHES}",
-            stacklevel=4,  # the line of the caller
-        )

@@ -1,7 +1,12 @@
 """Helpers shared by commands: typed commands, signals, plans, formats, folders."""
 
+import contextlib
+import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 import typer
@@ -15,6 +20,8 @@ from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 from tune_calib.spec.names import CRASHES
 from tune_calib.text import command_line, format_count
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def published_tables() -> Iterable[str]:
@@ -32,17 +39,46 @@ def format_typed() -> str:
 
 
 def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
-    """Call a function; if a signal stops it, print the command that continues it and exit."""
-    from tune_calib.tuning.ray.stop import stop_signals
+    """Call a function; if a signal stops it, print the command that continues it and exit.
 
-    def print_stopped(signal: str) -> None:
-        echo(f"stopped by {signal}; continue with: {again}", err=True)
+    A second signal kills at once. Handlers raise KeyboardInterrupt, which does not contain the
+    signal: while Ray waits, it lets no other exception through and raises its own.
+    """
+    stopped_by: int = signal.SIGINT
 
-    with stop_signals(print_stopped) as stop:
-        try:
-            return run()
-        except KeyboardInterrupt:
-            raise typer.Exit(128 + stop.number) from None
+    def stop(number: int, frame: FrameType | None) -> None:
+        nonlocal stopped_by
+        stopped_by = number
+        for each in _STOP_SIGNALS:
+            signal.signal(each, signal.SIG_DFL)
+        with contextlib.suppress(RuntimeError, OSError):  # it interrupted another print
+            echo(f"stopped by {signal.Signals(number).name}; continue with: {again}", err=True)
+        raise KeyboardInterrupt
+
+    def stop_again(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    def notice(ignored: "sys.UnraisableHookArgs") -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            hook(ignored)
+            return
+        # It interrupted a finalizer or a fork hook, where Python ignores all exceptions.
+        signal.signal(stopped_by, stop_again)
+        # A signal of the system, since only that ends a waiting call.
+        threading.Timer(0.1, os.kill, (os.getpid(), stopped_by)).start()
+
+    hook = sys.unraisablehook
+    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    sys.unraisablehook = notice
+    try:
+        return run()
+    except KeyboardInterrupt:
+        raise typer.Exit(128 + stopped_by) from None
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:

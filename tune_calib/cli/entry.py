@@ -141,14 +141,12 @@ class Command(TyperCommand):
             # A slow command shows its progress from the first second.
             from tune_calib.tuning.progress.screen import screen
 
-            values = [
-                ctx.params.get(p.name) for p in self.params if p.param_type_name == "argument"
-            ]
-            lists = [
-                value if isinstance(value, list | tuple) else [value] for value in values if value
-            ]
-            words = [str(ctx.info_name), *(str(word) for each in lists for word in each)]
-            with screen(" ".join(words)):
+            words = [ctx.info_name]
+            for parameter in self.params:
+                value = ctx.params.get(parameter.name)
+                if value and parameter.param_type_name == "argument":
+                    words += value if isinstance(value, list | tuple) else [value]
+            with screen(" ".join(map(str, words))):
                 report_progress("loading the program")
                 return super().invoke(ctx)
 

@@ -271,10 +271,14 @@ def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) ->
     )
 
 
+PER_HEAD = {"seed", "lr", "weight_decay"}
+"""Settings besides those of a method that may differ between the heads of one batch."""
+
+
 def population_key(slot: HeadSlot) -> str:
     """Return the settings that the heads of one batch must have in common, as text."""
     per_head = METHODS[slot.method].per_head
-    common = slot.model_dump(mode="json", exclude={"seed", "lr", "weight_decay"})
+    common = slot.model_dump(mode="json", exclude=PER_HEAD)
     common["params"] = {k: v for k, v in common["params"].items() if k not in per_head}
     return repr(sorted(common.items()))
 

@@ -22,7 +22,7 @@ from tune_calib.spec.request import (
     build_request,
 )
 from tune_calib.spec.resolve import resolve, takes_title
-from tune_calib.spec.resolved import ResolvedRequest, refuse_large
+from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import RunLocation
@@ -53,11 +53,6 @@ class EntryJob:
         """Return the name of its entry."""
         return str(self.position[1])
 
-    @property
-    def resolved(self) -> ResolvedRequest:
-        """Return its settings, seeds and recipe."""
-        return self.job.resolved
-
     def read_files(self, is_dry: bool) -> "EntryJob":
         """Return the job with the content of the files that its settings name."""
         job, where = self.job, self.job.location
@@ -79,7 +74,7 @@ def plan_jobs(
             Resources(1, each.job.location.gpus)
         with at(("data_root",)):
             if needs_data:
-                DATASETS[each.resolved.overrides["data"]["dataset"]].locate(data_root)
+                DATASETS[each.job.resolved.overrides["data"]["dataset"]].locate(data_root)
         with at(each.position):
             jobs.append(each.read_files(is_dry))
         if isinstance(each.job, SearchRun):
@@ -88,7 +83,7 @@ def plan_jobs(
                     journal_file(file.out)
         elif needs_data:
             with at(file.position_of(each.entry, "shift")):
-                find_sets(each.job.extra.shift, jobs[-1].resolved.spec().data, data_root)
+                find_sets(each.job.extra.shift, jobs[-1].job.resolved.spec().data, data_root)
     return jobs
 
 
@@ -215,10 +210,8 @@ def _refuse_unused(file: ReadFile) -> None:
     """Refuse settings that no method uses, and a title without a data set that takes it."""
     every: list[Rung] = []
     for name, entry in file.content.entries.items():
-        if not entry.methods:
-            rungs: Sequence[Rung] = entry.build_ladder().rungs
-        else:
-            rungs = _list_rungs([method.method for method in entry.methods])
+        names = [method.method for method in entry.methods]
+        rungs = _list_rungs(names) if names else entry.build_ladder().rungs
         every += rungs
         with file.source.at(("entries", name)):
             refuse_unused(rungs, entry.set.by_slot())

@@ -1,7 +1,9 @@
 """A ladder or comparison in a run folder: its trials, its manifest and its execution."""
 
+import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from tune_calib.console import echo
 from tune_calib.data.shift import find_sets
@@ -39,14 +41,14 @@ from tune_calib.tuning.ray.executor import Executor
 from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
-from tune_calib.tuning.run import Left, Run
+from tune_calib.tuning.run import Left
 
 
 @dataclass(frozen=True)
-class LadderRun(Run[Left, list[str]]):
+class LadderRun:
     """A ladder or comparison in a run folder, with extra evaluations of its trials."""
 
-    is_search = False
+    is_search: ClassVar = False
 
     ladder: Ladder
     resolved: ResolvedRequest
@@ -137,7 +139,8 @@ class LadderRun(Run[Left, list[str]]):
         gpus, store = self.location.gpus, Store(self.location.store)
         needs = [*resources_of(plan.trials, gpus), *resources_of(extra, gpus)]
         is_over = not plan.networks and not extra
-        return Left(plan, needs, lacking(plan, store, is_search=False), extra, is_over)
+        artifact = next(lacking(plan, store, is_search=False), None)
+        return Left(plan, needs, artifact, extra, is_over)
 
     def _find_extra(self) -> list[ExtraTrial]:
         return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)
@@ -147,6 +150,10 @@ class LadderRun(Run[Left, list[str]]):
         for text in [] if left.is_over else list_left_out(self.ladder, self.resolved):
             echo(f"{self.location.out}: {text}", err=True)
         return left
+
+    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
+        """Catch none: its state is in its rows."""
+        return contextlib.nullcontext()
 
     def copy_rows(self, state: Left, copies: Copies) -> Left:
         """Copy rows from other folders; return the remaining work."""

@@ -2,10 +2,9 @@
 
 import contextlib
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
@@ -34,87 +33,51 @@ class Left:
 
     plan: Plan  # planned - done; for a search, only of its baseline and its defaults
     needs: Sequence[Resources]  # of each kind of Ray trials
-    artifacts: Sequence[str]  # that Ray trials will write to the store
+    artifact: str | None  # the first one that Ray trials will write to the store
     extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
     is_over: bool = False  # all is done; always false for a search, which asks its study
     crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
 
 
-class RunState(Protocol):
+class _State(Protocol):
     """The remaining work of a run whose folder is open."""
 
     @property
-    def is_over(self) -> bool:
-        """Return whether all is done."""
-
+    def is_over(self) -> bool: ...
     @property
-    def needs(self) -> Sequence[Resources]:
-        """Return the resources of each kind of Ray trials."""
+    def needs(self) -> Sequence[Resources]: ...
 
 
-State = TypeVar("State", bound=RunState)
-Result = TypeVar("Result")
+State = TypeVar("State", bound=_State)
+Result = TypeVar("Result", covariant=True)
 
 
-class Run(ABC, Generic[State, Result]):
+class _Run(Protocol[State, Result]):
     """A ladder, comparison or search in a run folder, without its changing state."""
 
     is_search: ClassVar[bool]
-    location: RunLocation
 
     @property
-    @abstractmethod
-    def name(self) -> str:
-        """Return the value of the column ``ladder`` in its rows."""
-
+    def location(self) -> RunLocation: ...
     @property
-    @abstractmethod
-    def identity(self) -> str:
-        """Return the hash of the request, which is in each row."""
-
+    def name(self) -> str: ...
     @property
-    @abstractmethod
-    def plugins(self) -> tuple[Plugin, ...]:
-        """List the plug-ins that the trials need."""
-
+    def identity(self) -> str: ...
     @property
-    @abstractmethod
-    def known_trials(self) -> Sequence[PlannedTrial]:
-        """List the trials that are known before the start."""
-
-    def check(self) -> None:
-        """Refuse wrong settings, without reading the folder."""
-
-    @abstractmethod
-    def build_manifest(self) -> SweepManifest | SearchManifest:
-        """Build the manifest of its folder, which extends an existing one."""
-
-    @abstractmethod
-    def find_left(self) -> Left:
-        """Compute planned - done."""
-
-    @abstractmethod
-    def open(self, left: Left) -> State:
-        """Open the folder to write to it."""
-
-    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Report errors of the storage of its state in one line."""
-        return contextlib.nullcontext()
-
-    def copy_rows(self, state: State, copies: Copies) -> State:
-        """Copy rows from other folders; return the remaining work."""
-        return state
-
-    @abstractmethod
-    def execute(self, state: State, executor: Executor) -> None:
-        """Execute the remaining work, extra evaluations at the end."""
-
-    @abstractmethod
-    def finish(self, state: State) -> Result:
-        """Return the result."""
+    def plugins(self) -> tuple[Plugin, ...]: ...
+    @property
+    def known_trials(self) -> Sequence[PlannedTrial]: ...
+    def check(self) -> None: ...
+    def build_manifest(self) -> SweepManifest | SearchManifest: ...
+    def find_left(self) -> Left: ...
+    def open(self, left: Left) -> State: ...
+    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]: ...
+    def copy_rows(self, state: State, copies: Copies) -> State: ...
+    def execute(self, state: State, executor: Executor) -> None: ...
+    def finish(self, state: State) -> Result: ...
 
 
-def check_run(run: Run[Any, Any]) -> None:
+def check_run(run: _Run[Any, Any]) -> None:
     """Refuse missing data, wrong settings and the folder of another run, without writing."""
     data = run.known_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
@@ -122,7 +85,9 @@ def check_run(run: Run[Any, Any]) -> None:
     run.build_manifest()
 
 
-def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda run: None) -> Result:
+def execute_run(
+    run: _Run[State, Result], begin: Callable[[Any], None] = lambda run: None
+) -> Result:
     """Complete a run; ``begin`` is called first unless nothing is left to do."""
     location = run.location
     out = location.out
@@ -135,14 +100,12 @@ def execute_run(run: Run[State, Result], begin: Callable[[Any], None] = lambda r
     with only_driver(out), show_driver(out), run.catch_storage_errors():
         # Again, since another driver may have extended the run meanwhile.
         manifest, left = run.build_manifest(), run.find_left()
-        store = Store(location.store)
-        copies = Copies({}, location.data_root, store)
+        used = [] if left.is_over else [trial.spec.data for trial in run.known_trials]
+        copies = Copies.read(used, location.data_root, Store(location.store))
         if not left.is_over:
-            slots = (trial.spec.data for trial in run.known_trials)
-            copies = Copies.read(slots, location.data_root, store)
             copies.refuse_other(out, [t for each in left.plan.networks for t in each.dependents])
-            if left.artifacts:
-                require_writable(location.store, left.artifacts[0])
+            if left.artifact is not None:
+                require_writable(location.store, left.artifact)
         state = run.open(left)
         # Before the first trial, so that a killed run knows its plan; and after all checks, so that
         # a refused run leaves the manifest unchanged.

@@ -42,7 +42,7 @@ POPULATION = 4
 class Untrained(SearchState):
     """Trials whose rows are made up from their specs instead of trained."""
 
-    def collect(self, trial, error):
+    def collect(self, trial):
         for planned in trial.trials:
             score = int(planned.spec.hash, 16) % 1000 / 1000
             values = dict.fromkeys(self.objective.metrics, score)
@@ -102,7 +102,7 @@ def searched(out, question, asked) -> Untrained:
     state.length = asked
     for number in range(len(state.study.states())):  # rows that an earlier session wrote
         for planned_trial in state.start([state.study.suggestion(number)]):
-            state.collect(type("Done", (), {"trials": [planned_trial]}), None)
+            state.collect(type("Done", (), {"trials": [planned_trial]}))
     state._started.clear()
     run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
     return state

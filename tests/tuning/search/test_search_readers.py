@@ -118,7 +118,7 @@ def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(h
         for number in range(5, 9):
             suggestion = half.study.suggestion(number)
             for planned in half.start([suggestion]):
-                half.collect(type("Done", (), {"trials": [planned]}), None)
+                half.collect(type("Done", (), {"trials": [planned]}))
             half.settle(suggestion)
         return hashes
 

@@ -8,20 +8,23 @@ from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
+from tune_calib.engine.population import PER_HEAD
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Job
 from tune_calib.experiments.forecast.rates import Rate, Rates, build_empty
 from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.extra import ExtraTrial, find_extra_trials, group_extra_trials
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.executor import PART
-from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.plan import lacking_of_bank, make_plan
 from tune_calib.tuning.reuse import find_rows
+from tune_calib.tuning.search.execute import find_largest
 from tune_calib.tuning.search.run import SearchRun, find_study
 
 STARTS, NETWORKS, HEADS, REPORT = "Ray startup", "networks", "heads", "report"
@@ -61,6 +64,7 @@ class Needs:
     extra: list[ExtraTrial] = field(default_factory=list)  # also those of unfinished trials
     knows_extra: bool = True  # files of shift sets are not missing
     ray_trials: int = 0  # of networks, heads and post-hoc methods; without Ray, steps of the plan
+    is_least: bool = False  # heads of a suggestion may have another shape, and so another Ray trial
     hours: float | None = None  # left of a budget in hours
 
     @property
@@ -84,13 +88,12 @@ def _of_ladder(job: LadderRun) -> Needs:
     reused = find_rows(planned, out, job.location.among)
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
-    threads = max(trial.threads for trial in make_plan(planned, set()).networks)
     left = [trial for trial in planned if trial.spec.hash not in finished]
     needs = Needs(
         job=job,
         planned=len(planned),
         done=len(planned) - len(left),
-        at_once=job.location.at_once(threads),
+        at_once=job.location.at_once(max(trial.spec.network.threads for trial in planned)),
         heads_at_once=job.location.at_once(),
         trials=planned,
         networks=_by_id(trial.dependents[0] for trial in plan.networks),
@@ -144,23 +147,32 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     elif definition.sampler == "grid":
         planned = min(planned, len(definition.points))
     left = max(0, planned - finished)
-    batches: list[Heads] = []
-    if candidates.kind == "head":
-        for start in range(0, left, definition.population):
-            size = min(definition.population, left - start)
-            for batch in make_plan(suggestion * size, set()).populations:
-                # These are separate heads, although all have the slot of the defaults.
-                slots = [t.spec.head for t in batch.trials if t.spec.head is not None]
-                batches.append((batch.first.spec, slots))
     trials = left * len(suggestion)
+    batches = _list_batches(job, suggestion, left) if candidates.kind == "head" else []
+    per_head = PER_HEAD | METHODS[definition.method].per_head
+    searched = {name.partition(".")[2] for name in candidates.space.settings}
     return replace(
         needs,
         planned=planned,
         searched=[like] * trials if candidates.kind == "network" else [],
         populations=batches,
         evaluated=[*needs.evaluated, (like, trials)],
-        ray_trials=needs.ray_trials + (len(batches) if candidates.kind == "head" else trials),
+        ray_trials=needs.ray_trials + (len(batches) or trials),
+        is_least=bool(batches and searched - per_head),
     )
+
+
+def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int) -> list[Heads]:
+    """List the batches of heads of suggestions that are like the given one."""
+    population, batches = job.definition.population, list[Heads]()
+    largest = find_largest(job.definition, job.at_once)
+    for start in range(0, left, population):
+        alike = [*suggestion] * min(population, left - start)
+        for batch in make_plan(alike, set(), largest).populations:
+            # These are separate heads, although all have the slot of the defaults.
+            slots = [trial.spec.head for trial in batch.trials if trial.spec.head is not None]
+            batches.append((batch.first.spec, slots))
+    return batches
 
 
 def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
@@ -259,8 +271,8 @@ class Forecast:
 
     def _add_bank(self, spec: TrialSpec, head: HeadSlot, needs: Needs, rates: Rates) -> None:
         key = bank_key(spec, head)
-        is_there = spec.data.imported is not None or self.store.holds("banks", key.identity)
-        if is_there or key.identity in self.banks:
+        lacks = lacking_of_bank(key.identity, self.store, needs.job.is_search)
+        if spec.data.imported is not None or not lacks or key.identity in self.banks:
             return
         sizes = rates.sizes(spec.data)
         count = max(1, key.views) * sizes.train + sizes.select + sizes.calib

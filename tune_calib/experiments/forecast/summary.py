@@ -67,7 +67,7 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         rows.append(row[: len(titles)])
     recipes: dict[str, dict[str, None]] = {}
     for each in jobs:
-        recipes.setdefault(_format_recipe(each.resolved), {})[each.entry] = None
+        recipes.setdefault(_format_recipe(each.job.resolved), {})[each.entry] = None
     lines = [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
     where = f"one {gpu.name}" if gpu else "this machine"
@@ -175,7 +175,7 @@ def _describe_left(needs: Needs, trained: int | None) -> str:
         f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to train",
     ]
     if needs.job.location.uses_ray:
-        parts.append(format_count(needs.ray_trials, "Ray trial"))
+        parts.append("at least " * needs.is_least + format_count(needs.ray_trials, "Ray trial"))
     if needs.extra:
         parts.append(format_count(len(needs.extra), "extra evaluation"))
     return ", ".join(parts)
@@ -191,7 +191,8 @@ def _list_totals(
 ) -> Iterator[str]:
     trained, heads, *ray_trials = (sum(column) for column in list(zip(*rows, strict=True))[3:])
     yield f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}"
-    yield f"heads: {heads}" + "".join(f"; Ray trials: {count}" for count in ray_trials)
+    least = "at least " * any(needs.is_least for needs in all_needs)
+    yield f"heads: {heads}" + "".join(f"; Ray trials: {least}{count}" for count in ray_trials)
     shares = {needs.job.location.gpus for needs in all_needs if needs.job.location.gpus}
     here = format_count(torch.cuda.device_count(), "GPU")
     for gpus in sorted(shares):

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,10 +123,10 @@ def make_plan(
             RayTrial(
                 f"heads-{trials[0].spec.hash}-{len(trials)}",
                 tuple(trials),
-                title=f"head{'s' * (len(trials) > 1)} {_range(first + 1, first + len(trials))} "
-                f"of {before[-1]}: {format_rungs(trials)}",
+                title=f"head{'s' * (len(trials) > 1)} {_numbers(range(first + 1, last + 1))} of "
+                f"{before[-1]}: {format_rungs(trials)}",
             )
-            for trials, first in zip(populations, before, strict=False)
+            for trials, (first, last) in zip(populations, itertools.pairwise(before), strict=True)
         ),
     )
 
@@ -162,34 +162,36 @@ def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    if numbers[-1] - numbers[0] == len(numbers) - 1:
-        return _range(numbers[0], numbers[-1])
+    first, last = numbers[0], numbers[-1]
+    if 0 < last - first == len(numbers) - 1:
+        return f"{first}-{last}"
     return ", ".join(map(str, numbers))
 
 
-def _range(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}-{last}"
-
-
-def lacking(plan: Plan, store: Store, is_search: bool) -> list[str]:
-    """List the artifacts that a plan will write to a store, e.g. ``networks/<id>``."""
+def lacking(plan: Plan, store: Store, is_search: bool) -> Iterator[str]:
+    """Yield the artifacts that a plan will write to a store, e.g. ``networks/<id>``."""
     networks = {each.network_id: each.first.spec for each in plan.networks}
-    absent = [
-        f"networks/{i}" for i, spec in sorted(networks.items()) if not has_network(spec, store)
-    ]
+    for network_id, spec in sorted(networks.items()):
+        if not has_network(spec, store):
+            yield f"networks/{network_id}"
     # Imported data are a bank already.
     first = [each.first.spec for each in plan.populations if each.first.spec.data.imported is None]
     # Not those of post-hoc trials, which need no bank in a store that is read-only.
     for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
-        if not store.holds("banks", bank):
-            absent.append(f"banks/{bank}")
-            continue
-        try:
-            about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_bytes())
-            if not about["train_views"]:
-                absent.append(f"train of banks/{bank}")
-            if not (is_search or about.get("has_test", True)):  # a search needs no test split
-                absent.append(f"test of banks/{bank}")
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            absent.append(f"banks/{bank}")  # damaged: it is written again
-    return absent
+        if part := lacking_of_bank(bank, store, is_search):
+            yield part
+
+
+def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
+    """Return what the training of heads will write of a feature bank; "" if it is complete."""
+    whole = f"banks/{bank}"
+    if not store.holds("banks", bank):
+        return whole
+    try:
+        about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_bytes())
+        if not about["train_views"]:
+            return f"train of {whole}"
+        has_test = is_search or about.get("has_test", True)  # a search needs no test split
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return whole  # damaged: it is written again
+    return "" if has_test else f"test of {whole}"

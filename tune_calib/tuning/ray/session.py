@@ -20,7 +20,6 @@ from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
 from tune_calib.tuning.ray.executor import Resources, refuse_unreachable
-from tune_calib.tuning.ray.stop import STOP_SIGNALS
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -79,25 +78,34 @@ def ray_session(
     # public logger has only this message (Ray 2.59 and 2.60).
     level = logging.WARNING if address else logging.ERROR
     logging.getLogger("ray._private.authentication").setLevel(level)
-    if ray.is_initialized():
-        changes = [f"`address` {address}"] if address is not None else []
-        changes += [f"{name}={value} in every trial" for name, value in everywhere.items()]
-        if changes:
-            raise UserError(
-                f"Ray is already running in this process, so {changes[0]} cannot be set; call "
-                "`ray.shutdown()` first"
-            )
+    is_own = not ray.is_initialized()
+    if is_own:
+        _connect(address, {**(environment if address else {}), **everywhere})
+    elif address is not None or everywhere:
+        changes = [f"{name}={value} in every trial" for name, value in everywhere.items()]
+        what = changes[0] if address is None else f"`address` {address}"
+        raise UserError(
+            f"Ray is already running in this process, so {what} cannot be set; call "
+            "`ray.shutdown()` first"
+        )
+    try:
         _refuse_small(needs)
         with _watched_node():
             yield
-        return
+    finally:
+        if is_own:
+            report_progress("stopping Ray")
+            ray.shutdown()
+
+
+def _connect(address: str | None, variables: Mapping[str, str]) -> None:
+    """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
-    variables = {**(environment if address else {}), **everywhere}
     # A submitted job has its own runtime environment, with which another would conflict.
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
-    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     report_progress(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
     try:
         with contextlib.nullcontext() if address else _protected():
@@ -116,13 +124,6 @@ def ray_session(
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
-    try:
-        _refuse_small(needs)
-        with _watched_node():
-            yield
-    finally:
-        report_progress("stopping Ray")
-        ray.shutdown()
 
 
 def list_machines() -> list[dict[str, str | None]]:
@@ -164,8 +165,8 @@ def _watched_node() -> Iterator[None]:
     main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()
     is_over, is_lost = threading.Event(), threading.Event()
     message = (
-        "the Ray node of this machine died, usually for lack of memory; no finished trial is lost: "
-        "run the same command again"
+        "the Ray node of this machine died, or lacked the memory or CPU time to respond; no "
+        "finished trial is lost: run the same command again"
     )
 
     def watch() -> None:

@@ -15,11 +15,20 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.ray.executor import OVER, configuration
 from tune_calib.tuning.ray.plan import MAX_POPULATION, RayTrial, format_suggestions, make_plan
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
+from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
 
 MIN_SHARE = 8
 """Heads of a batch that are trained together at least, if it has so many."""
+
+
+def find_largest(definition: SearchDefinition, at_once: int) -> int:
+    """Return how many heads of a batch are trained together at most."""
+    # Every actor gets a share of a batch, unless the shares become too small; the numbers of a head
+    # do not depend on its batch.
+    share = ceil(definition.population * len(definition.resolved.seeds.pairs()) / at_once)
+    return min(MAX_POPULATION, max(MIN_SHARE, share))
 
 
 class StudySource:
@@ -38,15 +47,11 @@ class StudySource:
         # Suggestions that are drawn together, and such batches that are open at the same time.
         self.size = definition.population if self.is_head else 1
         self.lag = definition.lag if self.is_head else inf
-        # Every actor gets a share of a batch, unless the shares become too small; the numbers of a
-        # head do not depend on its batch.
-        share = ceil(definition.population * pairs / at_once)
-        self.largest = min(MAX_POPULATION, max(MIN_SHARE, share))
+        self.largest = find_largest(definition, at_once)
         self.suggested = 0
         self.queue: deque[RayTrial] = deque()
         self.running: dict[str, RayTrial] = {}
         self.open: list[list[Suggestion]] = []  # batches without results
-        self.failed: list[RayTrial] = []
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
@@ -90,8 +95,7 @@ class StudySource:
         is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()
         if result and not (error or is_written or self.is_head):
             self._write_stopped(trial, result)
-        self.state.collect(trial, "the process of the trial failed" if error else None)
-        self.failed += [trial] if error else []
+        self.state.collect(trial)
         self._settle()
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:

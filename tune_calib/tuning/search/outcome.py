@@ -39,7 +39,8 @@ class SearchResult:
     @property
     def crashed(self) -> list[str]:
         """List the errors of the trials that crashed in this session."""
-        return list(self.state.crashed.values())
+        errors, names = self.state.errors, self.state.crashed.values()
+        return [errors.get(name, "no result row was written") for name in names]
 
 
 def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:

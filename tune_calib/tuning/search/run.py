@@ -4,6 +4,7 @@ import contextlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -27,7 +28,8 @@ from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Halving, Resources
 from tune_calib.tuning.ray.plan import lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.run import Left, Run
+from tune_calib.tuning.reuse import Copies
+from tune_calib.tuning.run import Left
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
@@ -43,10 +45,10 @@ from tune_calib.tuning.search.study import SearchStudy
 
 
 @dataclass(frozen=True)
-class SearchRun(Run[SearchState, SearchResult]):
+class SearchRun:
     """A search in a run folder."""
 
-    is_search = True
+    is_search: ClassVar = True
 
     definition: SearchDefinition
     length: int  # suggestions in total, without retries
@@ -155,11 +157,11 @@ class SearchRun(Run[SearchState, SearchResult]):
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
         whole = make_plan(self.known_trials, set())
-        artifacts = lacking(whole, Store(self.location.store), is_search=True)
-        if self.definition.candidates.kind == "network":
-            artifacts.append("the networks of the search")
+        trains = self.definition.candidates.kind == "network"
+        later = "the networks of the search" if trains else None
+        artifact = next(lacking(whole, Store(self.location.store), is_search=True), later)
         plan = make_plan(self.known_trials, done(self.out))
-        return Left(plan, [] if is_begun else self.needs, artifacts)
+        return Left(plan, [] if is_begun else self.needs, artifact)
 
     @property
     def needs(self) -> list[Resources]:
@@ -178,6 +180,10 @@ class SearchRun(Run[SearchState, SearchResult]):
         state.read_rows()
         if state.is_over:
             state.settle_all()
+        return state
+
+    def copy_rows(self, state: SearchState, copies: Copies) -> SearchState:
+        """Copy no rows, as those of a search were not evaluated on test."""
         return state
 
     def execute(self, state: SearchState, executor: Executor) -> None:
@@ -200,10 +206,7 @@ class SearchRun(Run[SearchState, SearchResult]):
             screen() as own,
             own.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
         ):
-            errors = executor.run(source, self.at_once, halving)
-        for trial in source.failed:
-            for spec_hash in {planned.spec.hash for planned in trial.trials} & state.crashed.keys():
-                state.crashed[spec_hash] = errors.get(trial.name, state.crashed[spec_hash])
+            state.errors = executor.run(source, self.at_once, halving)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""

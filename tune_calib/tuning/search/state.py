@@ -40,7 +40,8 @@ class SearchState:
     length: int  # suggestions, without retries
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
-    crashed: dict[str, str] = field(default_factory=dict)  # errors by spec hash
+    crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
+    errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
     ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
@@ -91,14 +92,13 @@ class SearchState:
         self._started |= new.keys()
         return list(new.values())
 
-    def collect(self, trial: RayTrial, error: str | None) -> None:
-        """Record the end of a Ray trial; rows on disk override an error."""
+    def collect(self, trial: RayTrial) -> None:
+        """Record the end of a Ray trial; without rows on disk it crashed."""
         self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
-            return
-        for planned in trial.trials:
-            self.crashed[planned.spec.hash] = error or "no result row was written"
+        else:
+            self.crashed |= {planned.spec.hash: trial.name for planned in trial.trials}
 
     def has_ended(self, suggestion: Suggestion) -> bool:
         """Return whether every trial of a suggestion has a row or crashed."""
