@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
-from analysis.text import Cell, cell, format_counts
+from analysis.text import Cell, format_counts
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
@@ -118,8 +118,8 @@ def sweep_status(out: AnyPath) -> str:
     records = [
         {
             manifest.row_name: Cell(rung.label),
-            "planned": cell(counts[rung.index].total()),
-            **{name: cell(counts[rung.index][name]) for name in names},
+            "planned": Cell.of(counts[rung.index].total()),
+            **{name: Cell.of(counts[rung.index][name]) for name in names},
         }
         for rung in manifest.rungs
     ]

@@ -13,7 +13,7 @@ from analysis.compare.gather import Collected, Flagged, column_name, gather, wit
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, number_cell, ranked, records_of
+from analysis.text import Cell, ranked, records_of
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend
@@ -72,7 +72,7 @@ def view(averages: Averages) -> View:
     columns = {"method": [Cell(averages.label(method)) for method in methods]}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
-        cells = [number_cell(record, value) for value in values]
+        cells = [Cell.number(record, value) for value in values]
         columns[record.head] = ranked(cells, record.direction, may_win)
     kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     lines = [

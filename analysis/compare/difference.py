@@ -13,7 +13,7 @@ from analysis.settings import by_rung
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import Cell, cell, full_stops, number_cell, span_cell
+from analysis.text import Cell, full_stops
 from analysis.tidy import check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -134,12 +134,12 @@ def view(found: Difference) -> View:
         {
             found.row_name: Cell(row["rung"]),
             "metric": Cell(METRICS[row["metric"]].head),
-            "A": number_cell(row["metric"], row["first"]),
-            "B": number_cell(row["metric"], row["second"]),
-            "B - A": number_cell(row["metric"], row["difference"], signed=True),
-            "95 % interval": span_cell(row["metric"], row["low"], row["high"], signed=True),
-            "pairs": cell(row["pairs"]),
-            "B better in": cell(row["better"]),
+            "A": Cell.number(row["metric"], row["first"]),
+            "B": Cell.number(row["metric"], row["second"]),
+            "B - A": Cell.number(row["metric"], row["difference"], signed=True),
+            "95 % interval": Cell.span(row["metric"], row["low"], row["high"], signed=True),
+            "pairs": Cell.of(row["pairs"]),
+            "B better in": Cell.of(row["better"]),
         }
         for row in found.table.to_dict("records")
     ]

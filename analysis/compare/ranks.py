@@ -14,7 +14,7 @@ from analysis.published import published_titles
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, cell, format_cell, number_cell, ranked, records_of, rounded
+from analysis.text import Cell, ranked, records_of, rounded
 from analysis.tidy import check_metric, without_identity
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -107,11 +107,11 @@ def view(table: RankTable) -> View:
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         upper, lower = _heads(key, table.titles)
         groups[f"{upper} {lower}"] = (upper, lower)
-        cells = [number_cell(table.metric, value) for value in table.values.loc[order, key]]
+        cells = [Cell.number(table.metric, value) for value in table.values.loc[order, key]]
         columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
-    ranks = [format_cell(rank, ".2f") for rank in summary["mean_rank"]]
+    ranks = [Cell.formatted(rank, ".2f") for rank in summary["mean_rank"]]
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
-    columns["Wins"] = [cell(wins) for wins in summary["wins"]]
+    columns["Wins"] = [Cell.of(wins) for wins in summary["wins"]]
     counts = sorted({n for n in table.n.to_numpy().flat if n})
     n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
     kind = (

@@ -18,16 +18,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import (
-    NOTHING,
-    Cell,
-    Record,
-    cell,
-    format_cell,
-    full_stops,
-    number_cell,
-    span_cell,
-)
+from analysis.text import NOTHING, Cell, Record, full_stops
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -113,10 +104,10 @@ def _spread(verdict: Verdict) -> Table:
     records = [
         {
             "method": Cell(verdict.matched.label(row.method)),
-            "n": cell(row.n),
-            METRICS[metric].head: number_cell(metric, row.mean),
-            "sd": number_cell(metric, row.sd),
-            "95 % interval of the mean (t)": span_cell(metric, row.low, row.high),
+            "n": Cell.of(row.n),
+            METRICS[metric].head: Cell.number(metric, row.mean),
+            "sd": Cell.number(metric, row.sd),
+            "95 % interval of the mean (t)": Cell.span(metric, row.low, row.high),
         }
         for row in _rows(verdict.spreads)
     ]
@@ -131,10 +122,10 @@ def _comparisons(verdict: Verdict) -> Table:
     records = [
         {
             f"against {verdict.baseline}": Cell(verdict.matched.label(row.method)),
-            "pairs": cell(row.pairs),
-            "better in": cell(row.better),
-            _ESTIMATES[verdict.test]: number_cell(metric, row.difference, signed=True),
-            "95 % interval": span_cell(metric, row.low, row.high, signed=True),
+            "pairs": Cell.of(row.pairs),
+            "better in": Cell.of(row.better),
+            _ESTIMATES[verdict.test]: Cell.number(metric, row.difference, signed=True),
+            "95 % interval": Cell.span(metric, row.low, row.high, signed=True),
             "p": Cell(row.statement) if row.statement else _p(row.p),
             "p (Holm)": _p(row.p_holm),
         }
@@ -147,7 +138,7 @@ def _ranks(verdict: Verdict, result: Friedman) -> Table:
     """Return the mean rank of each method, best first, and the methods that differ from it."""
     records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
-        cells = {"method": Cell(str(method)), "mean rank": format_cell(rank, ".2f")}
+        cells = {"method": Cell(str(method)), "mean rank": Cell.formatted(rank, ".2f")}
         if result.nemenyi is not None:
             p: Any = result.nemenyi.loc[str(method)]
             others = [str(other) for other in p.index[p < ALPHA]]
@@ -171,7 +162,7 @@ def _rows(frame: pd.DataFrame) -> Any:
 def _p(p: float) -> Cell:
     if p < _LEAST_P:
         return Cell(f"< {_LEAST_P}", _LEAST_P)
-    return format_cell(p, ".2g")
+    return Cell.formatted(p, ".2g")
 
 
 def _sentences(verdict: Verdict) -> list[str]:

@@ -21,7 +21,7 @@ from analysis.figure import Figure
 from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
 from analysis.tables.table import Table
-from analysis.text import Cell, cell
+from analysis.text import Cell
 from tune_calib.console import Part, Prose, printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.registry import Registry
@@ -154,7 +154,7 @@ def environment(rows: pd.DataFrame) -> Table:
         found.update(dict.fromkeys(json.loads(str(text)).items(), count))
     names = list(dict.fromkeys(name for name, _ in found))
     records = [
-        {"item": Cell(name), "value": cell(value), "trials": cell(count)}
+        {"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)}
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
     note = "As recorded by each trial; a + after a revision means uncommitted changes."

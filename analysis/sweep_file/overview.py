@@ -13,7 +13,7 @@ from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, format_counts, number_cell
+from analysis.text import Cell, Record, format_counts
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write
@@ -74,7 +74,7 @@ class _Entries:
                 {
                     "entry": Cell(name),
                     "rung": Cell(sweep.label(rung)),
-                    **{METRICS[row["metric"]].head: number_cell(row["metric"], row["mean"],
+                    **{METRICS[row["metric"]].head: Cell.number(row["metric"], row["mean"],
                                                                 row["sd"]) for row in own},
                     "trials": Cell(sweep.statuses(rung.index)),
                 }

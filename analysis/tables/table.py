@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
-from analysis.text import Cell, Record, cell
+from analysis.text import Cell, Record
 from tune_calib.console import WIDE, Prose, Screen, wrap
 from tune_calib.errors import UserError
 from tune_calib.text import nearest
@@ -139,7 +139,7 @@ def _aligned(column: Sequence[Cell]) -> list[str]:
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Build the main table of a command from cells, texts and plain numbers."""
-    records = [dict(zip(heads, map(cell, row), strict=True)) for row in rows]
+    records = [dict(zip(heads, map(Cell.of, row), strict=True)) for row in rows]
     return Table("", "", records, is_main=True)
 
 

@@ -16,7 +16,7 @@ from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
-from analysis.text import number_cell
+from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
 
@@ -61,7 +61,7 @@ def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> No
     # On a separate line, since statuses may be as long as a panel is wide.
     numbers = f"{sweep.failures(rung.index) or 'no ECE recorded'}\n"
     if len(eces) and rows["test/accuracy"].notna().any():
-        ece = number_cell("ece", eces.mean(), eces.std(ddof=1)).text
+        ece = Cell.number("ece", eces.mean(), eces.std(ddof=1)).text
         accuracy = METRICS["accuracy"].format(rows["test/accuracy"].mean())
         separator = ", " if sweep.is_done(rung.index) else "\n"
         numbers = f"ECE {ece} %\naccuracy {accuracy} %{separator}{sweep.ended(rung.index)}"

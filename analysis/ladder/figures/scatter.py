@@ -19,7 +19,7 @@ from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults, angles, correlations
 from analysis.load import Sweep
 from analysis.settings import settings
-from analysis.text import format_cell
+from analysis.text import Cell
 from tune_calib.results.tables import read_files, read_table
 
 COLUMNS = 4
@@ -90,7 +90,7 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
             alpha=0.5, linewidths=0, rasterized=True,
         )  # fmt: skip
         found = correlations(rows["indicator"], rows["confidence"])
-        r, rho = (format_cell(found[name], ".2f").text for name in ("pearson", "spearman"))
+        r, rho = (Cell.formatted(found[name], ".2f").text for name in ("pearson", "spearman"))
         label = style.panel_title(rung.label, COLUMNS)
         axis.set_title(f"{label}\nr = {r}, rho = {rho}, n = {len(rows)}", fontsize=6.5)
         axis.set_ylabel("softmax confidence" if index % COLUMNS == 0 else "", fontsize=7)

@@ -18,7 +18,7 @@ from analysis.published import published
 from analysis.report import sweep_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
-from analysis.text import number_cell, ranked
+from analysis.text import Cell, ranked
 from tests import fake_results
 from tests.support import each
 from tune_calib.errors import UserError
@@ -47,7 +47,7 @@ def test_means_spreads_and_changes(out):
 
 
 def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_rank():
-    cells = [number_cell("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
+    cells = [Cell.number("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
 
     def ranks(*how):
         return [cell.rank for cell in ranked(cells, *how)]
