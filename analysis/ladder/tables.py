@@ -9,15 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.compare.regime import known_networks, regime_of
-from analysis.ladder.means import (
-    interval_cell,
-    interval_note,
-    ladder_table,
-    mean_over,
-    published_columns,
-    table_metrics,
-    usual_metrics,
-)
+from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep, cached_per_sweep
 from analysis.published import titled
@@ -41,7 +33,7 @@ _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the net
 def ladder(sweep: Sweep) -> Table:
     """Build the main table: mean and spread of every rung, and the published numbers."""
     manifest = sweep.manifest
-    keys: list[Any] = published_columns(sweep).columns.to_list()
+    keys: list[Any] = means.published_columns(sweep).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
     records = _records(sweep, papers)
     if sweep.row_name == "method":
@@ -49,9 +41,10 @@ def ladder(sweep: Sweep) -> Table:
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
+    over = means.mean_over(sweep)
     return Table(
         "ladder",
-        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {mean_over(sweep)}. {BEST}",
+        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {over}. {BEST}",
         records,
         rules=_blocks(sweep),
         first=[*first, "ΔECE base", "trials", *papers],
@@ -98,7 +91,7 @@ def notes(sweep: Sweep) -> list[str]:
     before = "the previous rung and from " if sweep.row_name == "rung" else ""
     found.append(f"Δ: change of the mean ECE from {before}the base, in points")
     if sweep.shows_intervals:
-        found.append(interval_note(sweep))
+        found.append(means.interval_note(sweep))
     if manifest.published:
         found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
     return [f"{line}." for line in found]
@@ -106,8 +99,8 @@ def notes(sweep: Sweep) -> list[str]:
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
-    metrics = table_metrics(sweep)
-    table, printed = ladder_table(sweep, (*metrics, "ece")), published_columns(sweep)
+    metrics = means.table_metrics(sweep)
+    table, printed = means.ladder_table(sweep, (*metrics, "ece")), means.published_columns(sweep)
     of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
     columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
@@ -116,7 +109,7 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
         cells = [
             Cell(sweep.failures(row.rung) or NOTHING.text)
             if not row.n
-            else interval_cell(sweep, row.rung, metric, row.mean)
+            else means.interval_cell(sweep, row.rung, metric, row.mean)
             if sweep.shows_intervals
             else Cell.number(metric, row.mean, row.sd)
             for row in rows
@@ -223,7 +216,7 @@ def trials(sweep: Sweep) -> Table:
 
 def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """Return split and metric of each column of single trials: first test, then the shift sets."""
-    order = (*usual_metrics(rows), *OOD_SHOWN)
+    order = (*means.usual_metrics(rows), *OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     chosen = [
         (split, metric)
@@ -241,12 +234,12 @@ def drawn_intervals(sweep: Sweep) -> Table:
     if sweep.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
     columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
-    for metric, rows in ladder_table(sweep).groupby("metric", sort=False):
+    for metric, rows in means.ladder_table(sweep).groupby("metric", sort=False):
         own: Any = rows.itertuples()
-        cells = [interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
+        cells = [means.interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
         columns[METRICS[str(metric)].head] = cells
     records = [r for r in records_of(columns) if any("[" in c.text for c in list(r.values())[1:])]
-    return Table("drawn-intervals", f"{interval_note(sweep)}.", records)
+    return Table("drawn-intervals", f"{means.interval_note(sweep)}.", records)
 
 
 def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:

@@ -28,15 +28,8 @@ from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import AnyPath
+from tune_calib.results import selection
 from tune_calib.results.manifests import SWEEP_MANIFEST
-from tune_calib.results.selection import (
-    BASELINE,
-    CHOSEN,
-    DEFAULTS,
-    EVALUATION,
-    OPTIMISM,
-    describe_reads,
-)
 from tune_calib.spec.datasets import flatten
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
@@ -67,8 +60,8 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     links, evaluation = [], []
-    if (search.out / EVALUATION / SWEEP_MANIFEST).exists():
-        links = [Link("The evaluation on test", f"{EVALUATION}/report.html")]
+    if (search.out / selection.EVALUATION / SWEEP_MANIFEST).exists():
+        links = [Link("The evaluation on test", f"{selection.EVALUATION}/report.html")]
         evaluation = [_evaluation(search)]
     made = steps(search.trials, "\n".join(search.commands), [])
     if search.outcome.command:
@@ -179,25 +172,27 @@ def _troubles(search: SearchResults) -> list[str]:
     if search.reads is None:
         lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is unknown")
     elif search.reads:
-        lines.append(describe_reads(search.reads))
+        lines.append(selection.describe_reads(search.reads))
     return [*lines, *search.warnings()]
 
 
 def _evaluation(search: SearchResults) -> Section:
     """Return the section on the evaluation of the chosen suggestion on the test split."""
-    sweep = load(search.out / EVALUATION)
-    texts = [f"{capital(describe_reads(search.reads))}."] if search.reads else []
+    sweep = load(search.out / selection.EVALUATION)
+    texts = [f"{capital(selection.describe_reads(search.reads))}."] if search.reads else []
     trials = search.trials
     specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
-    believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
+    believed: dict[str, list[Any]] = {
+        selection.BASELINE: trials[trials["rung"] < 0].to_dict("records")
+    }
     # The first suggestion of a search is always the method's own settings.
-    for label, number in ((DEFAULTS, 0), (CHOSEN, search.outcome.chosen)):
+    for label, number in ((selection.DEFAULTS, 0), (selection.CHOSEN, search.outcome.chosen)):
         is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
         believed[label] = trials[is_own].to_dict("records")
     fresh: list[Any] = sweep.trials.to_dict("records")
     table = tables.optimism(fresh, believed, search.metrics)
     if not table.records:
         return Section("on-test", "On test", [*texts, "No trial of the evaluation has ended."])
-    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
+    note = f"{capital(selection.OPTIMISM)} ± is the standard deviation over the seeds."
     note += "".join(f" {line}." for line in legend(sweep.flags()))
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])
