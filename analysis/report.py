@@ -61,9 +61,7 @@ def write_search_report(out: AnyPath) -> str:
 
 
 def _renew(
-    out: AnyPath,
-    options: Sequence[str],
-    write: Callable[[Path], tuple[Text, Sequence[str]]],
+    out: AnyPath, options: Sequence[str], write: Callable[[Path], tuple[Text, Sequence[str]]]
 ) -> str:
     """Write the report of a folder unless it is up to date, and return the text to print."""
     # Before the results are read, so that rows added meanwhile make the next report a new one.

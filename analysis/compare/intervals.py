@@ -206,4 +206,6 @@ def ece_interval(
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
     """Return the point in [0, 1] where a rising function reaches a level, or the closest end."""
+    if rising(0.0) >= level:
+        return 0.0
     return bisect_left(range(_STEPS), level, key=lambda step: rising(step / _STEPS)) / _STEPS

@@ -109,7 +109,7 @@ def _spread(verdict: Verdict) -> Table:
             "sd": Cell.number(metric, row.sd),
             "95 % interval of the mean (t)": Cell.span(metric, row.low, row.high),
         }
-        for row in _rows(verdict.spreads)
+        for row in verdict.spreads.itertuples(index=False)
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
@@ -129,7 +129,7 @@ def _comparisons(verdict: Verdict) -> Table:
             "p": Cell(row.statement) if row.statement else _p(row.p),
             "p (Holm)": _p(row.p_holm),
         }
-        for row in _rows(verdict.comparisons)
+        for row in verdict.comparisons.itertuples(index=False)
     ]
     return _declared("comparisons", verdict, records)
 
@@ -153,10 +153,6 @@ def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
     label = label_of("significance", metric)
     first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
     return Table(key, caption, records, first=first, label=label, is_main=True)
-
-
-def _rows(frame: pd.DataFrame) -> Any:
-    return frame.itertuples(index=False)
 
 
 def _p(p: float) -> Cell:

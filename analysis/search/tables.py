@@ -136,8 +136,6 @@ def share(search: SearchResults) -> Table:
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     within = search.within_guard()
-    has_best = within["mean"].notna().any()
-    rows = share_within(within, metric) if has_best else pd.DataFrame()
     records = [
         {
             head: Cell.number(metric, row["margin"]),
@@ -145,19 +143,16 @@ def share(search: SearchResults) -> Table:
             "of": Cell.formatted(row["of"], ".0f"),
             "share (%)": Cell.formatted(100 * row["share"], ".0f"),
         }
-        for _, row in rows.iterrows()
+        for row in share_within(within, metric).to_dict("records")
+        if within["mean"].notna().any()
     ]
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
         "best of them, as a share of all. It estimates a share of the search space only with "
         "--sampler random or grid; the others try good suggestions more often."
     )
-    return Table(
-        "share",
-        caption,
-        records,
-        label=label_of("search", search.manifest.question.method, "share"),
-    )
+    label = label_of("search", search.manifest.question.method, "share")
+    return Table("share", caption, records, label=label)
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],

@@ -41,9 +41,10 @@ class _Entries:
     is_complete: bool = True
 
     def add(
-        self, name: str, what: str, setting: str, planned: str, counts: dict[str, int], lead: str
+        self, results: Sweep | SearchResults, what: str, setting: str, planned: str, lead: str
     ) -> None:
         """Add the row of an entry, and its lead sentence if there is one."""
+        name, counts = results.out.name, results.counts()
         self.rows.append(
             {
                 "entry": Cell(name),
@@ -57,13 +58,10 @@ class _Entries:
 
     def add_sweep(self, sweep: Sweep) -> None:
         """Add a ladder or comparison."""
-        name, counts = sweep.out.name, sweep.counts()
-        planned = format_count(len(sweep.manifest.planned), "trial")
-        manifest = sweep.manifest
-        self.add(
-            name, manifest.title, describe_setting(sweep), planned, counts, describe_best(sweep)
-        )
-        self.is_complete &= set(counts) <= {"done"}
+        name, manifest = sweep.out.name, sweep.manifest
+        planned = format_count(len(manifest.planned), "trial")
+        self.add(sweep, manifest.title, describe_setting(sweep), planned, describe_best(sweep))
+        self.is_complete &= set(sweep.counts()) <= {"done"}
         self.troubles += [f"{name}: {line}" for line in complaints(sweep)]
         self.flags += sweep.flags()
         self.commands.append(manifest.command)
@@ -82,14 +80,12 @@ class _Entries:
 
     def add_search(self, search: SearchResults) -> None:
         """Add a search."""
-        name, counts = search.out.name, search.counts()
+        name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
         lead = describe_choice(search) if search.outcome.suggestions else ""
-        self.add(
-            name, f"Search of {search.manifest.question.method}", setting, planned, counts, lead
-        )
-        self.is_complete &= "missing" not in counts
+        self.add(search, what, setting, planned, lead)
+        self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
         self.commands += search.commands

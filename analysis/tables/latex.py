@@ -92,9 +92,7 @@ def _rendered(table: Table) -> str:
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     # A line of the caption has about 100 letters.
     floats = list(_floats(blocks, table.rules, _LINES - len(table.full_caption) // 100))
-    lines = [
-        f"% columns that do not fit: {escape(left_out)}",
-    ] * bool(left_out)
+    lines = [f"% columns that do not fit: {escape(left_out)}"] * bool(left_out)
     if table.is_one_tabular and kind == "table*":
         lines += ["% a single metric may fit one column: tune-calib report OUT --metric ece"]
     for index, bodies in enumerate(floats):

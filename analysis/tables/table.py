@@ -84,14 +84,9 @@ class Table:
         """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
-    @property
-    def choices(self) -> list[int]:
-        """Return the indices of the columns that a page filters by."""
-        return [self.heads.index(head) for head in self.chosen_by]
-
-    def options(self, index: int) -> list[str]:
+    def options(self, head: str) -> list[str]:
         """Return the values of a column in the order in which they appear."""
-        return list(dict.fromkeys(row[index].text for row in self.rows))
+        return list(dict.fromkeys(record[head].text for record in self.records[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
     @cached_property
