@@ -144,6 +144,11 @@ def capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
 
+def minus(text: str) -> str:
+    """Replace the hyphens of negative numbers in a sentence by minus signs."""
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
 def format_counts(counts: Mapping[str, int]) -> str:
     """Format numbers of trials by status, e.g. ``3 done, 1 diverged, 1 missing``."""
     return ", ".join(f"{count} {status}" for status, count in counts.items())

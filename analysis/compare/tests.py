@@ -10,6 +10,7 @@ from statsmodels.stats.multitest import multipletests
 
 from analysis.compare import intervals
 from analysis.compare.gather import Matched
+from analysis.text import minus
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import is_chance
@@ -82,10 +83,10 @@ def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
     """Describe paired differences from a base with their interval, for the head of a page."""
     record = METRICS[metric]
     unit = " points" * (record.unit == "fraction")
-    size = f"a change of {record.format(change.mean(), signed=True)}{unit} from {base}"
+    size = f"a change of {minus(record.format(change.mean(), signed=True))}{unit} from {base}"
     if len(change) < 2:
         return f"{size}, without an interval, since only one seed is matched"
-    low, high = (record.format(end, signed=True) for end in intervals.t_interval(change))
+    low, high = (minus(record.format(end, signed=True)) for end in intervals.t_interval(change))
     seeds = format_count(len(change), "matched seed")
     if np.ptp(change) == 0:
         return f"{size}, the same for {seeds}"

@@ -33,6 +33,7 @@ from analysis.shifts import FAMILIES, OOD
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
+from analysis.text import minus
 from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text
 from tune_calib.paths import AnyPath, atomic_write
@@ -184,8 +185,8 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
         (row,) = claims_table("", [own]).records
         title = title_of(own.verdict.claim)
         text += f"; most clearly {own.verdict.outcome} on {own.where}: “{title}” ("
-        text += f"{row['compared'].text}: {row['difference'].text}, "
-        text += f"95 % interval {row['95 %'].text})"
+        text += f"{row['compared'].text}: {minus(row['difference'].text)}, "
+        text += f"95 % interval {minus(row['95 %'].text)})"
     if len(sweeps) == 1:
         return f"{text}; {regime_of(sweeps[0]).brief}."
     over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)

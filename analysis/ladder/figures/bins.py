@@ -23,7 +23,7 @@ from tune_calib.spec.metrics import METRICS
 RESAMPLES = 2000
 LEVEL = 0.95
 CHANCE = f"{100 * LEVEL:.0f} % of chance"
-FEW = 12  # up to this number of panels, a row has four, else six, so that all fit on a page
+FEW = 12  # up to this number of panels, a row has at most four, else six, so that all fit on a page
 
 
 def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
     pooled = [(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
     full = [(rung, bins[bins["count"] > 0]) for rung, bins in pooled]
     found = [(rung, bins) for rung, bins in full if len(bins)]
-    return found, min(4, max(2, len(found))) if len(found) <= FEW else 6
+    return found, style.columns_of(len(found)) if len(found) <= FEW else 6
 
 
 def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:

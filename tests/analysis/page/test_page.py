@@ -344,6 +344,7 @@ def test_the_page_leads_with_the_best_rung_its_interval_and_the_network(is_sprea
     means = {rung.label: sweep.of_rung(rung.index)["test/ece"].mean() for rung in sweep.rungs}
     best = min(means, key=means.get)
     change = METRICS["ece"].format(means[best] - means[sweep.rungs[0].label], signed=True)
+    change = change.replace("-", "\N{MINUS SIGN}")
     assert f"Of 4 rungs compared by ECE on test, {best} is the best" in lead
     more = "(95 % interval" if is_spread else "the same for"
     assert f"a change of {change} points from {sweep.rungs[0].label}" in lead
