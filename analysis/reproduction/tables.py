@@ -128,17 +128,14 @@ def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], c
 def _print_of(table: Reproduction, names: Mapping[str, str], comparison: Comparison) -> str:
     metric, split = parted(comparison.metric)
     printed = _printed(table, metric, split or "test")
-    columns: dict[Key, dict[str, float]] = {}
-    for (dataset, backbone, row), value in printed.items():
-        columns.setdefault((dataset, backbone), {})[row] = value
     gains, values = [], []
-    for rows in columns.values():
+    for where in dict.fromkeys(key[:2] for key in printed):
+        rows = pd.Series({key[2]: value for key, value in printed.items() if key[:2] == where})
         if comparison.kind == "rank":
-            ranks = pd.Series(rows).rank(ascending=METRICS[metric].is_less_better)
-            rows = dict(zip(rows, ranks, strict=True))
+            rows = rows.rank(ascending=METRICS[metric].is_less_better)
         for than in comparison.others:
             weights = comparison.weigh(than)
-            if {names.get(label) for label in weights} <= rows.keys():
+            if {names.get(label) for label in weights} <= set(rows.index):
                 value = sum(weight * rows[names[label]] for label, weight in weights.items())
                 values.append(value - (0.0 if len(weights) > 1 else comparison.number))
                 gains.append(gain_of(comparison, values[-1]))

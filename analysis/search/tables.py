@@ -6,7 +6,7 @@ Figures share the functions for the sensitivity of a metric to settings.
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -204,18 +204,12 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     return found.reset_index(drop=True)
 
 
-def heat_map(
-    table: pd.DataFrame,
-    down: str,
-    across: str,
-    bins: int = 8,
-    aggregate: Literal["mean", "count"] = "mean",
-) -> pd.DataFrame:
-    """Return the mean of a metric, or the number of suggestions, in bins of two settings."""
+def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 6) -> pd.DataFrame:
+    """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings."""
     rows = table.dropna(subset=[down, across])
     keys = rows.assign(**{name: _binned(rows[name], bins) for name in (down, across)})
     return keys.dropna(subset="mean").pivot_table(
-        index=down, columns=across, values="mean", aggfunc=aggregate, observed=True
+        index=down, columns=across, values="mean", aggfunc=["mean", "count"], observed=True
     )
 
 
