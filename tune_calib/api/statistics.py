@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
-from analysis.compare import averages as averages_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
 from analysis.compare.difference import difference
@@ -152,9 +151,10 @@ def averages(
                 )
             found = collect(paths, published, name, of_split)
             collected[name] = found._replace(frame=choose(found.frame, **(where or {})))
-        table = averages_.average(collected)
+        table = ranks_.average(collected)
+    draw = partial(ranks_.draw_averages, table)
     why = "no figure: it shows o_ece and u_ece, and `metric` lacks one"
-    return Statistics(averages_.view(table), partial(averages_.draw, table), "averages", why)
+    return Statistics(ranks_.view_averages(table), draw, "averages", why)
 
 
 def significance(
