@@ -5,7 +5,7 @@ If there are too few blocks for a test, a statement replaces its p-value.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Verdict:
     test: str
     baseline: str | None
     spreads: pd.DataFrame
-    comparisons: pd.DataFrame | None = None
+    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)  # empty for Friedman's test
     friedman: Friedman | None = None
 
 
@@ -118,7 +118,6 @@ def _spread(verdict: Verdict) -> Table:
 def _comparisons(verdict: Verdict) -> Table:
     """Return a row per comparison, with a statement if there is no p-value."""
     metric = verdict.matched.metric
-    assert verdict.comparisons is not None  # only called for a paired test
     records = [
         {
             f"against {verdict.baseline}": Cell(verdict.matched.label(row.method)),
@@ -172,7 +171,6 @@ def _sentences(verdict: Verdict) -> list[str]:
     if verdict.friedman is not None:
         return [*lines, friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons
-    assert table is not None
     tested = table["p"].notna()
     lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
     if tested.any():
@@ -204,7 +202,6 @@ def _frame(verdict: Verdict) -> pd.DataFrame:
     if verdict.friedman is not None:
         own = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
     else:
-        assert verdict.comparisons is not None
         # Both frames have low and high, here of the difference.
         own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
     return verdict.spreads.merge(own, on="method", how="left")
@@ -220,10 +217,10 @@ def _content(verdict: Verdict) -> dict[str, Any]:
         "baseline": verdict.baseline,
         "methods": json.loads(verdict.spreads.to_json(orient="records")),
     }
-    if verdict.comparisons is not None:
+    result = verdict.friedman
+    if result is None:
         content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
-    if verdict.friedman is not None:
-        result = verdict.friedman
+    else:
         names = ("statistic", "p", "critical_difference")
         content["friedman"] = {
             "blocks": result.blocks,

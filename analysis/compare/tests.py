@@ -1,6 +1,6 @@
 """Tests over matched blocks: paired tests against a baseline, and Friedman's test."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,12 +120,12 @@ class Friedman:
     unit: str  # description of a block
     blocks: int  # number of complete blocks; the others are left out
     ranks: "pd.Series[float]"  # mean rank of each method, ties at their mean rank, best is 1
-    statistic: float  # chi-square; this and p are NaN if there is a statement
-    p: float
-    nemenyi: pd.DataFrame | None  # p of each pair, both ways; None unless Friedman's p is small
-    critical_difference: float  # mean ranks further apart than this differ at ``ALPHA``
     statement: str  # the reason for having no p, otherwise empty
     notes: tuple[str, ...]  # methods and blocks left out
+    statistic: float = np.nan  # chi-square; this and p are NaN if there is a statement
+    p: float = np.nan
+    critical_difference: float = np.nan  # mean ranks further apart than this differ at ``ALPHA``
+    nemenyi: pd.DataFrame | None = None  # p of each pair, both ways, if Friedman's p is small
 
 
 def friedman(matched: Matched) -> Friedman:
@@ -145,33 +145,29 @@ def friedman(matched: Matched) -> Friedman:
     notes += [f"{lost} blocks left out, since a method has no number there"] if lost else []
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
-    blocks, methods = complete.shape
-    statement = _explain_no_ranks(ranks)
-    statistic = p = critical = np.nan
-    nemenyi = None
-    if not statement:
-        # Both tests rank the values themselves, in either direction.
-        statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
-        # Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
-        quantile = stats.studentized_range.ppf(1 - intervals.ALPHA, methods, np.inf) / np.sqrt(2)
-        critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
-        # Pairs are only tested after a significant result.
-        if p < intervals.ALPHA:
-            import scikit_posthocs  # here, since it takes half a second and few reports need it
-
-            nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete)
-    return Friedman(
+    found = Friedman(
         metric=matched.metric,
         unit=matched.unit,
-        blocks=blocks,
+        blocks=len(complete),
         ranks=ranks.mean(),
-        statistic=statistic,
-        p=p,
-        nemenyi=nemenyi,
-        critical_difference=critical,
-        statement=statement,
+        statement=_explain_no_ranks(ranks),
         notes=tuple(notes),
     )
+    if found.statement:
+        return found
+    # Both tests rank the values themselves, in either direction.
+    statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
+    # Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
+    blocks, methods = complete.shape
+    quantile = stats.studentized_range.ppf(1 - intervals.ALPHA, methods, np.inf) / np.sqrt(2)
+    critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
+    found = replace(found, statistic=statistic, p=p, critical_difference=critical)
+    # Pairs are only tested after a significant result.
+    if p < intervals.ALPHA:
+        import scikit_posthocs  # here, since it takes half a second and few reports need it
+
+        found = replace(found, nemenyi=scikit_posthocs.posthoc_nemenyi_friedman(complete))
+    return found
 
 
 def _explain_no_ranks(ranks: pd.DataFrame) -> str:
