@@ -12,7 +12,6 @@ import pandas as pd
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
 from analysis.compare.difference import difference
-from analysis.compare.difference import view as view_difference
 from analysis.compare.gather import collect, over_columns, over_seeds
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
@@ -217,7 +216,7 @@ def diff(
     """
     metrics = (metric,) if isinstance(metric, str) else metric
     with _opened((first, second)) as (left, right):
-        return Statistics(view_difference(difference(load(left), load(right), metrics, split)))
+        return Statistics(difference(load(left), load(right), metrics, split))
 
 
 @contextlib.contextmanager
