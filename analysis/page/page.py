@@ -6,10 +6,10 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pandas as pd
@@ -42,20 +42,6 @@ class Section:
     figures: Sequence[Picture] = ()
 
 
-class Link(NamedTuple):
-    """A link to a related page; ``href`` is relative to the folder of this page."""
-
-    text: str
-    href: str
-
-
-class Step(NamedTuple):
-    """One step of how to reproduce the results."""
-
-    text: str
-    command: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """The contents of a page; equal results give equal text in any folder."""
@@ -66,9 +52,9 @@ class Page:
     state: str
     troubles: Sequence[str]
     sections: Sequence[Section]  # empty sections and tables are left out
-    steps: Sequence[Step]
+    steps: Mapping[str, str]  # how to reproduce the results: commands by what they do
     files: Sequence[str]  # paths relative to the page
-    links: Sequence[Link] = ()
+    links: Mapping[str, str] = field(default_factory=dict)  # paths relative to the page, by text
     lead: str = ""  # the sentence on the result
     details: str = ""  # the full settings, which a reader unfolds
 
@@ -161,10 +147,10 @@ def environment(rows: pd.DataFrame) -> Table:
     return Table("versions", note, records)
 
 
-def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
+def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str, str]:
     """Return the steps to reproduce results, with the options of ``tune-calib report``."""
     revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
-    found = []
+    found = {}
     if len(revisions):
         text = "Check out the program and install the pinned versions."
         if len(revisions) > 1:
@@ -172,7 +158,7 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step
         if any(revision.endswith("+") for revision in revisions):
             text += " It had uncommitted changes, which are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
-        found.append(Step(text, "\n".join([*checkout, "pip install -c constraints.txt -e ."])))
+        found[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."
     again = shlex.join(["tune-calib", "report", "DIR", *options])
-    return [*found, Step(text, command), Step("Write this page again from the results.", again)]
+    return {**found, text: command, "Write this page again from the results.": again}

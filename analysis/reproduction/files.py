@@ -16,7 +16,7 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
 from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Link, Page, Section, Step, environment
+from analysis.page.page import Page, Section, environment
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import (
     COLUMNS,
@@ -164,9 +164,9 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
             Section("table", "Table", tables=[replace(own, notes=()) for own in tables]),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
-        steps=[Step("Repeat all runs; finished trials are skipped.", made.command)],
+        steps={"Repeat all runs; finished trials are skipped.": made.command},
         files=files,
-        links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
+        links={s.out.name: f"{s.out.name}/report.html" for s in sweeps},
     ).render()
 
 

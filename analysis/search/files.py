@@ -11,16 +11,7 @@ from analysis.compare.tests import describe_change
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
 from analysis.page.figures import Gallery
-from analysis.page.page import (
-    Link,
-    Page,
-    Section,
-    Step,
-    environment,
-    list_files,
-    steps,
-    write_folder,
-)
+from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.render import in_files
@@ -59,14 +50,14 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
-    links, evaluation = [], []
+    links, evaluation = {}, []
     if (search.out / selection.EVALUATION / SWEEP_MANIFEST).exists():
-        links = [Link("The evaluation on test", f"{selection.EVALUATION}/report.html")]
+        links = {"The evaluation on test": f"{selection.EVALUATION}/report.html"}
         evaluation = [_evaluation(search)]
     made = steps(search.trials, "\n".join(search.commands), [])
     if search.outcome.command:
         text = "Train the chosen suggestion again, with every setting that the search fixed."
-        made.append(Step(text, search.outcome.command))
+        made[text] = search.outcome.command
 
     def rows(build: Callable[[SearchResults], Table]) -> list[Table]:
         table = build(search)

@@ -8,7 +8,7 @@ from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
-from analysis.page.page import PAGE, Page, Section, Step
+from analysis.page.page import PAGE, Page, Section
 from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
@@ -156,10 +156,9 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         state=f"{state} has all its numbers.",
         troubles=found.troubles,
         sections=sections,
-        steps=[
-            Step("Run it again; finished trials are skipped.",
-                 "\n".join(dict.fromkeys(found.commands))),
-            Step("Update this page and those of the entries.", "tune-calib report DIR"),
-        ],
+        steps={
+            "Run it again; finished trials are skipped.": "\n".join(dict.fromkeys(found.commands)),
+            "Update this page and those of the entries.": "tune-calib report DIR",
+        },
         files=list(pages.values()),
-    ).render()  # fmt: skip
+    ).render()
