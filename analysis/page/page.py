@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -27,8 +27,6 @@ from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.registry import Registry
 
 PAGE = "report.html"
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ def _written(value: Any) -> Any:
 def write_folder(
     folder: Path,
     texts: Mapping[str, str],
-    figures: Registry[Figure[R]],
-    results: R,
+    figures: Registry[Figure],
+    results: Any,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
     """Write tables, figures and the page, which links to both; return the files and figures."""
