@@ -203,7 +203,7 @@ def test_what_is_not_recorded_is_told(out):
 def test_a_trial_that_was_run_again_counts_as_done(out):
     crashed = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "crashed"}
     write_results(out, "0-earlier", {"trials": [crashed]})
-    assert load(out).statuses(1) == "3 done"
+    assert load(out).counts(1) == {"done": 3}
 
 
 def test_published_values_stand_in_the_tidy_table(out):
