@@ -103,13 +103,13 @@ def _spread(verdict: Verdict) -> Table:
     metric = verdict.matched.metric
     records = [
         {
-            "method": Cell(verdict.matched.label(row.method)),
-            "n": Cell.of(row.n),
-            METRICS[metric].head: Cell.number(metric, row.mean),
-            "sd": Cell.number(metric, row.sd),
-            "95 % interval of the mean (t)": Cell.span(metric, row.low, row.high),
+            "method": Cell(verdict.matched.label(row["method"])),
+            "n": Cell.of(row["n"]),
+            METRICS[metric].head: Cell.number(metric, row["mean"]),
+            "sd": Cell.number(metric, row["sd"]),
+            "95 % interval of the mean (t)": Cell.span(metric, row["low"], row["high"]),
         }
-        for row in verdict.spreads.itertuples(index=False)
+        for row in verdict.spreads.to_dict("records")
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
@@ -120,15 +120,15 @@ def _comparisons(verdict: Verdict) -> Table:
     metric = verdict.matched.metric
     records = [
         {
-            f"against {verdict.baseline}": Cell(verdict.matched.label(row.method)),
-            "pairs": Cell.of(row.pairs),
-            "better in": Cell.of(row.better),
-            _ESTIMATES[verdict.test]: Cell.number(metric, row.difference, signed=True),
-            "95 % interval": Cell.span(metric, row.low, row.high, signed=True),
-            "p": Cell(row.statement) if row.statement else _p(row.p),
-            "p (Holm)": _p(row.p_holm),
+            f"against {verdict.baseline}": Cell(verdict.matched.label(row["method"])),
+            "pairs": Cell.of(row["pairs"]),
+            "better in": Cell.of(row["better"]),
+            _ESTIMATES[verdict.test]: Cell.number(metric, row["difference"], signed=True),
+            "95 % interval": Cell.span(metric, row["low"], row["high"], signed=True),
+            "p": Cell(row["statement"]) if row["statement"] else _p(row["p"]),
+            "p (Holm)": _p(row["p_holm"]),
         }
-        for row in verdict.comparisons.itertuples(index=False)
+        for row in verdict.comparisons.to_dict("records")
     ]
     return _declared("comparisons", verdict, records)
 
