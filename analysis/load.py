@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.shifts import read_shifts
-from analysis.text import format_counts, format_ended
+from analysis.text import format_ended
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
@@ -150,10 +150,6 @@ class Sweep:
     def label(self, rung: RungRecord) -> str:
         """Return the label of a rung with the signs of its flags."""
         return signed(rung.label, self.flags(rung.index))
-
-    def statuses(self, index: int) -> str:
-        """Describe how the trials of a rung ended, e.g. ``3 done, 1 diverged, 1 missing``."""
-        return format_counts(self.counts(index))
 
     def failures(self, index: int) -> str:
         """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has any."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
-from analysis.text import Cell, cell, format_counts
+from analysis.text import Cell, format_counts
 from tune_calib.console import Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
@@ -61,9 +61,7 @@ def write_search_report(out: AnyPath) -> str:
 
 
 def _renew(
-    out: AnyPath,
-    options: Sequence[str],
-    write: Callable[[Path], tuple[Text, Sequence[str]]],
+    out: AnyPath, options: Sequence[str], write: Callable[[Path], tuple[Text, Sequence[str]]]
 ) -> str:
     """Write the report of a folder unless it is up to date, and return the text to print."""
     # Before the results are read, so that rows added meanwhile make the next report a new one.
@@ -118,8 +116,8 @@ def sweep_status(out: AnyPath) -> str:
     records = [
         {
             manifest.row_name: Cell(rung.label),
-            "planned": cell(counts[rung.index].total()),
-            **{name: cell(counts[rung.index][name]) for name in names},
+            "planned": Cell.of(counts[rung.index].total()),
+            **{name: Cell.of(counts[rung.index][name]) for name in names},
         }
         for rung in manifest.rungs
     ]

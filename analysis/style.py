@@ -99,6 +99,11 @@ def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Fig
     return figure, list(axes.flat[:count])
 
 
+def columns_of(count: int) -> int:
+    """Return the number of columns of a grid of panels, at most four; two rows are about equal."""
+    return 3 if count in (5, 6) else min(4, max(2, count))
+
+
 def panel_title(label: str, columns: int) -> str:
     """Break a label into lines that fit the width of a panel."""
     return "\n".join(wrap(label, 112 // columns))

@@ -16,42 +16,6 @@ MARKS = {
 }
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A cell of a table."""
-
-    text: str
-    value: float | None = None  # rounded as printed; None if the text is not a number
-    rank: int = 0  # 1 for the best of its column, 2 for the second
-
-    @property
-    def is_blank(self) -> bool:
-        """Return whether the cell is empty or a dash."""
-        return self in (Cell(""), NOTHING)
-
-    def marked(self, kind: str) -> str:
-        """Return the text with the mark of its rank; the text must be escaped for the format."""
-        return MARKS[kind][self.rank].format(self.text)
-
-
-NOTHING = Cell("-")
-Record = dict[str, Cell]  # the cells of a row by the heads of their columns
-
-
-def cell(value: object) -> Cell:
-    """Return the cell of a text or a plain number; ``-`` for None and NaN."""
-    if isinstance(value, Cell):
-        return value
-    if isinstance(value, str):
-        return Cell(value)
-    # None, NaN and their counterparts in pandas.
-    if str(value) in ("None", "nan", "NaT", "<NA>"):
-        return NOTHING
-    # Includes NumPy's numbers, but not booleans.
-    is_number = hasattr(value, "__float__") and not isinstance(value, bool)
-    return Cell(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
-
-
 class Printed(Protocol):
     """The format of a kind of number, like that of a ``Metric``."""
 
@@ -67,51 +31,92 @@ class Printed(Protocol):
         """Format a value."""
 
 
+def _printed(metric: str | Printed) -> Printed:
+    return METRICS[metric] if isinstance(metric, str) else metric
+
+
 def rounded(metric: str | Printed, value: float) -> float:
     """Return a value rounded as printed, so that values printed alike share a rank."""
     # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
-    record = METRICS[metric] if isinstance(metric, str) else metric
+    record = _printed(metric)
     return round(float(record.scale * value), record.digits) + 0.0
 
 
-def number_cell(
-    metric: str | Printed, value: float, sd: float = math.nan, signed: bool = False
-) -> Cell:
-    """Return the cell of a value, with its spread unless that is NaN."""
-    record = METRICS[metric] if isinstance(metric, str) else metric
-    if math.isnan(value):
-        return NOTHING
-    spread = "" if math.isnan(sd) else f" ± {record.format(sd)}"
-    return Cell(f"{record.format(value, signed)}{spread}", rounded(record, value))
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table."""
+
+    text: str
+    value: float | None = None  # rounded as printed; None if the text is not a number
+    rank: int = 0  # 1 for the best of its column, 2 for the second
+
+    @classmethod
+    def of(cls, value: object) -> "Cell":
+        """Return the cell of a text or a plain number; ``-`` for None and NaN."""
+        if isinstance(value, Cell):
+            return value
+        if isinstance(value, str):
+            return cls(value)
+        # None, NaN and their counterparts in pandas.
+        if str(value) in ("None", "nan", "NaT", "<NA>"):
+            return NOTHING
+        # Includes NumPy's numbers, but not booleans.
+        is_number = hasattr(value, "__float__") and not isinstance(value, bool)
+        return cls(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
+
+    @classmethod
+    def number(
+        cls, metric: str | Printed, value: float, sd: float = math.nan, signed: bool = False
+    ) -> "Cell":
+        """Return the cell of a value, with its spread unless that is NaN."""
+        if math.isnan(value):
+            return NOTHING
+        record = _printed(metric)
+        spread = "" if math.isnan(sd) else f" ± {record.format(sd)}"
+        return cls(f"{record.format(value, signed)}{spread}", rounded(record, value))
+
+    @classmethod
+    def unit(cls, metric: str, value: float, sd: float = math.nan) -> "Cell":
+        """Return the cell of a value and its spread with units, for rows of several metrics."""
+        if math.isnan(value):
+            return NOTHING
+        spread = "" if math.isnan(sd) else f" ± {format_value(metric, sd)}"
+        return cls(f"{format_value(metric, value)}{spread}", rounded(metric, value))
+
+    @classmethod
+    def span(cls, metric: str | Printed, low: float, high: float, signed: bool = False) -> "Cell":
+        """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
+        if math.isnan(low):
+            return NOTHING
+        record = _printed(metric)
+        text = f"{record.format(low, signed)} to {record.format(high, signed)}"
+        return cls(text, rounded(record, low))
+
+    @classmethod
+    def formatted(cls, value: float, form: str) -> "Cell":
+        """Return the cell of a number in a format such as ``.2f``; ``-`` for NaN."""
+        if math.isnan(value):
+            return NOTHING
+        text = f"{value:{form}}".rstrip(".")
+        return cls(text, float(text))
+
+    @classmethod
+    def measured(cls, value: float) -> "Cell":
+        """Return the cell of seconds or mebibytes with three digits; ``-`` for NaN."""
+        return cls.formatted(value, ".0f" if value >= 100 else "#.3g")
+
+    @property
+    def is_blank(self) -> bool:
+        """Return whether the cell is empty or a dash."""
+        return self in (Cell(""), NOTHING)
+
+    def marked(self, kind: str) -> str:
+        """Return the text with the mark of its rank; the text must be escaped for the format."""
+        return MARKS[kind][self.rank].format(self.text)
 
 
-def unit_cell(metric: str, value: float, sd: float = math.nan) -> Cell:
-    """Return the cell of a value and its spread with units, for rows of several metrics."""
-    spread = "" if math.isnan(sd) else f" ± {format_value(metric, sd)}"
-    text = f"{format_value(metric, value)}{spread}"
-    return NOTHING if math.isnan(value) else Cell(text, rounded(metric, value))
-
-
-def span_cell(metric: str | Printed, low: float, high: float, signed: bool = False) -> Cell:
-    """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
-    record = METRICS[metric] if isinstance(metric, str) else metric
-    if math.isnan(low):
-        return NOTHING
-    text = f"{record.format(low, signed)} to {record.format(high, signed)}"
-    return Cell(text, rounded(record, low))
-
-
-def format_cell(value: float, form: str) -> Cell:
-    """Return the cell of a number in a format such as ``.2f``; ``-`` for NaN."""
-    if math.isnan(value):
-        return NOTHING
-    text = f"{value:{form}}".rstrip(".")
-    return Cell(text, float(text))
-
-
-def measured_cell(value: float) -> Cell:
-    """Return the cell of seconds or mebibytes with three digits; ``-`` for NaN."""
-    return format_cell(value, ".0f" if value >= 100 else "#.3g")
+NOTHING = Cell("-")
+Record = dict[str, Cell]  # the cells of a row by the heads of their columns
 
 
 def ranked(
@@ -137,6 +142,11 @@ def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
 def capital(text: str) -> str:
     """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
+
+
+def minus(text: str) -> str:
+    """Replace the hyphens of negative numbers in a sentence by minus signs."""
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 
@@ -13,7 +12,7 @@ from analysis.settings import by_rung
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import Cell, cell, full_stops, number_cell, span_cell
+from analysis.text import Cell, full_stops
 from analysis.tidy import check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -21,20 +20,13 @@ from tune_calib.spec.metrics import METRICS
 USUAL = ("accuracy", "ece", "nll")
 
 
-@dataclass(frozen=True, eq=False)
-class Difference:
-    """The change from a first run to a second one."""
-
-    table: pd.DataFrame  # rows of ``_row``, one for each shared rung and metric; fractions
-    changed: pd.DataFrame  # settings that differ; a value of some rungs has them in parentheses
-    notes: list[str]  # sentences on the runs, pairs, intervals and missing numbers
-    row_name: str  # ``method`` or ``rung``
-
-
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
-) -> Difference:
-    """Compare two runs rung by rung with matched seeds, see ``over_seeds``."""
+) -> View:
+    """Compare two runs rung by rung with matched seeds, see ``over_seeds``.
+
+    The view has a row per shared rung and metric, then the settings that differ.
+    """
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
@@ -75,7 +67,7 @@ def difference(
         *_describe_overlap(first, second, shared),
         *dict.fromkeys(remarks),
     ]
-    return Difference(table, changed, full_stops(lines), first.row_name)
+    return _view(table, changed, full_stops(lines), first.row_name)
 
 
 def _refuse(first: Sweep, second: Sweep) -> None:
@@ -128,34 +120,33 @@ def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
     return {name: "; ".join(sorted(values)) for name, values in found.items()}
 
 
-def view(found: Difference) -> View:
-    """Return a row per (rung, metric), then the settings that changed."""
+def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name: str) -> View:
     records = [
         {
-            found.row_name: Cell(row["rung"]),
+            row_name: Cell(row["rung"]),
             "metric": Cell(METRICS[row["metric"]].head),
-            "A": number_cell(row["metric"], row["first"]),
-            "B": number_cell(row["metric"], row["second"]),
-            "B - A": number_cell(row["metric"], row["difference"], signed=True),
-            "95 % interval": span_cell(row["metric"], row["low"], row["high"], signed=True),
-            "pairs": cell(row["pairs"]),
-            "B better in": cell(row["better"]),
+            "A": Cell.number(row["metric"], row["first"]),
+            "B": Cell.number(row["metric"], row["second"]),
+            "B - A": Cell.number(row["metric"], row["difference"], signed=True),
+            "95 % interval": Cell.span(row["metric"], row["low"], row["high"], signed=True),
+            "pairs": Cell.of(row["pairs"]),
+            "B better in": Cell.of(row["better"]),
         }
-        for row in found.table.to_dict("records")
+        for row in table.to_dict("records")
     ]
-    changed = [
+    settings = [
         {"setting": Cell(setting), "A": Cell(first), "B": Cell(second)}
-        for setting, first, second in found.changed.itertuples(index=False)
+        for setting, first, second in changed.itertuples(index=False)
     ]
-    label = label_of("diff", *found.table["metric"].unique())
+    label = label_of("diff", *table["metric"].unique())
     tables = [
-        Table("differences", "\n".join(found.notes), records, label=label, is_main=True),
-        Table("settings", "Settings that differ.", changed, label=f"{label}-settings"),
+        Table("differences", "\n".join(notes), records, label=label, is_main=True),
+        Table("settings", "Settings that differ.", settings, label=f"{label}-settings"),
     ]
     content = {
         # Through pandas' JSON, which has null for NaN.
-        "differences": json.loads(found.table.to_json(orient="records")),
-        "settings": json.loads(found.changed.to_json(orient="records")),
-        "notes": found.notes,
+        "differences": json.loads(table.to_json(orient="records")),
+        "settings": json.loads(changed.to_json(orient="records")),
+        "notes": notes,
     }
-    return View([table for table in tables if table.records], content, found.table, found.notes)
+    return View([table for table in tables if table.records], content, table, notes)

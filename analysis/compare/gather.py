@@ -141,11 +141,6 @@ def column_name(key: Iterable[str]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def without_nan(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with None for NaN, which JSON does not have."""
-    return frame.astype(object).where(frame.notna(), None)
-
-
 def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     """Return frames of the mean over seeds, the count, and whether a trial is at chance."""
     has_rows = len(rows) > 0

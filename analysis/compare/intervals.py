@@ -9,6 +9,7 @@ observed one is compatible.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
@@ -23,8 +24,7 @@ from analysis.load import Sweep
 ALPHA = 0.05
 DRAWS = 1000
 LEVEL = 0.95
-# 2**-15 is finer than the hundredths of a percent that tables print.
-_HALVINGS = 15
+_STEPS = 2**15  # finer than the hundredths of a percent that tables print
 _ENDS = {"low": "lower", "high": "upper"}  # names here and in the table ``intervals``
 _COLUMNS = [
     "samples", "accuracy", "accuracy_low", "accuracy_high", "ece", "ece_low", "ece_high"
@@ -206,10 +206,6 @@ def ece_interval(
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
     """Return the point in [0, 1] where a rising function reaches a level, or the closest end."""
-    low, high = 0.0, 1.0
-    if rising(low) >= level:
-        return low
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if rising(middle) < level else (low, middle)
-    return high
+    if rising(0.0) >= level:
+        return 0.0
+    return bisect_left(range(_STEPS), level, key=lambda step: rising(step / _STEPS)) / _STEPS

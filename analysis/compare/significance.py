@@ -5,7 +5,7 @@ If there are too few blocks for a test, a statement replaces its p-value.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,16 +18,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import (
-    NOTHING,
-    Cell,
-    Record,
-    cell,
-    format_cell,
-    full_stops,
-    number_cell,
-    span_cell,
-)
+from analysis.text import NOTHING, Cell, Record, full_stops
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -48,7 +39,7 @@ class Verdict:
     test: str
     baseline: str | None
     spreads: pd.DataFrame
-    comparisons: pd.DataFrame | None = None
+    comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)  # empty for Friedman's test
     friedman: Friedman | None = None
 
 
@@ -112,13 +103,13 @@ def _spread(verdict: Verdict) -> Table:
     metric = verdict.matched.metric
     records = [
         {
-            "method": Cell(verdict.matched.label(row.method)),
-            "n": cell(row.n),
-            METRICS[metric].head: number_cell(metric, row.mean),
-            "sd": number_cell(metric, row.sd),
-            "95 % interval of the mean (t)": span_cell(metric, row.low, row.high),
+            "method": Cell(verdict.matched.label(row["method"])),
+            "n": Cell.of(row["n"]),
+            METRICS[metric].head: Cell.number(metric, row["mean"]),
+            "sd": Cell.number(metric, row["sd"]),
+            "95 % interval of the mean (t)": Cell.span(metric, row["low"], row["high"]),
         }
-        for row in _rows(verdict.spreads)
+        for row in verdict.spreads.to_dict("records")
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
     return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
@@ -127,18 +118,17 @@ def _spread(verdict: Verdict) -> Table:
 def _comparisons(verdict: Verdict) -> Table:
     """Return a row per comparison, with a statement if there is no p-value."""
     metric = verdict.matched.metric
-    assert verdict.comparisons is not None  # only called for a paired test
     records = [
         {
-            f"against {verdict.baseline}": Cell(verdict.matched.label(row.method)),
-            "pairs": cell(row.pairs),
-            "better in": cell(row.better),
-            _ESTIMATES[verdict.test]: number_cell(metric, row.difference, signed=True),
-            "95 % interval": span_cell(metric, row.low, row.high, signed=True),
-            "p": Cell(row.statement) if row.statement else _p(row.p),
-            "p (Holm)": _p(row.p_holm),
+            f"against {verdict.baseline}": Cell(verdict.matched.label(row["method"])),
+            "pairs": Cell.of(row["pairs"]),
+            "better in": Cell.of(row["better"]),
+            _ESTIMATES[verdict.test]: Cell.number(metric, row["difference"], signed=True),
+            "95 % interval": Cell.span(metric, row["low"], row["high"], signed=True),
+            "p": Cell(row["statement"]) if row["statement"] else _p(row["p"]),
+            "p (Holm)": _p(row["p_holm"]),
         }
-        for row in _rows(verdict.comparisons)
+        for row in verdict.comparisons.to_dict("records")
     ]
     return _declared("comparisons", verdict, records)
 
@@ -147,7 +137,7 @@ def _ranks(verdict: Verdict, result: Friedman) -> Table:
     """Return the mean rank of each method, best first, and the methods that differ from it."""
     records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
-        cells = {"method": Cell(str(method)), "mean rank": format_cell(rank, ".2f")}
+        cells = {"method": Cell(str(method)), "mean rank": Cell.formatted(rank, ".2f")}
         if result.nemenyi is not None:
             p: Any = result.nemenyi.loc[str(method)]
             others = [str(other) for other in p.index[p < ALPHA]]
@@ -164,14 +154,10 @@ def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
     return Table(key, caption, records, first=first, label=label, is_main=True)
 
 
-def _rows(frame: pd.DataFrame) -> Any:
-    return frame.itertuples(index=False)
-
-
 def _p(p: float) -> Cell:
     if p < _LEAST_P:
         return Cell(f"< {_LEAST_P}", _LEAST_P)
-    return format_cell(p, ".2g")
+    return Cell.formatted(p, ".2g")
 
 
 def _sentences(verdict: Verdict) -> list[str]:
@@ -185,7 +171,6 @@ def _sentences(verdict: Verdict) -> list[str]:
     if verdict.friedman is not None:
         return [*lines, friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons
-    assert table is not None
     tested = table["p"].notna()
     lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
     if tested.any():
@@ -217,7 +202,6 @@ def _frame(verdict: Verdict) -> pd.DataFrame:
     if verdict.friedman is not None:
         own = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
     else:
-        assert verdict.comparisons is not None
         # Both frames have low and high, here of the difference.
         own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
     return verdict.spreads.merge(own, on="method", how="left")
@@ -233,10 +217,10 @@ def _content(verdict: Verdict) -> dict[str, Any]:
         "baseline": verdict.baseline,
         "methods": json.loads(verdict.spreads.to_json(orient="records")),
     }
-    if verdict.comparisons is not None:
+    result = verdict.friedman
+    if result is None:
         content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
-    if verdict.friedman is not None:
-        result = verdict.friedman
+    else:
         names = ("statistic", "p", "critical_difference")
         content["friedman"] = {
             "blocks": result.blocks,

@@ -1,6 +1,6 @@
 """Tests over matched blocks: paired tests against a baseline, and Friedman's test."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -8,16 +8,9 @@ import pandas as pd
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
+from analysis.compare import intervals
 from analysis.compare.gather import Matched
-from analysis.compare.intervals import (
-    ALPHA,
-    MOST_EXACT,
-    Floats,
-    hodges_lehmann,
-    is_exact,
-    signed_rank_interval,
-    t_interval,
-)
+from analysis.text import minus
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import is_chance
@@ -64,15 +57,17 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
     p = low = high = estimate = np.nan
     if not statement and test == "t":
         p = float(stats.ttest_1samp(difference, 0.0).pvalue)
-        low, high = t_interval(difference)
+        low, high = intervals.t_interval(difference)
     elif not statement:
         # Without zeros, SciPy permutes the signed ranks if few of them tie.
-        is_small = len(difference) <= MOST_EXACT
-        method = "exact" if is_small and is_exact(difference) else "auto"
+        is_small = len(difference) <= intervals.MOST_EXACT
+        method = "exact" if is_small and intervals.is_exact(difference) else "auto"
         p = float(stats.wilcoxon(difference[difference != 0], method=method).pvalue)
-        low, high = signed_rank_interval(difference)
-    if len(difference):
-        estimate = hodges_lehmann(difference) if test == "wilcoxon" else float(difference.mean())
+        low, high = intervals.signed_rank_interval(difference)
+    if test == "wilcoxon":
+        estimate = intervals.hodges_lehmann(difference)
+    elif len(difference):
+        estimate = float(difference.mean())
     return {
         "pairs": len(pairs),
         "better": int((sign * difference > 0).sum()),
@@ -84,14 +79,14 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
     }
 
 
-def describe_change(metric: str, change: Floats, base: str) -> str:
+def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
     """Describe paired differences from a base with their interval, for the head of a page."""
     record = METRICS[metric]
     unit = " points" * (record.unit == "fraction")
-    size = f"a change of {record.format(change.mean(), signed=True)}{unit} from {base}"
+    size = f"a change of {minus(record.format(change.mean(), signed=True))}{unit} from {base}"
     if len(change) < 2:
         return f"{size}, without an interval, since only one seed is matched"
-    low, high = (record.format(end, signed=True) for end in t_interval(change))
+    low, high = (minus(record.format(end, signed=True)) for end in intervals.t_interval(change))
     seeds = format_count(len(change), "matched seed")
     if np.ptp(change) == 0:
         return f"{size}, the same for {seeds}"
@@ -99,7 +94,7 @@ def describe_change(metric: str, change: Floats, base: str) -> str:
     return f"{size} ({interval})"
 
 
-def _explain_no_test(difference: Floats, test: str) -> str:
+def _explain_no_test(difference: intervals.Floats, test: str) -> str:
     """Explain why a paired test of these differences is meaningless; empty if it is not."""
     n, moved = len(difference), int((difference != 0).sum())
     if n == 0:
@@ -108,7 +103,7 @@ def _explain_no_test(difference: Floats, test: str) -> str:
         return f"all {n} pairs are equal"
     # Two-sided: two of the 2**moved equally likely combinations of signs have equal signs.
     least = 2.0 ** (1 - moved)
-    if test == "wilcoxon" and least > ALPHA:
+    if test == "wilcoxon" and least > intervals.ALPHA:
         return f"too few pairs that differ ({moved}): Wilcoxon's smallest p is {least:.2g}"
     if n < MIN_PAIRS:
         return f"too few pairs ({n}) for a t test, which needs at least {MIN_PAIRS}"
@@ -125,12 +120,12 @@ class Friedman:
     unit: str  # description of a block
     blocks: int  # number of complete blocks; the others are left out
     ranks: "pd.Series[float]"  # mean rank of each method, ties at their mean rank, best is 1
-    statistic: float  # chi-square; this and p are NaN if there is a statement
-    p: float
-    nemenyi: pd.DataFrame | None  # p of each pair, both ways; None unless Friedman's p is small
-    critical_difference: float  # mean ranks further apart than this differ at ``ALPHA``
     statement: str  # the reason for having no p, otherwise empty
     notes: tuple[str, ...]  # methods and blocks left out
+    statistic: float = np.nan  # chi-square; this and p are NaN if there is a statement
+    p: float = np.nan
+    critical_difference: float = np.nan  # mean ranks further apart than this differ at ``ALPHA``
+    nemenyi: pd.DataFrame | None = None  # p of each pair, both ways, if Friedman's p is small
 
 
 def friedman(matched: Matched) -> Friedman:
@@ -150,33 +145,29 @@ def friedman(matched: Matched) -> Friedman:
     notes += [f"{lost} blocks left out, since a method has no number there"] if lost else []
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
-    blocks, methods = complete.shape
-    statement = _explain_no_ranks(ranks)
-    statistic = p = critical = np.nan
-    nemenyi = None
-    if not statement:
-        # Both tests rank the values themselves, in either direction.
-        statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
-        # Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
-        quantile = stats.studentized_range.ppf(1 - ALPHA, methods, np.inf) / np.sqrt(2)
-        critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
-        # Pairs are only tested after a significant result.
-        if p < ALPHA:
-            import scikit_posthocs  # here, since it takes half a second and few reports need it
-
-            nemenyi = scikit_posthocs.posthoc_nemenyi_friedman(complete)
-    return Friedman(
+    found = Friedman(
         metric=matched.metric,
         unit=matched.unit,
-        blocks=blocks,
+        blocks=len(complete),
         ranks=ranks.mean(),
-        statistic=statistic,
-        p=p,
-        nemenyi=nemenyi,
-        critical_difference=critical,
-        statement=statement,
+        statement=_explain_no_ranks(ranks),
         notes=tuple(notes),
     )
+    if found.statement:
+        return found
+    # Both tests rank the values themselves, in either direction.
+    statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
+    # Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
+    blocks, methods = complete.shape
+    quantile = stats.studentized_range.ppf(1 - intervals.ALPHA, methods, np.inf) / np.sqrt(2)
+    critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
+    found = replace(found, statistic=statistic, p=p, critical_difference=critical)
+    # Pairs are only tested after a significant result.
+    if p < intervals.ALPHA:
+        import scikit_posthocs  # here, since it takes half a second and few reports need it
+
+        found = replace(found, nemenyi=scikit_posthocs.posthoc_nemenyi_friedman(complete))
+    return found
 
 
 def _explain_no_ranks(ranks: pd.DataFrame) -> str:

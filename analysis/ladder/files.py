@@ -17,7 +17,7 @@ from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Sweep, load
 from analysis.page.figures import Gallery
-from analysis.page.page import Link, Page, Section, environment, list_files, steps, write_folder
+from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.text import format_counts
@@ -164,7 +164,7 @@ def page(
         sections=sections,
         steps=steps(sweep.trials, manifest.command, options),
         files=files,
-        links=[Link("The search", "../report.html")] if is_evaluation else [],
+        links={"The search": "../report.html"} if is_evaluation else {},
     ).render()
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from analysis.load import Sweep, cached_per_sweep
 from analysis.published import published
-from analysis.text import NOTHING, Cell, rounded
+from analysis.text import NOTHING, Cell, format_counts, rounded
 from analysis.tidy import column_in
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
 from tune_calib.spec.names import count_flags
@@ -60,7 +60,7 @@ def ladder_table(
                     "sd": values.std(ddof=1),
                     "change_before": mean - before if rung.kind == "step" else math.nan,
                     "change_base": math.nan if is_base else mean - base,
-                    "statuses": sweep.statuses(rung.index),
+                    "statuses": format_counts(sweep.counts(rung.index)),
                     "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
                     **{
                         f"published {key[0]} {key[1]}": printed[key].get(rung.label)

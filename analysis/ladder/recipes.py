@@ -10,7 +10,7 @@ from analysis.load import Sweep, cached_per_sweep
 from analysis.settings import settings
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, Record, cell
+from analysis.text import NOTHING, Cell, Record
 from tune_calib.spec.metrics import BASE, column, format_value
 from tune_calib.spec.names import HEAD_BELOW
 from tune_calib.spec.slots.base import Slot
@@ -110,4 +110,4 @@ def _cell(value: Any) -> Cell:
         return Cell("yes" if value else "no")
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
-    return Cell("none") if value == "null" else cell(value)
+    return Cell("none") if value == "null" else Cell.of(value)

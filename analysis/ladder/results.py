@@ -24,7 +24,7 @@ from analysis.ladder.means import trials_of_each
 from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, format_cell
+from analysis.text import Cell, Record
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_files
 
@@ -219,5 +219,5 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
 
 def _cell(row: "pd.Series[Any]") -> Cell:
     scale, form = (100, ".1f") if row["quantity"] in SHARES else (1, ".2f")
-    shown, spread = (format_cell(scale * row[name], form) for name in ("mean", "sd"))
+    shown, spread = (Cell.formatted(scale * row[name], form) for name in ("mean", "sd"))
     return shown if spread.is_blank else replace(shown, text=f"{shown.text} ± {spread.text}")

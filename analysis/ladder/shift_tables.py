@@ -12,7 +12,7 @@ from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, capital, full_stops, number_cell, ranked, records_of
+from analysis.text import Cell, capital, full_stops, ranked, records_of
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import NOT_GENERATED, is_chance, legend
 
@@ -124,7 +124,7 @@ def table(sweep: Sweep, shift: ShiftTable) -> Table:
     for each in shift.columns:
         own: Any = every[(every["set"] == each.split) & (every["metric"] == each.metric)]
         rows = list(own.itertuples())
-        cells = [number_cell(each.metric, row.mean, row.sd) for row in rows]
+        cells = [Cell.number(each.metric, row.mean, row.sd) for row in rows]
         head = f"{each.group}: {each.head}"
         groups[head] = (each.group, each.head)
         columns[head] = [

@@ -9,15 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.compare.regime import known_networks, regime_of
-from analysis.ladder.means import (
-    interval_cell,
-    interval_note,
-    ladder_table,
-    mean_over,
-    published_columns,
-    table_metrics,
-    usual_metrics,
-)
+from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep, cached_per_sweep
 from analysis.published import titled
@@ -25,18 +17,7 @@ from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
-from analysis.text import (
-    NOTHING,
-    Cell,
-    Record,
-    cell,
-    format_counts,
-    measured_cell,
-    number_cell,
-    ranked,
-    records_of,
-    span_cell,
-)
+from analysis.text import NOTHING, Cell, Record, format_counts, ranked, records_of
 from analysis.tidy import planned_trials
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
@@ -52,7 +33,7 @@ _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the net
 def ladder(sweep: Sweep) -> Table:
     """Build the main table: mean and spread of every rung, and the published numbers."""
     manifest = sweep.manifest
-    keys: list[Any] = published_columns(sweep).columns.to_list()
+    keys: list[Any] = means.published_columns(sweep).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
     records = _records(sweep, papers)
     if sweep.row_name == "method":
@@ -60,9 +41,10 @@ def ladder(sweep: Sweep) -> Table:
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
+    over = means.mean_over(sweep)
     return Table(
         "ladder",
-        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {mean_over(sweep)}. {BEST}",
+        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {over}. {BEST}",
         records,
         rules=_blocks(sweep),
         first=[*first, "ΔECE base", "trials", *papers],
@@ -109,7 +91,7 @@ def notes(sweep: Sweep) -> list[str]:
     before = "the previous rung and from " if sweep.row_name == "rung" else ""
     found.append(f"Δ: change of the mean ECE from {before}the base, in points")
     if sweep.shows_intervals:
-        found.append(interval_note(sweep))
+        found.append(means.interval_note(sweep))
     if manifest.published:
         found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
     return [f"{line}." for line in found]
@@ -117,8 +99,8 @@ def notes(sweep: Sweep) -> list[str]:
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
-    metrics = table_metrics(sweep)
-    table, printed = ladder_table(sweep, (*metrics, "ece")), published_columns(sweep)
+    metrics = means.table_metrics(sweep)
+    table, printed = means.ladder_table(sweep, (*metrics, "ece")), means.published_columns(sweep)
     of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
     columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
@@ -127,9 +109,9 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
         cells = [
             Cell(sweep.failures(row.rung) or NOTHING.text)
             if not row.n
-            else interval_cell(sweep, row.rung, metric, row.mean)
+            else means.interval_cell(sweep, row.rung, metric, row.mean)
             if sweep.shows_intervals
-            else number_cell(metric, row.mean, row.sd)
+            else Cell.number(metric, row.mean, row.sd)
             for row in rows
         ]
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
@@ -139,11 +121,11 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     # A method of a comparison builds on no other.
     changes = {"ΔECE before": "change_before"} if sweep.row_name == "rung" else {}
     for head, name in {**changes, "ΔECE base": "change_base"}.items():
-        columns[head] = [number_cell("ece", v, signed=True) for v in of_metric["ece"][name]]
+        columns[head] = [Cell.number("ece", v, signed=True) for v in of_metric["ece"][name]]
     columns["trials"] = [Cell(text) for text in of_metric["ece"]["statuses"]]
     for head, key in papers.items():
         values = (printed[key].get(rung.label, math.nan) for rung in sweep.rungs)
-        columns[head] = [number_cell("ece", value) for value in values]
+        columns[head] = [Cell.number("ece", value) for value in values]
     return records_of(columns)
 
 
@@ -164,9 +146,9 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
     trials = sweep.of_rung(rung)
     train = known_networks(trials)["train"].mean()
     gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
-    gap = number_cell("confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True)
+    gap = Cell.number("confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True)
     head = METRICS["confidence_gap"].head
-    return {"Network on train (%)": number_cell("accuracy", train), head: gap}
+    return {"Network on train (%)": Cell.number("accuracy", train), head: gap}
 
 
 def _blocks(sweep: Sweep) -> dict[int, str]:
@@ -184,15 +166,15 @@ def plan(sweep: Sweep) -> Table:
     records = []
     for rung in sweep.rungs:
         counts = sweep.counts(rung.index)
-        ended = {name: cell(counts.get(name, 0)) for name in (*STATUSES, "missing")}
-        cells = {"kind": cell(rung.kind), "description": cell(rung.ingredient)}
-        planned = {"planned": cell(sum(counts.values()))}
+        ended = {name: Cell.of(counts.get(name, 0)) for name in (*STATUSES, "missing")}
+        cells = {"kind": Cell.of(rung.kind), "description": Cell.of(rung.ingredient)}
+        planned = {"planned": Cell.of(sum(counts.values()))}
         records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **planned, **ended})
     return Table("planned", f"Planned trials of each {sweep.row_name} by status.", records)
 
 
 def _seeds(sweep: Sweep, row: "pd.Series[Any]", label: str = "method") -> Record:
-    cells = {"network seed": cell(row["network_seed"]), "head seed": cell(row["head_seed"])}
+    cells = {"network seed": Cell.of(row["network_seed"]), "head seed": Cell.of(row["head_seed"])}
     return {sweep.row_name: Cell(row[label]), **cells}
 
 
@@ -222,8 +204,8 @@ def trials(sweep: Sweep) -> Table:
         cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
         for split, metric in names:
             head = METRICS[metric].head if split == "test" else f"{split}: {METRICS[metric].head}"
-            cells[head] = number_cell(metric, row[column(split, metric)])
-        seconds = measured_cell(float(row.get("wall_s", math.nan)))
+            cells[head] = Cell.number(metric, row[column(split, metric)])
+        seconds = Cell.measured(float(row.get("wall_s", math.nan)))
         records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
         records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
@@ -234,7 +216,7 @@ def trials(sweep: Sweep) -> Table:
 
 def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """Return split and metric of each column of single trials: first test, then the shift sets."""
-    order = (*usual_metrics(rows), *OOD_SHOWN)
+    order = (*means.usual_metrics(rows), *OOD_SHOWN)
     parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
     chosen = [
         (split, metric)
@@ -252,12 +234,12 @@ def drawn_intervals(sweep: Sweep) -> Table:
     if sweep.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
     columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
-    for metric, rows in ladder_table(sweep).groupby("metric", sort=False):
+    for metric, rows in means.ladder_table(sweep).groupby("metric", sort=False):
         own: Any = rows.itertuples()
-        cells = [interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
+        cells = [means.interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
         columns[METRICS[str(metric)].head] = cells
     records = [r for r in records_of(columns) if any("[" in c.text for c in list(r.values())[1:])]
-    return Table("drawn-intervals", f"{interval_note(sweep)}.", records)
+    return Table("drawn-intervals", f"{means.interval_note(sweep)}.", records)
 
 
 def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
@@ -267,8 +249,8 @@ def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
         cells = _seeds(sweep, row, "rung")
         for metric in ("accuracy", "ece"):
             head = METRICS[metric].head
-            cells[head] = number_cell(metric, row[metric])
-            cells[f"{head}, 95 %"] = span_cell(metric, row[f"{metric}_low"], row[f"{metric}_high"])
+            cells[head] = Cell.number(metric, row[metric])
+            cells[f"{head}, 95 %"] = Cell.span(metric, row[f"{metric}_low"], row[f"{metric}_high"])
         records.append(cells)
     note = (
         "95 % intervals over the test samples, for a fixed trained network. They come from the "
@@ -284,5 +266,5 @@ def rung_settings(sweep: Sweep) -> Table:
     """Build a table of every setting of the rungs."""
     rows: list[Any] = by_rung(sweep.trials, sweep.labels).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
-    records = [{head: cell(value) for head, value in row.items()} for row in rows]
+    records = [{head: Cell.of(value) for head, value in row.items()} for row in rows]
     return Table("values", note, records)

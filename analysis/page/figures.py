@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 from xml.etree.ElementTree import ParseError
 
 import matplotlib as mpl
@@ -25,8 +25,6 @@ from tune_calib.errors import DamagedFileError, UserError, locate_error
 from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
-
-R = TypeVar("R")
 
 # A larger SVG, with a mark for each of many samples, would make the page slow: a PNG replaces it.
 _MAX_SVG_BYTES = 1_000_000
@@ -56,12 +54,12 @@ class Gallery:
     remarks: list[str] = field(default_factory=list)
 
 
-def in_order(registry: Registry[Figure[R]]) -> list[Figure[R]]:
+def in_order(registry: Registry[Figure]) -> list[Figure]:
     """Return the figures of a registry in the order of the page."""
     return sorted((registry[name] for name in registry), key=lambda f: (f.position, f.name))
 
 
-def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
+def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
     """Draw every figure that the results allow; one that fails does not affect the others."""
     style.apply()
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
@@ -90,7 +88,7 @@ def draw_all(figures: Sequence[Figure[R]], results: R, folder: Path) -> Gallery:
     return gallery
 
 
-def _draw(figure: Figure[R], results: R, folder: Path) -> bool:
+def _draw(figure: Figure, results: Any, folder: Path) -> bool:
     """Write the files of a figure; return False if there is nothing to draw."""
     drawing = figure.draw(results)
     if drawing is not None:
@@ -132,7 +130,7 @@ def _draw_in_copy(number: int) -> bool:
     return _draw_number(number)
 
 
-def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key: str) -> Picture:
+def picture_of(figure: Figure, results: Any, folder: AnyPath, of_page: str, key: str) -> Picture:
     """Read a drawn figure for a page; ``of_page`` is its folder relative to the page."""
     path = folder / f"{figure.name}.svg"
     try:
@@ -146,7 +144,7 @@ def picture_of(figure: Figure[R], results: R, folder: AnyPath, of_page: str, key
     return Picture(key, figure.title, figure.full_caption(results), image, share, files)
 
 
-def draw_in_notebook(figure: Figure[R], results: R) -> Drawing:
+def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
     """Draw a figure of a report without changing the style and backend of a notebook."""
     drawing = draw_apart(lambda: figure.draw(results))
     if drawing is None:

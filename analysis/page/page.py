@@ -6,10 +6,10 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 from urllib.parse import quote
 
 import pandas as pd
@@ -21,14 +21,12 @@ from analysis.figure import Figure
 from analysis.page.figures import Gallery, Picture, draw_all, in_order
 from analysis.tables.render import marked
 from analysis.tables.table import Table
-from analysis.text import Cell, cell
+from analysis.text import Cell
 from tune_calib.console import Part, Prose, printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.registry import Registry
 
 PAGE = "report.html"
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -42,20 +40,6 @@ class Section:
     figures: Sequence[Picture] = ()
 
 
-class Link(NamedTuple):
-    """A link to a related page; ``href`` is relative to the folder of this page."""
-
-    text: str
-    href: str
-
-
-class Step(NamedTuple):
-    """One step of how to reproduce the results."""
-
-    text: str
-    command: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Page:
     """The contents of a page; equal results give equal text in any folder."""
@@ -66,9 +50,9 @@ class Page:
     state: str
     troubles: Sequence[str]
     sections: Sequence[Section]  # empty sections and tables are left out
-    steps: Sequence[Step]
+    steps: Mapping[str, str]  # how to reproduce the results: commands by what they do
     files: Sequence[str]  # paths relative to the page
-    links: Sequence[Link] = ()
+    links: Mapping[str, str] = field(default_factory=dict)  # paths relative to the page, by text
     lead: str = ""  # the sentence on the result
     details: str = ""  # the full settings, which a reader unfolds
 
@@ -113,8 +97,8 @@ def _written(value: Any) -> Any:
 def write_folder(
     folder: Path,
     texts: Mapping[str, str],
-    figures: Registry[Figure[R]],
-    results: R,
+    figures: Registry[Figure],
+    results: Any,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
     """Write tables, figures and the page, which links to both; return the files and figures."""
@@ -154,17 +138,17 @@ def environment(rows: pd.DataFrame) -> Table:
         found.update(dict.fromkeys(json.loads(str(text)).items(), count))
     names = list(dict.fromkeys(name for name, _ in found))
     records = [
-        {"item": Cell(name), "value": cell(value), "trials": cell(count)}
+        {"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)}
         for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
     ]
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return Table("versions", note, records)
 
 
-def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step]:
+def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str, str]:
     """Return the steps to reproduce results, with the options of ``tune-calib report``."""
     revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
-    found = []
+    found = {}
     if len(revisions):
         text = "Check out the program and install the pinned versions."
         if len(revisions) > 1:
@@ -172,7 +156,7 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> list[Step
         if any(revision.endswith("+") for revision in revisions):
             text += " It had uncommitted changes, which are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
-        found.append(Step(text, "\n".join([*checkout, "pip install -c constraints.txt -e ."])))
+        found[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."
     again = shlex.join(["tune-calib", "report", "DIR", *options])
-    return [*found, Step(text, command), Step("Write this page again from the results.", again)]
+    return {**found, text: command, "Write this page again from the results.": again}

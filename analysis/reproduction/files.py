@@ -16,7 +16,7 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
 from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Link, Page, Section, Step, environment
+from analysis.page.page import Page, Section, environment
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import (
     COLUMNS,
@@ -33,6 +33,7 @@ from analysis.shifts import FAMILIES, OOD
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
+from analysis.text import minus
 from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text
 from tune_calib.paths import AnyPath, atomic_write
@@ -163,9 +164,9 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
             Section("table", "Table", tables=[replace(own, notes=()) for own in tables]),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
-        steps=[Step("Repeat all runs; finished trials are skipped.", made.command)],
+        steps={"Repeat all runs; finished trials are skipped.": made.command},
         files=files,
-        links=[Link(s.out.name, f"{s.out.name}/report.html") for s in sweeps],
+        links={s.out.name: f"{s.out.name}/report.html" for s in sweeps},
     ).render()
 
 
@@ -184,8 +185,8 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
         (row,) = claims_table("", [own]).records
         title = title_of(own.verdict.claim)
         text += f"; most clearly {own.verdict.outcome} on {own.where}: “{title}” ("
-        text += f"{row['compared'].text}: {row['difference'].text}, "
-        text += f"95 % interval {row['95 %'].text})"
+        text += f"{row['compared'].text}: {minus(row['difference'].text)}, "
+        text += f"95 % interval {minus(row['95 %'].text)})"
     if len(sweeps) == 1:
         return f"{text}; {regime_of(sweeps[0]).brief}."
     over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)

@@ -37,27 +37,22 @@ class Quantity:
         return format_number(value, self.scale, self.digits, signed)
 
 
-def _curve(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    """Read a recorded quantity at an epoch: ``first``, ``last``, or ``change`` between them."""
-    return lambda results: _end(results.sweep.recorded(name), "value", end)
-
-
-def _samples(name: str, split: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    """Read a statistic of single samples, in the epochs that have one."""
+def _series(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:
+    """Read a curve or statistic of single samples at its first or last epoch, or the change."""
 
     def of(results: LadderResults) -> "pd.Series[float]":
-        rows = results.statistics
-        return _end(rows[rows["split"] == split].dropna(subset=name), name, end)
+        if name in OF_SAMPLES:
+            rows = results.statistics
+            split = "train" if name in SHARES else "select"
+            rows = rows[rows["split"] == split].dropna(subset=name)
+        else:
+            rows = results.sweep.recorded(name).rename(columns={"value": name})
+        of_trials = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
+        first, last = of_trials.first(), of_trials.last()
+        found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
+        return found
 
     return of
-
-
-def _end(rows: pd.DataFrame, name: str, end: str) -> "pd.Series[float]":
-    """Return a column at the first or last epoch of each trial, or the change between them."""
-    of_trials = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
-    first, last = of_trials.first(), of_trials.last()
-    found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
-    return found
 
 
 def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
@@ -96,14 +91,13 @@ def _confidence(results: LadderResults) -> "pd.Series[float]":
     return found.dropna()
 
 
-_CURVES = {"q": "share of weights kept q", "tau": "largest step τ of q"}
-_SHARES = {
+_SERIES = {
+    "q": "share of weights kept q",
+    "tau": "largest step τ of q",
     "over": "over-confident (gate +1, %)",
     "under": "under-confident (gate -1, %)",
     "flipped": "gate flipped since the previous epoch (%)",
-}
-_CORRELATIONS = {
-    name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES
+    **{name: head.replace("\n", " ") for name, head in OF_SAMPLES.items() if name not in SHARES},
 }
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _SECONDS = {
@@ -115,18 +109,10 @@ _SECONDS = {
 
 QUANTITIES = {
     **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", _curve(name, end))
-        for name, title in _CURVES.items()
-        for end, when in _ENDS.items()
-    },
-    **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "train", end), 100, 1)
-        for name, title in _SHARES.items()
-        for end, when in _ENDS.items()
-    },
-    **{
-        f"{name}_{end}": Quantity(f"{title}, {when}", _samples(name, "select", end))
-        for name, title in _CORRELATIONS.items()
+        f"{name}_{end}": Quantity(
+            f"{title}, {when}", _series(name, end), *((100, 1) if name in SHARES else ())
+        )
+        for name, title in _SERIES.items()
         for end, when in _ENDS.items()
     },
     "q_settling": Quantity("change of q per epoch, last third minus first", _settling),

@@ -15,7 +15,7 @@ from analysis.reproduction.quantities import QUANTITIES, RANK, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, cell, number_cell, span_cell
+from analysis.text import Cell, Record
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS, column
@@ -128,17 +128,14 @@ def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], c
 def _print_of(table: Reproduction, names: Mapping[str, str], comparison: Comparison) -> str:
     metric, split = parted(comparison.metric)
     printed = _printed(table, metric, split or "test")
-    columns: dict[Key, dict[str, float]] = {}
-    for (dataset, backbone, row), value in printed.items():
-        columns.setdefault((dataset, backbone), {})[row] = value
     gains, values = [], []
-    for rows in columns.values():
+    for where in dict.fromkeys(key[:2] for key in printed):
+        rows = pd.Series({key[2]: value for key, value in printed.items() if key[:2] == where})
         if comparison.kind == "rank":
-            ranks = pd.Series(rows).rank(ascending=METRICS[metric].is_less_better)
-            rows = dict(zip(rows, ranks, strict=True))
+            rows = rows.rank(ascending=METRICS[metric].is_less_better)
         for than in comparison.others:
             weights = comparison.weigh(than)
-            if {names.get(label) for label in weights} <= rows.keys():
+            if {names.get(label) for label in weights} <= set(rows.index):
                 value = sum(weight * rows[names[label]] for label, weight in weights.items())
                 values.append(value - (0.0 if len(weights) > 1 else comparison.number))
                 gains.append(gain_of(comparison, values[-1]))
@@ -163,12 +160,12 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
             of = "" if row["split"] == "test" else f"{row['split']}: "
             record = printed_of(metric)
             title = f"{of}{record.head}"
-            cells[title] = number_cell(record, row["mean"], row["sd"])
+            cells[title] = Cell.number(record, row["mean"], row["sd"])
             if row["paper_dataset"]:
                 column = (str(row["paper_dataset"]), str(row["paper_backbone"]))
                 where = f" ({titled(dict.fromkeys(column))})" if several else ""
-                cells[f"{title}, paper{where}"] = number_cell(record, row["paper"])
-                change = number_cell(record, row["difference"], signed=True)
+                cells[f"{title}, paper{where}"] = Cell.number(record, row["paper"])
+                change = Cell.number(record, row["difference"], signed=True)
                 cells[f"{title}, Δ{where}"] = change
         found.append(cells)
     return Table(key, caption, found, label=label).without_blank()
@@ -210,10 +207,10 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
                 "results": Cell(one.where),
                 "verdict": Cell(f"({verdict.outcome})" if one.is_part else verdict.outcome),
                 "compared": Cell(_describe_comparison(verdict)),
-                "difference": number_cell(metric, verdict.difference, signed=True),
-                "95 %": span_cell(metric, verdict.low, verdict.high, signed=True),
-                "seeds": cell(verdict.pairs),
-                "seeds to decide": cell(verdict.seeds),
+                "difference": Cell.number(metric, verdict.difference, signed=True),
+                "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
+                "seeds": Cell.of(verdict.pairs),
+                "seeds to decide": Cell.of(verdict.seeds),
                 "paper": Cell(one.printed),
                 "why": Cell(_reasons(verdict)),
             }
@@ -235,7 +232,7 @@ def _describe_comparison(verdict: Verdict) -> str:
     if comparison.kind == "trend":
         return f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
     # The comparison is with a rung or with a number.
-    other = verdict.than or number_cell(metric, comparison.number).text
+    other = verdict.than or Cell.number(metric, comparison.number).text
     factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
     rank = "rank by " if comparison.kind == "rank" else ""
     less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""

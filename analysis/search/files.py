@@ -11,16 +11,7 @@ from analysis.compare.tests import describe_change
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
 from analysis.page.figures import Gallery
-from analysis.page.page import (
-    Link,
-    Page,
-    Section,
-    Step,
-    environment,
-    list_files,
-    steps,
-    write_folder,
-)
+from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.render import in_files
@@ -28,15 +19,8 @@ from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Part, Prose, Text
 from tune_calib.paths import AnyPath
+from tune_calib.results import selection
 from tune_calib.results.manifests import SWEEP_MANIFEST
-from tune_calib.results.selection import (
-    BASELINE,
-    CHOSEN,
-    DEFAULTS,
-    EVALUATION,
-    OPTIMISM,
-    describe_reads,
-)
 from tune_calib.spec.datasets import flatten
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
@@ -66,14 +50,14 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
-    links, evaluation = [], []
-    if (search.out / EVALUATION / SWEEP_MANIFEST).exists():
-        links = [Link("The evaluation on test", f"{EVALUATION}/report.html")]
+    links, evaluation = {}, []
+    if (search.out / selection.EVALUATION / SWEEP_MANIFEST).exists():
+        links = {"The evaluation on test": f"{selection.EVALUATION}/report.html"}
         evaluation = [_evaluation(search)]
     made = steps(search.trials, "\n".join(search.commands), [])
     if search.outcome.command:
         text = "Train the chosen suggestion again, with every setting that the search fixed."
-        made.append(Step(text, search.outcome.command))
+        made[text] = search.outcome.command
 
     def rows(build: Callable[[SearchResults], Table]) -> list[Table]:
         table = build(search)
@@ -179,25 +163,27 @@ def _troubles(search: SearchResults) -> list[str]:
     if search.reads is None:
         lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is unknown")
     elif search.reads:
-        lines.append(describe_reads(search.reads))
+        lines.append(selection.describe_reads(search.reads))
     return [*lines, *search.warnings()]
 
 
 def _evaluation(search: SearchResults) -> Section:
     """Return the section on the evaluation of the chosen suggestion on the test split."""
-    sweep = load(search.out / EVALUATION)
-    texts = [f"{capital(describe_reads(search.reads))}."] if search.reads else []
+    sweep = load(search.out / selection.EVALUATION)
+    texts = [f"{capital(selection.describe_reads(search.reads))}."] if search.reads else []
     trials = search.trials
     specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
-    believed: dict[str, list[Any]] = {BASELINE: trials[trials["rung"] < 0].to_dict("records")}
+    believed: dict[str, list[Any]] = {
+        selection.BASELINE: trials[trials["rung"] < 0].to_dict("records")
+    }
     # The first suggestion of a search is always the method's own settings.
-    for label, number in ((DEFAULTS, 0), (CHOSEN, search.outcome.chosen)):
+    for label, number in ((selection.DEFAULTS, 0), (selection.CHOSEN, search.outcome.chosen)):
         is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
         believed[label] = trials[is_own].to_dict("records")
     fresh: list[Any] = sweep.trials.to_dict("records")
     table = tables.optimism(fresh, believed, search.metrics)
     if not table.records:
         return Section("on-test", "On test", [*texts, "No trial of the evaluation has ended."])
-    note = f"{capital(OPTIMISM)} ± is the standard deviation over the seeds."
+    note = f"{capital(selection.OPTIMISM)} ± is the standard deviation over the seeds."
     note += "".join(f" {line}." for line in legend(sweep.flags()))
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import read_trials
-from analysis.text import Cell, cell, format_cell, format_ended, number_cell
+from analysis.text import Cell, format_ended
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
@@ -226,7 +226,7 @@ class SearchResults:
             lines = [f"suggestion {number}" + " (chosen)" * (number == self.outcome.chosen)]
             for metric, table in values.items():
                 mean, sd = table.loc[number, "mean"], table.loc[number, "sd"]
-                lines.append(f"{METRICS[metric].head}: {number_cell(metric, mean, sd).text}")
+                lines.append(f"{METRICS[metric].head}: {Cell.number(metric, mean, sd).text}")
             lines += [f"{key}: {setting_cell(row[key]).text}" for key in self.settings]
             texts.append("\n".join(lines))
         return texts
@@ -234,7 +234,7 @@ class SearchResults:
 
 def setting_cell(value: Any) -> Cell:
     """Return the cell of a setting's value; ``-`` if the setting does not apply."""
-    return format_cell(value, ".3g") if isinstance(value, float) else cell(value)
+    return Cell.formatted(value, ".3g") if isinstance(value, float) else Cell.of(value)
 
 
 def _plain(point: Point) -> Point:

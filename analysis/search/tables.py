@@ -6,7 +6,7 @@ Figures share the functions for the sensitivity of a metric to settings.
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
@@ -14,15 +14,7 @@ from analysis.compare.regime import of_baseline
 from analysis.search.load import SearchResults, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
-from analysis.text import (
-    NOTHING,
-    Cell,
-    Record,
-    capital,
-    format_cell,
-    number_cell,
-    unit_cell,
-)
+from analysis.text import NOTHING, Cell, Record, capital
 from tune_calib.results.selection import Row, measure_optimism
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
@@ -45,8 +37,8 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
     first = {"suggestion": Cell("baseline, cross entropy")}
-    first |= {METRICS[m].head: number_cell(m, baseline[m]) for m in search.metrics_and_accuracy}
-    first["accuracy lost (%)"] = number_cell("accuracy", 0)
+    first |= {METRICS[m].head: Cell.number(m, baseline[m]) for m in search.metrics_and_accuracy}
+    first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     flags = _flags(search)
@@ -75,9 +67,9 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
         for metric, own in values.items():
             mean, sd = own.loc[index, "mean"], own.loc[index, "sd"]
             cells[METRICS[metric].head] = (
-                Cell(row["status"]) if pd.isna(mean) else number_cell(metric, mean, sd)
+                Cell(row["status"]) if pd.isna(mean) else Cell.number(metric, mean, sd)
             )
-        cells["accuracy lost (%)"] = number_cell("accuracy", row["drop"])
+        cells["accuracy lost (%)"] = Cell.number("accuracy", row["drop"])
         rows.append(cells | {key: setting_cell(row[key]) for key in search.settings})
     return rows
 
@@ -108,7 +100,7 @@ def importance(search: SearchResults) -> Table:
         for metric in search.metrics:
             share = found.shares.get(metric, {}).get(name)
             head = f"importance for {METRICS[metric].title} (%)"
-            row[head] = NOTHING if share is None else format_cell(100 * share, ".1f")
+            row[head] = NOTHING if share is None else Cell.formatted(100 * share, ".1f")
         row["searched in"] = _range(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
         cells = list(map(setting_cell, search.others_of(name)))
@@ -144,28 +136,23 @@ def share(search: SearchResults) -> Table:
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     within = search.within_guard()
-    has_best = within["mean"].notna().any()
-    rows = share_within(within, metric) if has_best else pd.DataFrame()
     records = [
         {
-            head: number_cell(metric, row["margin"]),
-            "suggestions": format_cell(row["within"], ".0f"),
-            "of": format_cell(row["of"], ".0f"),
-            "share (%)": format_cell(100 * row["share"], ".0f"),
+            head: Cell.number(metric, row["margin"]),
+            "suggestions": Cell.formatted(row["within"], ".0f"),
+            "of": Cell.formatted(row["of"], ".0f"),
+            "share (%)": Cell.formatted(100 * row["share"], ".0f"),
         }
-        for _, row in rows.iterrows()
+        for row in share_within(within, metric).to_dict("records")
+        if within["mean"].notna().any()
     ]
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
         "best of them, as a share of all. It estimates a share of the search space only with "
         "--sampler random or grid; the others try good suggestions more often."
     )
-    return Table(
-        "share",
-        caption,
-        records,
-        label=label_of("search", search.manifest.question.method, "share"),
-    )
+    label = label_of("search", search.manifest.question.method, "share")
+    return Table("share", caption, records, label=label)
 
 
 def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
@@ -179,10 +166,10 @@ def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
         rows.append([
             signed(each.label, flags),
             METRICS[each.metric].title,
-            unit_cell(each.metric, each.searched),
-            unit_cell(each.metric, each.fresh),
-            unit_cell(each.metric, fmean(each.test), spread),
-            unit_cell(each.metric, each.value),
+            Cell.unit(each.metric, each.searched),
+            Cell.unit(each.metric, each.fresh),
+            Cell.unit(each.metric, fmean(each.test), spread),
+            Cell.unit(each.metric, each.value),
         ])  # fmt: skip
     heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     return table_of(heads, rows)
@@ -217,18 +204,12 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     return found.reset_index(drop=True)
 
 
-def heat_map(
-    table: pd.DataFrame,
-    down: str,
-    across: str,
-    bins: int = 8,
-    aggregate: Literal["mean", "count"] = "mean",
-) -> pd.DataFrame:
-    """Return the mean of a metric, or the number of suggestions, in bins of two settings."""
+def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 6) -> pd.DataFrame:
+    """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings."""
     rows = table.dropna(subset=[down, across])
     keys = rows.assign(**{name: _binned(rows[name], bins) for name in (down, across)})
     return keys.dropna(subset="mean").pivot_table(
-        index=down, columns=across, values="mean", aggfunc=aggregate, observed=True
+        index=down, columns=across, values="mean", aggfunc=["mean", "count"], observed=True
     )
 
 

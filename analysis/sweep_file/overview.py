@@ -8,12 +8,12 @@ from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
-from analysis.page.page import PAGE, Page, Section, Step
+from analysis.page.page import PAGE, Page, Section
 from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, format_counts, number_cell
+from analysis.text import Cell, Record, format_counts
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write
@@ -41,9 +41,10 @@ class _Entries:
     is_complete: bool = True
 
     def add(
-        self, name: str, what: str, setting: str, planned: str, counts: dict[str, int], lead: str
+        self, results: Sweep | SearchResults, what: str, setting: str, planned: str, lead: str
     ) -> None:
         """Add the row of an entry, and its lead sentence if there is one."""
+        name, counts = results.out.name, results.counts()
         self.rows.append(
             {
                 "entry": Cell(name),
@@ -57,13 +58,10 @@ class _Entries:
 
     def add_sweep(self, sweep: Sweep) -> None:
         """Add a ladder or comparison."""
-        name, counts = sweep.out.name, sweep.counts()
-        planned = format_count(len(sweep.manifest.planned), "trial")
-        manifest = sweep.manifest
-        self.add(
-            name, manifest.title, describe_setting(sweep), planned, counts, describe_best(sweep)
-        )
-        self.is_complete &= set(counts) <= {"done"}
+        name, manifest = sweep.out.name, sweep.manifest
+        planned = format_count(len(manifest.planned), "trial")
+        self.add(sweep, manifest.title, describe_setting(sweep), planned, describe_best(sweep))
+        self.is_complete &= set(sweep.counts()) <= {"done"}
         self.troubles += [f"{name}: {line}" for line in complaints(sweep)]
         self.flags += sweep.flags()
         self.commands.append(manifest.command)
@@ -74,22 +72,20 @@ class _Entries:
                 {
                     "entry": Cell(name),
                     "rung": Cell(sweep.label(rung)),
-                    **{METRICS[row["metric"]].head: number_cell(row["metric"], row["mean"],
+                    **{METRICS[row["metric"]].head: Cell.number(row["metric"], row["mean"],
                                                                 row["sd"]) for row in own},
-                    "trials": Cell(sweep.statuses(rung.index)),
+                    "trials": Cell(format_counts(sweep.counts(rung.index))),
                 }
             )  # fmt: skip
 
     def add_search(self, search: SearchResults) -> None:
         """Add a search."""
-        name, counts = search.out.name, search.counts()
+        name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
         lead = describe_choice(search) if search.outcome.suggestions else ""
-        self.add(
-            name, f"Search of {search.manifest.question.method}", setting, planned, counts, lead
-        )
-        self.is_complete &= "missing" not in counts
+        self.add(search, what, setting, planned, lead)
+        self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
         self.commands += search.commands
@@ -160,10 +156,9 @@ def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
         state=f"{state} has all its numbers.",
         troubles=found.troubles,
         sections=sections,
-        steps=[
-            Step("Run it again; finished trials are skipped.",
-                 "\n".join(dict.fromkeys(found.commands))),
-            Step("Update this page and those of the entries.", "tune-calib report DIR"),
-        ],
+        steps={
+            "Run it again; finished trials are skipped.": "\n".join(dict.fromkeys(found.commands)),
+            "Update this page and those of the entries.": "tune-calib report DIR",
+        },
         files=list(pages.values()),
-    ).render()  # fmt: skip
+    ).render()

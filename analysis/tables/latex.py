@@ -45,10 +45,13 @@ _PLAIN |= {mark: f"$\\{name}$" for mark, name in _MATH.items()}
 _PLAIN |= {mark: f"$^{n}$" for n, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
 _PLAIN |= {mark: f"$_{n}$" for n, mark in enumerate("₀₁₂₃₄₅₆₇₈₉")}
 # Greek letters that have a command; the others look like Latin letters.
-_GREEK = {
-    "SMALL": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho "
-    "sigma tau upsilon phi chi psi omega",
-    "CAPITAL": "gamma delta theta lambda xi pi sigma upsilon phi psi omega",
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
+    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
+_PLAIN |= {
+    mark: f"$\\{name}$"
+    for mark, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)
 }
 _ACCENTS = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u",
@@ -92,9 +95,7 @@ def _rendered(table: Table) -> str:
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
     # A line of the caption has about 100 letters.
     floats = list(_floats(blocks, table.rules, _LINES - len(table.full_caption) // 100))
-    lines = [
-        f"% columns that do not fit: {escape(left_out)}",
-    ] * bool(left_out)
+    lines = [f"% columns that do not fit: {escape(left_out)}"] * bool(left_out)
     if table.is_one_tabular and kind == "table*":
         lines += ["% a single metric may fit one column: tune-calib report OUT --metric ece"]
     for index, bodies in enumerate(floats):
@@ -299,10 +300,6 @@ def _escape_letter(mark: str, before: str) -> str:
         return mark if mark.isprintable() else " "
     if mark.isspace():
         return "~"
-    greek = re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(mark, ""))
-    name = greek[2].lower().replace("lamda", "lambda") if greek else ""
-    if greek and name in _GREEK[greek[1]].split():
-        return f"$\\{name if greek[1] == 'SMALL' else name.capitalize()}$"
     parts = list(unicodedata.normalize("NFD", mark))
     base, accents = parts[0], parts[1:]
     if base.isascii() and all(accent in _ACCENTS for accent in accents):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import zip_longest
 
-from analysis.text import Cell, Record, cell
+from analysis.text import Cell, Record
 from tune_calib.console import WIDE, Prose, Screen, wrap
 from tune_calib.errors import UserError
 from tune_calib.text import nearest
@@ -84,14 +84,9 @@ class Table:
         """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
-    @property
-    def choices(self) -> list[int]:
-        """Return the indices of the columns that a page filters by."""
-        return [self.heads.index(head) for head in self.chosen_by]
-
-    def options(self, index: int) -> list[str]:
+    def options(self, head: str) -> list[str]:
         """Return the values of a column in the order in which they appear."""
-        return list(dict.fromkeys(row[index].text for row in self.rows))
+        return list(dict.fromkeys(record[head].text for record in self.records[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
     @cached_property
@@ -139,7 +134,7 @@ def _aligned(column: Sequence[Cell]) -> list[str]:
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     """Build the main table of a command from cells, texts and plain numbers."""
-    records = [dict(zip(heads, map(cell, row), strict=True)) for row in rows]
+    records = [dict(zip(heads, map(Cell.of, row), strict=True)) for row in rows]
     return Table("", "", records, is_main=True)
 
 

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
-from analysis.compare import averages as averages_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
 from analysis.compare.difference import difference
-from analysis.compare.difference import view as view_difference
 from analysis.compare.gather import collect, over_columns, over_seeds
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
@@ -152,9 +150,10 @@ def averages(
                 )
             found = collect(paths, published, name, of_split)
             collected[name] = found._replace(frame=choose(found.frame, **(where or {})))
-        table = averages_.average(collected)
+        table = ranks_.average(collected)
+    draw = partial(ranks_.draw_averages, table)
     why = "no figure: it shows o_ece and u_ece, and `metric` lacks one"
-    return Statistics(averages_.view(table), partial(averages_.draw, table), "averages", why)
+    return Statistics(ranks_.view_averages(table), draw, "averages", why)
 
 
 def significance(
@@ -217,7 +216,7 @@ def diff(
     """
     metrics = (metric,) if isinstance(metric, str) else metric
     with _opened((first, second)) as (left, right):
-        return Statistics(view_difference(difference(load(left), load(right), metrics, split)))
+        return Statistics(difference(load(left), load(right), metrics, split))
 
 
 @contextlib.contextmanager

@@ -16,14 +16,14 @@ from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
-from analysis.text import number_cell
+from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
 
 RESAMPLES = 2000
 LEVEL = 0.95
 CHANCE = f"{100 * LEVEL:.0f} % of chance"
-FEW = 12  # up to this number of panels, a row has four, else six, so that all fit on a page
+FEW = 12  # up to this number of panels, a row has at most four, else six, so that all fit on a page
 
 
 def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
@@ -51,7 +51,7 @@ def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
     pooled = [(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
     full = [(rung, bins[bins["count"] > 0]) for rung, bins in pooled]
     found = [(rung, bins) for rung, bins in full if len(bins)]
-    return found, min(4, max(2, len(found))) if len(found) <= FEW else 6
+    return found, style.columns_of(len(found)) if len(found) <= FEW else 6
 
 
 def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
@@ -61,7 +61,7 @@ def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> No
     # On a separate line, since statuses may be as long as a panel is wide.
     numbers = f"{sweep.failures(rung.index) or 'no ECE recorded'}\n"
     if len(eces) and rows["test/accuracy"].notna().any():
-        ece = number_cell("ece", eces.mean(), eces.std(ddof=1)).text
+        ece = Cell.number("ece", eces.mean(), eces.std(ddof=1)).text
         accuracy = METRICS["accuracy"].format(rows["test/accuracy"].mean())
         separator = ", " if sweep.is_done(rung.index) else "\n"
         numbers = f"ECE {ece} %\naccuracy {accuracy} %{separator}{sweep.ended(rung.index)}"

@@ -17,7 +17,7 @@ from analysis.ladder.means import trials_of_each
 from analysis.ladder.results import COST_PARTS, LadderResults, costs, has_own_time
 from analysis.load import Sweep
 from analysis.svg import label_points
-from analysis.text import measured_cell
+from analysis.text import Cell
 from tune_calib.text import format_count
 
 PANELS = {
@@ -105,10 +105,10 @@ def _count(rows: pd.DataFrame) -> str:
 
 
 def _describe_bar(row: Mapping[Hashable, Any], quantity: str) -> str:
-    median, least, most = (measured_cell(row[n]).text for n in ("median", "least", "most"))
+    median, least, most = (Cell.measured(row[n]).text for n in ("median", "least", "most"))
     lines = [row["label"], f"{PANELS[quantity]}: {median}"]
     if quantity == "total_s":
-        lines += [f"{title}: {measured_cell(row[k]).text} s" for k, title in COST_PARTS.items()]
+        lines += [f"{title}: {Cell.measured(row[k]).text} s" for k, title in COST_PARTS.items()]
     lines += [f"from {least} to {most}"] if row["n"] > 1 else []
     return "\n".join([*lines, format_count(row["n"], "trial")])
 
@@ -130,7 +130,7 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
         ratio = row.get("ratio", math.nan)
         of_plain = "" if math.isnan(ratio) else f" ({ratio:.2f} x)"
         axis.annotate(
-            f"{measured_cell(row['median']).text}{of_plain}", (row["most"], height), xytext=(3, 0),
+            f"{Cell.measured(row['median']).text}{of_plain}", (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
     # Room for the numbers behind the bars.

@@ -19,7 +19,7 @@ from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults, angles, correlations
 from analysis.load import Sweep
 from analysis.settings import settings
-from analysis.text import format_cell
+from analysis.text import Cell
 from tune_calib.results.tables import read_files, read_table
 
 COLUMNS = 4
@@ -79,7 +79,7 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
     if not rungs:
         return None
-    columns = min(COLUMNS, max(2, len(rungs)))
+    columns = style.columns_of(len(rungs))
     figure, axes = style.panels(len(rungs), columns, 2.1, sharey=True)
     colors = {True: style.color(9), False: style.color(3)}
     for index, (axis, rung) in enumerate(zip(axes, rungs, strict=True)):
@@ -90,10 +90,10 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
             alpha=0.5, linewidths=0, rasterized=True,
         )  # fmt: skip
         found = correlations(rows["indicator"], rows["confidence"])
-        r, rho = (format_cell(found[name], ".2f").text for name in ("pearson", "spearman"))
+        r, rho = (Cell.formatted(found[name], ".2f").text for name in ("pearson", "spearman"))
         label = style.panel_title(rung.label, COLUMNS)
         axis.set_title(f"{label}\nr = {r}, rho = {rho}, n = {len(rows)}", fontsize=6.5)
-        axis.set_ylabel("softmax confidence" if index % COLUMNS == 0 else "", fontsize=7)
+        axis.set_ylabel("softmax confidence" if index % columns == 0 else "", fontsize=7)
         axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
         axis.tick_params(labelsize=6.5)
         axis.set_ylim(0, 1.02)
@@ -144,7 +144,7 @@ def draw_prototypes(results: LadderResults) -> Drawing | None:
     known = _logits_of(results.sweep)
     if not known:
         return None
-    figure, axes = style.panels(len(known), min(COLUMNS, max(2, len(known))), 2.0)
+    figure, axes = style.panels(len(known), style.columns_of(len(known)), 2.0)
     for axis, (rung, (logits, labels)) in zip(axes, known.items(), strict=True):
         axis.set(xticks=[], yticks=[])
         _draw_map(axis, logits, labels)

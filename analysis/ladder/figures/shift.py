@@ -21,7 +21,7 @@ from analysis.ladder.shift_tables import Column, means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from analysis.svg import label_points
-from analysis.text import number_cell
+from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS
@@ -223,7 +223,7 @@ def _draw_marks(axis: Axes, rows: pd.DataFrame, column: Column) -> None:
                 100 * row["mean"], height, xerr=spread, color=style.color(row["rung"]),
                 marker=style.marker(row["rung"]), markersize=5, linestyle="none", elinewidth=0.8,
             )  # fmt: skip
-            value = number_cell(metric, row["mean"], row["sd"]).text
+            value = Cell.number(metric, row["mean"], row["sd"]).text
             lines = [row["label"], column.group, f"{metric.head}: {value}"]
             label_points(mark.lines[0], ["\n".join([*lines, format_count(row["n"], "trial")])])
     axis.set_title(column.group, fontsize=8)

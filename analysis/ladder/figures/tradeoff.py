@@ -20,7 +20,7 @@ from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Sweep
 from analysis.svg import label_points
-from analysis.text import Cell, number_cell
+from analysis.text import Cell
 from analysis.tidy import seeds_of, unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
@@ -112,7 +112,7 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
         small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
         # Not a list, since no texts are needed for thousands of trials.
         texts = (
-            _describe(rung, seeds_of(row), [number_cell(m, row[m]) for m in _METRICS])
+            _describe(rung, seeds_of(row), [Cell.number(m, row[m]) for m in _METRICS])
             for row in rows.to_dict("records")
         )
         label_points(small, texts)
@@ -120,7 +120,7 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
         x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
         linestyle="none", elinewidth=0.8,
     )  # fmt: skip
-    cells = [number_cell(m, rows[m].mean(), rows[m].std()) for m in _METRICS]
+    cells = [Cell.number(m, rows[m].mean(), rows[m].std()) for m in _METRICS]
     label_points(mean.lines[0], [_describe(rung, count, cells)])
 
 

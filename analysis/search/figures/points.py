@@ -167,17 +167,15 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     for name in search.only_settings or search.settings:
         values = table[name].dropna()
         if values.nunique() > 1:
-            numbers = _numbers(values, search.outcome.settings[name].get("log", False))
+            if not is_numeric(values):
+                numbers = values.map(str).astype("category").cat.codes.astype(float)
+            elif search.outcome.settings[name].get("log", False):
+                numbers = values.astype(float).map(np.log10)
+            else:
+                numbers = values.astype(float)
             heights = (numbers - numbers.min()) / (numbers.max() - numbers.min())
             found[name] = heights.reindex(table.index)
     return pd.DataFrame(found, index=table.index)
-
-
-def _numbers(values: "pd.Series[Any]", has_log: bool) -> "pd.Series[float]":
-    if not is_numeric(values):
-        return values.map(str).astype("category").cat.codes.astype(float)
-    plain = values.astype(float)
-    return pd.Series(np.log10(plain), index=values.index) if has_log else plain
 
 
 @SEARCH_FIGURES.register

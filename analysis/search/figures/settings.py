@@ -182,7 +182,8 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     else:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
-    means, counts = (heat_map(table, down, across, 6, part) for part in ("mean", "count"))
+    grid = heat_map(table, down, across)
+    means, counts = grid["mean"], grid["count"]
     scaled = metric.scale * means
     values = pd.Series(scaled.to_numpy(dtype=float).ravel())
     norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from analysis.compare.averages import average, draw, view
 from analysis.compare.gather import collect
+from analysis.compare.ranks import average
+from analysis.compare.ranks import draw_averages as draw
+from analysis.compare.ranks import view_averages as view
 from tests import fake_results
 from tests.support import each, here
 from tune_calib.errors import UserError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from analysis.compare.difference import difference, view
+from analysis.compare.difference import difference
 from analysis.load import load
 from tests import fake_results
 from tests.support import each
@@ -56,7 +56,7 @@ def test_the_difference_is_that_of_the_matched_trials(first, tmp_path):
     # Noise, so that there is a spread to make an interval of.
     second.trials["test/ece"] += np.random.default_rng(0).normal(0.01, 0.01, len(second.trials))
     found = difference(first, second, ["ece"])
-    for _, row in found.table.iterrows():
+    for _, row in found.frame.iterrows():
         a, b = (
             s.trials[s.trials["rung_label"] == row["rung"]].set_index("network_seed")["test/ece"]
             for s in (first, second)
@@ -71,24 +71,24 @@ def test_the_difference_is_that_of_the_matched_trials(first, tmp_path):
 
 def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", shift=0.02), ["ece"])
-    np.testing.assert_allclose(found.table["difference"], 0.02)
-    assert found.table["low"].isna().all()
-    rows = view(found).tables[0].records
+    np.testing.assert_allclose(found.frame["difference"], 0.02)
+    assert found.frame["low"].isna().all()
+    rows = found.tables[0].records
     assert {row["B - A"].text for row in rows} == {"+2.00"}
     assert {row["95 % interval"].text for row in rows} == {"-"}
 
 
 def test_the_same_trials_are_called_so(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", again=""))
-    assert not found.table["difference"].any()
+    assert not found.frame["difference"].any()
     assert "Trials with equal settings and seeds in both: 20." in found.notes
 
 
 def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
     second = sweep(tmp_path / "b", rename={"+ one": "+ other"}, bad="diverged")
     found = difference(first, second, ["ece"])
-    assert list(found.table["rung"]) == ["vanilla", "+ two", "control"]
-    assert found.table.set_index("rung")["pairs"].to_dict() == {
+    assert list(found.frame["rung"]) == ["vanilla", "+ two", "control"]
+    assert found.frame.set_index("rung")["pairs"].to_dict() == {
         "vanilla": 5, "+ two": 0, "control": 5
     }  # fmt: skip
     assert {"Only in A: + one.", "Only in B: + other."} <= set(found.notes)
@@ -100,12 +100,14 @@ def test_settings_that_differ_are_told(first, tmp_path):
     for out, noise in ((first, 0.0), (second, 0.2)):
         out.trials["data"] = json.dumps({"dataset": "digits", "label_noise": noise})
     found = difference(first, second, ["ece"])
-    assert found.changed.values.tolist() == [["data.label_noise", "0.0", "0.2"]]
+    assert [list(each.values()) for each in found.content["settings"]] == [
+        ["data.label_noise", "0.0", "0.2"]
+    ]
 
 
 @each("form", ["plain", "markdown", "latex", "html", "csv", "json"], few=2)
 def test_every_format_has_every_rung(first, tmp_path, form):
-    text = view(difference(first, sweep(tmp_path / "b", shift=0.01))).render(form)
+    text = difference(first, sweep(tmp_path / "b", shift=0.01)).render(form)
     for label in fake_results.LABELS:
         assert label in text
 
@@ -129,9 +131,9 @@ def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, t
     second = load(tmp_path / "b")
     second.trials["test/ece"] += 0.02
     found = difference(on_one_network(first), on_one_network(second), ["ece"])
-    pairs = found.table.set_index("rung")["pairs"]
+    pairs = found.frame.set_index("rung")["pairs"]
     assert pairs.to_dict() == {"vanilla": 1, "+ one": 5, "+ two": 5, "control": 5}
-    assert found.table["difference"].tolist() == pytest.approx([0.02] * 4)
+    assert found.frame["difference"].tolist() == pytest.approx([0.02] * 4)
 
 
 def test_one_folder_twice_is_refused(first):

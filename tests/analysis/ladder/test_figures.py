@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from analysis import style
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures import bins
 from analysis.ladder.figures.bins import (
@@ -107,6 +108,10 @@ def test_many_methods_stand_six_in_a_row(tmp_path, monkeypatch):
     places = [axis.get_position().y0 for axis in draw_confidence(results(tmp_path)).axes]
     assert len(places) == 6
     assert len(set(places)) == 1
+
+
+def test_five_or_six_panels_stand_in_rows_of_three():
+    assert [style.columns_of(count) for count in (1, 2, 4, 5, 6, 7, 12)] == [2, 2, 4, 3, 3, 4, 4]
 
 
 def test_the_front_holds_what_no_other_beats():

@@ -18,7 +18,7 @@ from analysis.published import published
 from analysis.report import sweep_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
-from analysis.text import number_cell, ranked
+from analysis.text import Cell, ranked
 from tests import fake_results
 from tests.support import each
 from tune_calib.errors import UserError
@@ -47,7 +47,7 @@ def test_means_spreads_and_changes(out):
 
 
 def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_rank():
-    cells = [number_cell("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
+    cells = [Cell.number("ece", value) for value in (0.05, math.nan, 0.07, 0.0500001, 0.09)]
 
     def ranks(*how):
         return [cell.rank for cell in ranked(cells, *how)]
@@ -203,7 +203,7 @@ def test_what_is_not_recorded_is_told(out):
 def test_a_trial_that_was_run_again_counts_as_done(out):
     crashed = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "crashed"}
     write_results(out, "0-earlier", {"trials": [crashed]})
-    assert load(out).statuses(1) == "3 done"
+    assert load(out).counts(1) == {"done": 3}
 
 
 def test_published_values_stand_in_the_tidy_table(out):

@@ -24,14 +24,7 @@ from analysis.settings import by_rung, settings
 from analysis.tables import table
 from analysis.tables.render import html
 from analysis.tables.table import Table
-from analysis.text import (
-    cell,
-    format_cell,
-    measured_cell,
-    number_cell,
-    rounded,
-    span_cell,
-)
+from analysis.text import Cell, rounded
 from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
@@ -209,22 +202,22 @@ def test_the_print_stands_beside_ours_and_the_command_says_so(out):
 @each(
     ("cell", "text", "value"),
     [
-        (number_cell("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
-        (number_cell("ece", -0.0051), "-0.51", -0.51),
-        (number_cell("ece", 0.057, signed=True), "+5.70", 5.7),
-        (number_cell("ece", -0.00001), "0.00", 0.0),
-        (number_cell("nll", 0.12345), "0.123", 0.123),
-        (format_cell(0.00001, ".2g"), "1e-05", 1e-05),
-        (span_cell("ece", 0.01, 0.02), "1.00 to 2.00", 1.0),
-        (format_cell(12.25, ".1f"), "12.2", 12.2),
-        (measured_cell(1.8), "1.80", 1.8),
-        (measured_cell(99.97), "100", 100.0),
-        (measured_cell(1234.5), "1234", 1234.0),
-        (cell(3), "3", 3.0),
-        (cell(True), "True", None),
-        (cell(None), "-", None),
-        (cell("67066520"), "67066520", None),
-        (number_cell("ece", math.nan), "-", None),
+        (Cell.number("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
+        (Cell.number("ece", -0.0051), "-0.51", -0.51),
+        (Cell.number("ece", 0.057, signed=True), "+5.70", 5.7),
+        (Cell.number("ece", -0.00001), "0.00", 0.0),
+        (Cell.number("nll", 0.12345), "0.123", 0.123),
+        (Cell.formatted(0.00001, ".2g"), "1e-05", 1e-05),
+        (Cell.span("ece", 0.01, 0.02), "1.00 to 2.00", 1.0),
+        (Cell.formatted(12.25, ".1f"), "12.2", 12.2),
+        (Cell.measured(1.8), "1.80", 1.8),
+        (Cell.measured(99.97), "100", 100.0),
+        (Cell.measured(1234.5), "1234", 1234.0),
+        (Cell.of(3), "3", 3.0),
+        (Cell.of(True), "True", None),
+        (Cell.of(None), "-", None),
+        (Cell.of("67066520"), "67066520", None),
+        (Cell.number("ece", math.nan), "-", None),
     ],
 )
 def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
@@ -242,8 +235,8 @@ def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
 
 
 def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
-    cells = (cell(1.0), cell(2.0), cell(None), cell("diverged (3/3)"))
-    x = cell("x")
+    cells = (Cell.of(1.0), Cell.of(2.0), Cell.of(None), Cell.of("diverged (3/3)"))
+    x = Cell.of("x")
     table = Table("key", "caption", [{"a": x, "b": shown, "c": x} for shown in cells])
     assert table.are_numbers == [False, True, False]
 
@@ -351,6 +344,7 @@ def test_the_page_leads_with_the_best_rung_its_interval_and_the_network(is_sprea
     means = {rung.label: sweep.of_rung(rung.index)["test/ece"].mean() for rung in sweep.rungs}
     best = min(means, key=means.get)
     change = METRICS["ece"].format(means[best] - means[sweep.rungs[0].label], signed=True)
+    change = change.replace("-", "\N{MINUS SIGN}")
     assert f"Of 4 rungs compared by ECE on test, {best} is the best" in lead
     more = "(95 % interval" if is_spread else "the same for"
     assert f"a change of {change} points from {sweep.rungs[0].label}" in lead
@@ -368,5 +362,5 @@ def test_wide_tables_fold_columns_and_captions_fold_notes_and_settings(whole):
     assert len(shown.heads) - len(folded) == 6
     assert f"Show all {len(shown.heads)} columns" in text
     assert "<summary>Full settings</summary>" in text
-    narrow = Table("key", "caption", [{"a": cell(1), "b": cell(2)}], first=["b"])
+    narrow = Table("key", "caption", [{"a": Cell.of(1), "b": Cell.of(2)}], first=["b"])
     assert narrow.extra == []

@@ -25,13 +25,13 @@ def searched():
 
 def test_a_heat_map_of_a_grid_has_its_values():
     rows = [row(g, lr, ece=g * lr) for g in (1, 2) for lr in (0.1, 0.2, 0.3)]
-    grid = tables.heat_map(pd.DataFrame(rows), "head.gamma", "head.lr")
+    grid = tables.heat_map(pd.DataFrame(rows), "head.gamma", "head.lr")["mean"]
     assert grid.shape == (2, 3)
     assert grid.loc[2.0, 0.3] == pytest.approx(0.6)
 
 
 def test_a_heat_map_of_a_search_is_cut_into_parts(searched):
-    grid = tables.heat_map(searched, "head.gamma", "head.lr", bins=5)
+    grid = tables.heat_map(searched, "head.gamma", "head.lr", bins=5)["mean"]
     assert grid.shape == (5, 5)
     rates = np.log10(list(grid.columns))
     # The learning rates span three decades, so the parts are equal on a logarithmic scale.

@@ -10,7 +10,7 @@ from analysis.load import load
 from analysis.reproduction.files import PAGE, write_reproduction
 from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quantities
 from analysis.reproduction.tables import SEEDS_ONLY, compare_with_print
-from analysis.text import number_cell
+from analysis.text import Cell
 from tests import fake_results
 from tests.support import each
 from tune_calib.results.tables import write_table
@@ -63,7 +63,7 @@ def test_a_quantity_is_one_number_of_a_trial(name, out):
     column = with_quantities(sweep, [name, "ece"]).trials.set_index("spec_hash")[f"test/{name}"]
     assert column.dropna().to_dict() == pytest.approx(found.to_dict())
     assert printed_of(name).head
-    assert number_cell(printed_of(name), 0.5, 0.1).text.count("±") == 1
+    assert Cell.number(printed_of(name), 0.5, 0.1).text.count("±") == 1
 
 
 @each(

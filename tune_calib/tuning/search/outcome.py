@@ -7,7 +7,7 @@ from itertools import starmap
 from typing import Any
 
 from analysis.tables.table import Table, table_of
-from analysis.text import unit_cell
+from analysis.text import Cell
 from tune_calib.console import Part, Prose, Text
 from tune_calib.engine.imports import find_names
 from tune_calib.engine.store import Store
@@ -175,12 +175,12 @@ def _build_table(result: SearchResult) -> Table:
     """Tabulate the baseline, the method's defaults and the Pareto set on ``select``."""
     metrics, state = result.state.objective.metrics, result.state
     means = zip(metrics, state.baseline_means(metrics), strict=True)
-    rows = [["baseline", *starmap(unit_cell, means), unit_cell("accuracy", 0.0)]]
+    rows = [["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)]]
     for number in dict.fromkeys([0, *result.outcome.front]):
         own = state.results[number]
-        cells = map(unit_cell, metrics, own.values or (float("nan"),) * len(metrics))
+        cells = map(Cell.unit, metrics, own.values or (float("nan"),) * len(metrics))
         name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *cells, unit_cell("accuracy", own.drop)])
+        rows.append([name, *cells, Cell.unit("accuracy", own.drop)])
     titles = [f"select {METRICS[name].title}" for name in metrics]
     return table_of(["", *titles, "accuracy lost"], rows)
 
