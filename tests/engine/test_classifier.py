@@ -77,9 +77,8 @@ def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
     whole = classifier.logits(split).logits
     first = 300
     part = FeatureSplit(split.features[first:], split.logits[first:], split.labels[first:])
-    assert torch.allclose(classifier.logits(part, first).logits, whole[:, first:], atol=1e-5)
-    if told == "vtst":
-        assert not torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-3)
+    is_close = torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-5)
+    assert is_close == (told != "vtst")  # whose draws depend on the position in the split
 
 
 def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, bank, tmp_path):

@@ -136,34 +136,28 @@ class Classifier(nn.Module):
         self.select = dict(select or {})
 
     @torch.no_grad()
-    def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
+    def forward(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
 
         Args:
-            features: (N, D), features of consecutive samples of a split; used by a head.
+            features: (N, D), features of all samples of a split; used by a head.
             logits: (N, C), logits of the network's own head; used without another head.
-            first: position of the first sample in its split, on which random draws depend.
         """
-        own = self._uncalibrated(features, logits, first).double()
+        own = self.uncalibrated(features, logits).double()
         if self.transform is None:
             return own
         device = next((buffer.device for buffer in self.transform.buffers()), own.device)
         return self.transform.method.transform(own.to(device))
 
-    def _uncalibrated(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
-        if self.head is None:
-            return logits.unsqueeze(0)
-        return logits_of(self.head.method, features, first)
-
-    def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
-        """Return calibrated logits of a split of a bank, or of a part of it."""
-        calibrated = self(split.features, split.logits, first)
-        return SplitLogits(calibrated, split.labels.to(calibrated.device))
-
     @torch.no_grad()
-    def uncalibrated(self, split: FeatureSplit) -> Tensor:
+    def uncalibrated(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return logits (1, N, C) of the head, float32, before the transform."""
-        return self._uncalibrated(split.features, split.logits)
+        return logits.unsqueeze(0) if self.head is None else logits_of(self.head.method, features)
+
+    def logits(self, split: FeatureSplit) -> SplitLogits:
+        """Return calibrated logits of a split of a bank."""
+        calibrated = self(split.features, split.logits)
+        return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     def refuse_incomplete(self) -> None:
         """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
@@ -253,7 +247,7 @@ def train_again(
     if spec.posthoc is not None:
         head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None)).to(device)
         calib = bank.calib()
-        logits = head.uncalibrated(calib)
+        logits = head.uncalibrated(calib.features, calib.logits)
         transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels.to(logits.device)))
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)

@@ -28,49 +28,16 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
-from tune_calib.engine.network import chunks_of_outputs, evaluation_batch, predict
+from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
 from tune_calib.paths import AnyPath
-from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
 from tune_calib.spec.trial import TrialSpec, content_hash
-
-
-class FinishedTrial:
-    """The classifier of a finished trial, for data on its device."""
-
-    def __init__(
-        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
-    ) -> None:
-        self.spec, self.development = spec, development
-        self.info: DatasetInfo = spec.data.info
-        self.trained = network_behind(spec, store, lambda: development, device)
-        self.classifier = load_classifier(spec, store, lambda: development, device)
-
-    @cached_property
-    def _known(self) -> dict[str, SplitLogits]:
-        """Return the logits of ``select`` and ``calib``."""
-        known = {"select": self.development.select, "calib": self.development.calib}
-        return {name: self._logits(split, self.info) for name, split in known.items()}
-
-    def logits(self, split: Split) -> SplitLogits:
-        """Return the logits of test images before the post-hoc transform."""
-        return self._logits(split, self.info.of_test())
-
-    def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
-        method, network = self.trained.method, self.trained.network
-        outputs = FeatureSplit(*predict(method, network, split.images, info), split.labels)
-        return SplitLogits(self.classifier.uncalibrated(outputs), split.labels)
-
-    def judge(self, logits: SplitLogits) -> Evaluation | None:
-        """Return metrics of ``logits``, as ``test/<name>``, or None if a logit is not finite."""
-        return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
 
 def network_behind(
@@ -87,11 +54,6 @@ def network_behind(
             for _ in outputs:
                 pass
     return trained
-
-
-def spread_out(samples: int, most: int) -> Tensor:
-    """Return positions of at most ``most`` evenly spaced samples of a split."""
-    return torch.linspace(0, samples - 1, min(most, samples)).round().long()
 
 
 class ShiftKey(Params):

@@ -244,12 +244,12 @@ def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
     method.load_state(unnest("method", tensors))
 
 
-def logits_of(method: HeadMethod, features: Tensor, first: int = 0) -> Tensor:
-    """Return logits (K, N, C) of features (N, D) from position ``first`` of their split on."""
+def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
+    """Return logits (K, N, C) of the features (N, D) of a split."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     parts = [
-        method.predict(part.to(method.context.device, copy=True), first + number * PASS_BATCH)
+        method.predict(part.to(method.context.device, copy=True), number * PASS_BATCH)
         for number, part in enumerate(features.split(PASS_BATCH))
     ]
     return torch.cat(parts, dim=1)

@@ -227,7 +227,8 @@ def _real_logits(
         return None
     splits = lambda: (development(), None)  # noqa: E731
     bank = ensure_bank(DevelopmentBank, spec, key, store, splits, torch.device("cpu"), False)
-    return classifier.uncalibrated(bank.select())[0]
+    select = bank.select()
+    return classifier.uncalibrated(select.features, select.logits)[0]
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:
