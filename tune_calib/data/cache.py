@@ -154,14 +154,10 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {path}: {error}; free space or repair it")
 
 
-def is_large(source: Source) -> bool:
-    """Return whether a data set is so large that it stays on disk."""
-    return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
-
-
 def settled(split: Split, source: Source) -> Split:
     """Read a split of a small data set into memory; leave a split of a large one on disk."""
-    return split if is_large(source) else split.resident()
+    size = sum(part.images.shape.numel() for part in (source.train, source.test))
+    return split if size > LARGE else split.resident()
 
 
 class MappedRows:

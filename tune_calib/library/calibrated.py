@@ -24,7 +24,6 @@ from tune_calib.library.files import (
     read_about,
     read_tensors,
     refuse_absent_plugins,
-    refuse_there,
 )
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
@@ -155,7 +154,6 @@ class CalibratedNetwork(nn.Module):
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
     """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``."""
     files = files_of(file)
-    refuse_there(files.tensors, files.about)
     tensors = nest("classifier", network.classifier.tensors)
     if network.network is not None and network.method is not None:
         tensors |= nest("network", network.network.state_dict())

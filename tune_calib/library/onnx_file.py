@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tune_calib.data.augment import normalise
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork
-from tune_calib.library.files import refuse_there
 from tune_calib.paths import atomic_write
 
 CLOSE = 1e-5
@@ -29,7 +28,6 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     both (N, C) and float32. ``real`` are logits (N, C) of real samples before the transform, which
     are checked in addition to synthetic ones.
     """
-    refuse_there(file)
     try:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
