@@ -77,7 +77,7 @@ def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
     own = network.classifier.uncalibrated(test.features, test.logits)[0]
     assert torch.allclose(logits, own, rtol=CLOSE, atol=CLOSE)
     # On the same logits: a transform may have steps, and enlarges their last digits there.
-    calibrated = network.classifier.transform.method.transform(logits.double()[None])[0].softmax(-1)
+    calibrated = network.classifier.transform.transform(logits.double()[None])[0].softmax(-1)
     assert (found - calibrated).abs().max() <= CLOSE
     if not told:
         assert (found - network.from_logits(given)).abs().max() <= CLOSE

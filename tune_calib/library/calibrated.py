@@ -90,9 +90,7 @@ class CalibratedNetwork(nn.Module):
             UserError: the features have another width or are not finite, or the classifier needs
                 more than features.
         """
-        head = self.classifier.head
-        if head is not None:
-            width = head.tensors["context.weight"].shape[1]
+        if (width := self.classifier.width) is not None:
             _refuse_rows(features, width, "features")
             return self._calibrated(features.float(), features[:, :0]).softmax(-1)
         network, method = self._network("features")
@@ -112,9 +110,9 @@ class CalibratedNetwork(nn.Module):
             UserError: the logits have another number of classes, are not finite or are several rows
                 of probabilities, or the trial retrained the head.
         """
-        if self.classifier.head is not None:
+        if self.spec.head is not None:
             raise UserError(
-                f"this classifier retrained its head ({self.spec.head.method}) and reads features "  # type: ignore[union-attr]
+                f"this classifier retrained its head ({self.spec.head.method}) and reads features "
                 "of the network, not logits; give images or features"
             )
         _refuse_rows(logits, self.info.classes, "logits")
@@ -129,7 +127,7 @@ class CalibratedNetwork(nn.Module):
 
     def _network(self, given: str) -> tuple[Any, NetworkMethod]:
         if self.network is None or self.method is None:
-            way = "from_logits" if self.classifier.head is None else "from_features"
+            way = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
                 f"there is no network for {given}: the trial used imported features or "
                 f"logits; call {way}"
@@ -159,14 +157,13 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         tensors |= nest("network", network.network.state_dict())
         tensors |= nest("method", network.method.state_dict())
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    head = network.classifier.head
     has_images = network.network is not None
     network.about = Exported(
         sha256=hashlib.sha256(content).hexdigest(),
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
-        width=head.tensors["context.weight"].shape[1] if head else None,
+        width=network.classifier.width,
         images=InputRecord.of(network.spec.data.info) if has_images else None,
         **about,
     )
