@@ -67,13 +67,6 @@ def _make_head(slot: HeadSlot, tensors: dict[str, Tensor]) -> HeadMethod:
     return method
 
 
-def _make_transform(slot: PostHocSlot, tensors: dict[str, Tensor]) -> PostHocMethod:
-    """Build a fitted transform from its ``state``."""
-    method: PostHocMethod = METHODS[slot.method].implementation(slot.params)
-    method.load_state(tensors)
-    return method
-
-
 class Classifier(nn.Module):
     """A map from features and logits of a frozen network to calibrated logits.
 
@@ -106,7 +99,11 @@ class Classifier(nn.Module):
     def transform(self) -> PostHocMethod | None:
         """Return the fitted transform, or None without one."""
         slot = self.slots[1]
-        return None if slot is None else _make_transform(slot, unnest("posthoc", self.tensors))
+        if slot is None:
+            return None
+        method: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+        method.load_state(unnest("posthoc", self.tensors))
+        return method
 
     def _forget(self) -> None:
         for name in ("head", "transform"):
@@ -128,7 +125,11 @@ class Classifier(nn.Module):
             features: (N, D), features of all samples of a split; used by a head.
             logits: (N, C), logits of the network's own head; used without another head.
         """
-        own = self.uncalibrated(features, logits).double()
+        return self.calibrated(self.uncalibrated(features, logits))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return logits (1, N, C) after the transform, float64."""
+        own = logits.double()
         if self.transform is None:
             return own
         device = next((buffer.device for buffer in self.buffers()), own.device)

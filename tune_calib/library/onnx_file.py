@@ -103,9 +103,7 @@ class _Plain(nn.Module):
 
     def calibrated_of(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (N, C), float64."""
-        transform = self.calibrated.classifier.transform
-        own = logits.double()
-        return own if transform is None else transform.transform(own.unsqueeze(0))[0]
+        return self.calibrated.classifier.calibrated(logits.unsqueeze(0))[0]
 
     def example(self) -> tuple[str, Tensor]:
         """Return the name of the input and a fixed example."""
