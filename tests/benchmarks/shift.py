@@ -14,7 +14,7 @@ from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, build_bank
-from tune_calib.engine.extra import ensure_shifted
+from tune_calib.engine.extra import ExtraEvaluation
 from tune_calib.engine.network import EVALUATION_BATCH, build
 from tune_calib.engine.store import Store
 from tune_calib.spec.trial import TrialSpec
@@ -55,7 +55,9 @@ def main() -> None:
         for name in names:
             shift = open_set(name, spec.data, None, None, lambda: split)
             started = time.perf_counter()
-            ensure_shifted(spec, key, shift, store, lambda: trained, CPU)
+            evaluation = ExtraEvaluation(spec, store, None, CPU)
+            evaluation._network = lambda: trained
+            evaluation.ensure_shifted(shift)
             # Beside each other, so that what else the machine does is in both.
             made[name], bare[name] = time.perf_counter() - started, forward(passes[name])
     print(f"{SAMPLES} test images of CIFAR's size, {BACKBONE}, one thread, device {CPU}")

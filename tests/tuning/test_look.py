@@ -290,7 +290,7 @@ def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished, monkeypatc
     spec = TRIALS[1].spec
     evaluation = ExtraEvaluation(spec, store, None, CPU)
     test = evaluation.bank.test()
-    monkeypatch.setattr("tune_calib.engine.extra.ensure_shifted", lambda *_: {"1": test})
+    monkeypatch.setattr(ExtraEvaluation, "ensure_shifted", lambda *_: {"1": test})
     found = {r["metric"]: r["draws"] for r in evaluation.rows_on("generated/fog", spec, 100)}
     clean = {row["metric"]: row["draws"] for row in evaluation.intervals(spec, 100)}
     for metric in ("accuracy", "ece"):

@@ -82,33 +82,6 @@ def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
     return {name: read_split(local / _file(name)) for name in about["parts"]}
 
 
-def ensure_shifted(
-    spec: TrialSpec,
-    key: BankKey,
-    shift: ShiftSet,
-    store: Store,
-    network: Callable[[], TrainedNetwork],
-    device: torch.device,
-) -> dict[str, FeatureSplit]:
-    """Return the features of a shift set by part, computing them if need be."""
-    shift_key = ShiftKey(bank=key, name=shift.name, made=shift.made)
-    folder = store.folder("shifts", content_hash(shift_key))
-
-    def make(_: dict[str, FeatureSplit] | None) -> None:
-        trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
-
-        def fill(path: Path) -> None:
-            for part in parts:
-                images = part.chunks(evaluation_batch(info), device)
-                outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-                write_split(path / _file(part.name), outputs, part.split.labels)
-
-        names = [part.name for part in parts]
-        write_folder(folder, fill, {"key": shift_key.model_dump(), "parts": names})
-
-    return store.ensure(folder, "shift", read_shifted, make)
-
-
 def _file(part: str) -> str:
     return f"{part or 'all'}.arrow"
 
@@ -144,9 +117,8 @@ class ExtraEvaluation:
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
         test = lambda: self._test  # noqa: E731
         shift = open_set(name, self.spec.data, self.root, self.store.images, test)
-        parts = ensure_shifted(self.spec, self.key, shift, self.store, self._network, self.device)
         rows = []
-        for part, split in parts.items():
+        for part, split in self.ensure_shifted(shift).items():
             found = self._calibrated(spec, split)
             labels = split.labels.to(found.device)
             if not all(bool(each.isfinite().all()) for each in (found, own) if each is not None):
@@ -176,6 +148,25 @@ class ExtraEvaluation:
                 for metric, value in values.items()
             ]
         return rows
+
+    def ensure_shifted(self, shift: ShiftSet) -> dict[str, FeatureSplit]:
+        """Return the features of a shift set by part, computing them if need be."""
+        key = ShiftKey(bank=self.key, name=shift.name, made=shift.made)
+        folder = self.store.folder("shifts", content_hash(key))
+
+        def make(_: dict[str, FeatureSplit] | None) -> None:
+            trained, parts, info = self._network(), shift.parts(), self.spec.data.info.of_test()
+
+            def fill(path: Path) -> None:
+                for part in parts:
+                    images = part.chunks(evaluation_batch(info), self.device)
+                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                    write_split(path / _file(part.name), outputs, part.split.labels)
+
+            names = [part.name for part in parts]
+            write_folder(folder, fill, {"key": key.model_dump(), "parts": names})
+
+        return self.store.ensure(folder, "shift", read_shifted, make)
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""

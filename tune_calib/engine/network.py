@@ -74,7 +74,7 @@ class NetworkTrainer:
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
-        self.optimizer = _optimizer(self.slot, self.parameters, self.method, device)
+        self.optimizer = self._optimizer()
         self.rule = StepRule(
             self.optimizer,
             # Only the network's parameters: FeDLaS's program does not clip its gate either.
@@ -116,6 +116,19 @@ class NetworkTrainer:
         self._store_best(report)
         self.epoch += 1
         return report
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight
+        # decay also applies to biases and BN, as in the programs of all papers.
+        trained, slot = [*self.parameters, *self.method.parameters()], self.slot
+        # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
+        fused = self.device.type == "cuda" or None
+        options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
+        if slot.optimizer == "sgd":
+            momentum, nesterov = slot.momentum, slot.nesterov
+            return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
+        kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
+        return kind(trained, **options)
 
     def _batches(self) -> list[Tensor]:
         order = torch.randperm(
@@ -290,19 +303,3 @@ def chunks_of_outputs(
     for images in chunks:
         output = method(network, normalise(images, info))
         yield output.features, output.logits
-
-
-def _optimizer(
-    slot: NetworkSlot, parameters: list[nn.Parameter], method: nn.Module, device: torch.device
-) -> torch.optim.Optimizer:
-    # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight decay
-    # also applies to biases and BN, as in the programs of all papers.
-    trained = [*parameters, *method.parameters()]
-    # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
-    fused = device.type == "cuda" or None
-    options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
-    if slot.optimizer == "sgd":
-        momentum, nesterov = slot.momentum, slot.nesterov
-        return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
-    kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
-    return kind(trained, **options)
