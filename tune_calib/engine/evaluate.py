@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -118,9 +117,7 @@ def _regime(name: str, split: SplitLogits) -> dict[str, float]:
 
 
 def evaluate_one(
-    logits: dict[str, SplitLogits],
-    posthoc: PostHocSlot | None,
-    known: Mapping[str, float] = MappingProxyType({}),
+    logits: dict[str, SplitLogits], posthoc: PostHocSlot | None, known: Mapping[str, float] = {}
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 

@@ -47,24 +47,20 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 _Read = TypeVar("_Read")
 
+Files = Sequence[str]
+
 
 @dataclass(frozen=True)
 class Import:
     """Checked files of an import before they are stored, with the stamp of each file."""
 
     record: ImportedData
-    files: Mapping[str, Sequence[str]]
+    files: Mapping[str, Files]
     head: LinearHead | None
     stamps: Mapping[Path, tuple[int, int]]
 
 
-def check_files(
-    train: Sequence[str],
-    select: Sequence[str],
-    calib: Sequence[str],
-    test: Sequence[str],
-    head: Sequence[str],
-) -> Import:
+def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
     """Read and check the files of all splits, one after the other, and compute the digest.
 
     ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two. ``head``
