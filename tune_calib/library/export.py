@@ -70,8 +70,11 @@ def export(
         raise UserError(f"{error}; give the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
-        # First, since it may be refused.
-        write_onnx(network, files.onnx, _real_logits(classifier, spec, artifacts, development))
+        real = None
+        if (bank := _stored_bank(spec, artifacts, development, torch.device("cpu"))) is not None:
+            select = bank.select()
+            real = classifier.uncalibrated(select.features, select.logits)[0]
+        write_onnx(network, files.onnx, real)  # first, since it may be refused
     try:
         write_calibrated(network, file, _about(row, spec, trained))
     except UserError:
@@ -190,14 +193,10 @@ def _classifier_of(
     device: torch.device,
 ) -> Classifier:
     """Return the classifier of a row, after checking its metrics on ``select``."""
-    key = bank_key(spec, spec.head)
     classifier = load_classifier(spec, store, development, device)
     found = classifier.select
-    if found and store.holds("banks", key.identity):
+    if found and (bank := _stored_bank(spec, store, development, device)) is not None:
         # Evaluated again: a plug-in's method may store less than it needs to predict.
-        is_head = spec.head is not None
-        splits = lambda: (development(), None)  # noqa: E731
-        bank = ensure_bank(DevelopmentBank, spec, key, store, splits, device, is_head)
         found = judged(classifier, bank)
     if not _matches(found, row):
         # Stored by a run on another machine that shares the store.
@@ -218,17 +217,16 @@ def _matches(found: Mapping[str, float], row: Row) -> bool:
     return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
 
 
-def _real_logits(
-    classifier: Classifier, spec: TrialSpec, store: Store, development: Callable[[], Development]
-) -> torch.Tensor | None:
-    """Return the logits on ``select`` before the transform; None without a stored bank."""
+def _stored_bank(
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
+) -> DevelopmentBank | None:
+    """Return the bank of a trial; None if it is not stored."""
     key = bank_key(spec, spec.head)
     if spec.data.import_record is None and not store.holds("banks", key.identity):
         return None
     splits = lambda: (development(), None)  # noqa: E731
-    bank = ensure_bank(DevelopmentBank, spec, key, store, splits, torch.device("cpu"), False)
-    select = bank.select()
-    return classifier.uncalibrated(select.features, select.logits)[0]
+    is_head = spec.head is not None
+    return ensure_bank(DevelopmentBank, spec, key, store, splits, device, is_head)
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:
