@@ -186,16 +186,11 @@ class NetworkTrainer:
     def _judge(self) -> dict[str, float]:
         features, logits = predict(self.method, self.network, self.select.images, self.info)
         self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
-        logits = logits.double()
+        logits, labels = logits.double(), self.select.labels
         # All losses of the epoch may be finite although its last step overshot.
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
-        probs, labels = logits.softmax(1), self.select.labels
-        return {
-            "select/accuracy": float(accuracy(probs, labels)),
-            "select/nll": float(nll_from_logits(logits, labels)),
-            "select/ece": float(ece(probs, labels)),
-        }
+        return {name: float(score) for name, score in watch_select(logits, labels).items()}
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
@@ -248,6 +243,16 @@ class NetworkTrainer:
         self.epoch = about["epoch"]
         weights = {k: v.to(self.device) for k, v in unnest("best", tensors).items()}
         self.best = Best(about["best_score"], about["best_epoch"], weights)
+
+
+def watch_select(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return the metrics of ``names.WATCHED`` on select, given logits (..., N, C) in float64."""
+    probs = logits.softmax(-1)
+    return {
+        "select/accuracy": accuracy(probs, labels),
+        "select/nll": nll_from_logits(logits, labels),
+        "select/ece": ece(probs, labels),
+    }
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:

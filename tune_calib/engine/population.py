@@ -9,13 +9,12 @@ from torch import Tensor
 
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+from tune_calib.engine.network import watch_select
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.engine.views import Views
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
-from tune_calib.metrics.calibration import ece
-from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
@@ -285,12 +284,7 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     finite = logits.flatten(1).isfinite().all(1)
     # A diverged head is evaluated on zeros and marked afterwards; the others must continue.
     logits = torch.where(finite[:, None, None], logits, 0.0)
-    probs = logits.softmax(-1)
-    scores = {
-        "select/accuracy": accuracy(probs, labels),
-        "select/nll": nll_from_logits(logits, labels),
-        "select/ece": ece(probs, labels),
-    }
+    scores = watch_select(logits, labels)
     return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}
 
 

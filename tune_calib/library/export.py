@@ -27,12 +27,11 @@ from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
-from tune_calib.spec.names import SLOTS, is_chance
+from tune_calib.spec.names import SLOTS, WATCHED, is_chance
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
-_JUDGED = ("select/accuracy", "select/nll", "select/ece")
 _PROVENANCE = (
     "device", "threads", "processor", "instruction_set", "gpu", "versions", "git_revision",
     "recipe",
@@ -213,7 +212,7 @@ def _classifier_of(
 
 def _matches(found: Mapping[str, float], row: Row) -> bool:
     """Return whether the metrics of a classifier match those of a row."""
-    names = [name for name in _JUDGED if name in found]
+    names = [name for name in (column("select", each) for each in WATCHED) if name in found]
     return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
 
 
