@@ -10,9 +10,9 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork, finite_regime
+from tune_calib.engine.artifacts import finite_regime
 from tune_calib.engine.bank import BankKey, DevelopmentBank
-from tune_calib.engine.network import predict
+from tune_calib.engine.network import TrainedNetwork, predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table

@@ -17,7 +17,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.shift import ShiftSet, open_set
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
+from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import (
     BankKey,
     FeatureBank,
@@ -28,7 +28,7 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
+from tune_calib.engine.network import TrainedNetwork, chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
@@ -50,7 +50,7 @@ def network_behind(
     # predicted after the views of train had updated them.
     if key.bn_mode == "train":
         train = development().train.to(device)
-        for outputs in train_outputs(key, trained.method, trained.network, spec.data.info, train):
+        for outputs in train_outputs(key, trained, spec.data.info, train):
             for _ in outputs:
                 pass
     return trained

@@ -54,6 +54,15 @@ class Best:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network, the method that trained it, and the manifest of their artifact."""
+
+    network: Network
+    method: NetworkMethod
+    about: dict[str, Any]
+
+
 class NetworkTrainer:
     """Trains the network of a spec; each ``next`` trains one epoch.
 

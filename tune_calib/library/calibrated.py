@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.classifier import Classifier
-from tune_calib.engine.network import build, predict
+from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.files import (

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
+from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
+from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
