@@ -49,6 +49,7 @@ def classifier_of(spec, bank):
             pass
     if spec.posthoc is not None:
         head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None))
-        logits = head.uncalibrated(bank.calib())
-        transform = fit_transform(spec.posthoc, SplitLogits(logits, bank.calib().labels))
+        calib = bank.calib()
+        logits = head.uncalibrated(calib.features, calib.logits)
+        transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels))
     return Classifier(spec.head, spec.posthoc, tensors_of_trial(trainer, 0, transform))

@@ -19,22 +19,6 @@ _LIBRARY = {
     ),
     **dict.fromkeys(("ranks", "averages", "significance", "diff"), "tune_calib.api.statistics"),
 }
-ESTIMATORS = (
-    "BetaCalibration",
-    "DirichletCalibration",
-    "EnsembleTemperatureScaling",
-    "HistogramBinning",
-    "IsotonicCalibration",
-    "MatrixScaling",
-    "MulticlassIsotonicCalibration",
-    "SplineCalibration",
-    "StructuredMatrixScaling",
-    "StructuredVectorScaling",
-    "TemperatureScaling",
-    "VectorScaling",
-)
-"""Scikit-learn estimators of the built-in post-hoc methods; those of plug-ins have one too."""
-
 _BESIDE = ("analysis", "ablations", "search_spaces")
 """Packages of this program whose names other packages may use too."""
 
@@ -65,6 +49,9 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_LIBRARY[name]), name)
     if name == "plugins":
         return import_module("tune_calib.spec.plugins")
+    if name == "ESTIMATORS":  # of the built-in post-hoc methods; those of plug-ins have one too
+        methods = import_module("tune_calib.registry").read_index()["tune_calib.methods"]["records"]
+        return tuple(sorted(m["class"] for m in methods.values() if m["kind"] == "posthoc"))
     # Python also asks here for modules of the package before it imports them. Their names are in
     # lower case, unlike those of estimators.
     if name[:1].isupper():
@@ -74,4 +61,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted([*_LIBRARY, *ESTIMATORS, "plugins"])
+    return sorted([*_LIBRARY, *__getattr__("ESTIMATORS"), "plugins"])

@@ -112,12 +112,7 @@ class RemotePath:
     def upload(self, source: Path) -> None:
         """Upload a file of this machine atomically."""
         with self._connect("write") as (system, path):
-            fs.copy_files(
-                str(source),
-                path,
-                source_filesystem=fs.LocalFileSystem(),
-                destination_filesystem=system,
-            )
+            fs.copy_files(str(source), path, fs.LocalFileSystem(), destination_filesystem=system)
 
     def download(self, target: Path) -> None:
         """Copy to a file of this machine atomically."""
@@ -224,6 +219,12 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             temporary.unlink()
 
 
+def checksum_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def content_digest(files: Sequence[Path]) -> str:
     """Return the SHA-256 of the names and contents of some files, in their order.
 
@@ -246,10 +247,8 @@ def content_digest(files: Sequence[Path]) -> str:
     # Folder names are class names; the path of their common parent is irrelevant.
     base = os.path.commonpath([each.absolute().parent for each in files])
     for each in files:
-        with each.open("rb") as file:
-            content = hashlib.file_digest(file, "sha256").hexdigest()
         name = each.absolute().relative_to(base).as_posix()
-        whole.update(f"{content} {name!a}\n".encode())
+        whole.update(f"{checksum_of(each)} {name!a}\n".encode())
     digest = whole.hexdigest()
     # Two changes within the resolution of the clock share one time.
     is_settled = all(time.time_ns() - stamp[-1] > _SETTLED_NS for stamp in stamps)

@@ -36,6 +36,7 @@ def _facts(what: str, name: str) -> dict[str, Any]:
     facts = describe(record)
     if hasattr(record, "bibtex"):
         facts |= {"bibtex": record.bibtex, "fields": list(record.params.model_fields)}
+        facts["class"] = record.implementation.__name__
     if hasattr(record, "quick"):
         facts["quick"] = record.quick and record.quick.backbones
     return facts

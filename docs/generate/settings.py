@@ -15,12 +15,12 @@ def of_slots() -> str:
         rows = [
             (
                 f'<span id="{slot}-{name}">`{slot}.{name}`</span>',
-                fields.default_of(field),
-                fields.range_of(field),
+                fields.default_of(schema),
+                fields.range_of(schema),
                 # Without the list of its options.
-                linked((field.description or "").split("\n\n")[0], "").replace("``", "`"),
+                linked(schema.get("description", "").split("\n\n")[0], "").replace("``", "`"),
             )
-            for name, field in fields.list_settings(model).items()
+            for name, schema in fields.list_settings(model).items()
         ]
         head = ("Setting", "Default", "Values", "Meaning")
         parts += [f"## {slot.capitalize()}", table(head, rows)]

@@ -31,7 +31,7 @@ def main() -> None:
             from tune_calib.engine.bank import BankKey
 
             target = Path(folder) / "bank"
-            build_bank(target, BankKey(**key), trained.method, network, info, development, test, {})
+            build_bank(target, BankKey(**key), trained, info, development, test)
 
         once, built = seconds(forward, 5), seconds(build, 5)
         size = sum(path.stat().st_size for path in (Path(folder) / "bank").iterdir())

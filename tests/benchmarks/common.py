@@ -13,8 +13,9 @@ import torch
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
-from tune_calib.engine.artifacts import NetworkTraining, TrainedNetwork, ensure_bank, load_network
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
+from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table

@@ -28,7 +28,7 @@ from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
-from tune_calib.engine.network import predict
+from tune_calib.engine.network import TrainedNetwork, predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import match_weights, read
@@ -97,7 +97,8 @@ def published(name: str, development: Development) -> Frozen:
             accuracies[part] = float(right.double().mean())
         spec = TrialSpec.build(network={}, head={"method": "mac_cal", "augment": "none"})
         key = bank_key(spec, spec.head)
-        build_bank(folder, key, method, network, info, development, None, {"accuracy": accuracies})
+        trained = TrainedNetwork(network, method, {"accuracy": accuracies})
+        build_bank(folder, key, trained, info, development, None)
     return Frozen("cifar10", DevelopmentBank(folder), 128)
 
 

@@ -16,7 +16,7 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank
-from tune_calib.engine.network import EVALUATION_BATCH, NetworkTrainer, predict
+from tune_calib.engine.network import EVALUATION_BATCH, NetworkTrainer, TrainedNetwork, predict
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.trial import TrialSpec
 
@@ -97,8 +97,8 @@ def measured(backbone: str, precision: Precision, device: torch.device) -> dict[
 
         def build() -> None:
             parts = Development(train, none, none)
-            args = (key, trainer.method, trainer.network, trainer.info, parts, None, {})
-            build_bank(Path(folder) / "bank", *args)
+            trained = TrainedNetwork(trainer.network, trainer.method, {"accuracy": {}})
+            build_bank(Path(folder) / "bank", key, trained, trainer.info, parts, None)
 
         return in_turns(
             {

@@ -60,8 +60,7 @@ def by_populations(setting: Setting, slots: list[HeadSlot], folder: Path) -> Non
     key = BankKey(**setting.bank.about["key"])
     trained = setting.trained
     splits = setting.development, setting.test
-    about = {name: setting.bank.about[name] for name in ("accuracy", "key")}
-    build_bank(folder, key, trained.method, trained.network, setting.info, *splits, about)
+    build_bank(folder, key, trained, setting.info, *splits)
     groups: dict[str, list[HeadSlot]] = {}
     for slot in slots:
         groups.setdefault(population_key(slot), []).append(slot)

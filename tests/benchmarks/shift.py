@@ -12,10 +12,9 @@ from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN, SEVERITIES
 from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.bank import BankKey, build_bank
-from tune_calib.engine.extra import ensure_shifted
-from tune_calib.engine.network import EVALUATION_BATCH, build
+from tune_calib.engine.extra import ExtraEvaluation
+from tune_calib.engine.network import EVALUATION_BATCH, TrainedNetwork, build
 from tune_calib.engine.store import Store
 from tune_calib.spec.trial import TrialSpec
 
@@ -30,7 +29,7 @@ def main() -> None:
     images = torch.randint(0, 256, (SAMPLES, 3, 32, 32), dtype=torch.uint8)
     split = Split(images, torch.arange(SAMPLES) % 10, torch.arange(SAMPLES))
     network, method = build(spec, SAMPLES)
-    trained = TrainedNetwork(network.eval(), method, {})
+    trained = TrainedNetwork(network.eval(), method, {"accuracy": {}})
     names = ["ood/noise", *(f"generated/{kind}" for kind in MAIN)]
     key = BankKey(network_id="0" * 16, views=0, bn_mode="eval")
     development = Development(split, split, split)
@@ -48,14 +47,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store, made, bare = Store(Path(folder)), {}, {}
         started = time.perf_counter()
-        build_bank(
-            Path(folder) / "bank", key, method, trained.network, info, development, split, {}
-        )
+        build_bank(Path(folder) / "bank", key, trained, info, development, split)
         made["bank"], bare["bank"] = time.perf_counter() - started, forward(4)
         for name in names:
             shift = open_set(name, spec.data, None, None, lambda: split)
             started = time.perf_counter()
-            ensure_shifted(spec, key, shift, store, lambda: trained, CPU)
+            evaluation = ExtraEvaluation(spec, store, None, CPU)
+            evaluation._network = lambda: trained
+            evaluation.ensure_shifted(shift)
             # Beside each other, so that what else the machine does is in both.
             made[name], bare[name] = time.perf_counter() - started, forward(passes[name])
     print(f"{SAMPLES} test images of CIFAR's size, {BACKBONE}, one thread, device {CPU}")

@@ -77,9 +77,8 @@ def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
     whole = classifier.logits(split).logits
     first = 300
     part = FeatureSplit(split.features[first:], split.logits[first:], split.labels[first:])
-    assert torch.allclose(classifier.logits(part, first).logits, whole[:, first:], atol=1e-5)
-    if told == "vtst":
-        assert not torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-3)
+    is_close = torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-5)
+    assert is_close == (told != "vtst")  # whose draws depend on the position in the split
 
 
 def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, bank, tmp_path):
@@ -108,7 +107,7 @@ def test_what_is_there_stays_and_what_is_damaged_is_made_again(store, bank):
     first = load_classifier(spec, store, never, CPU)
     folder = store.folder(KIND, spec.hash)
     written = (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns
-    tensors = {f"head.{name}": tensor + 1 for name, tensor in first.head.tensors.items()}
+    tensors = {n: each + 1 for n, each in first.tensors.items() if n.startswith("head.")}
     store_classifier(store, spec, tensors, {"select/ece": 0.0})
     assert (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns == written
     (folder / "tensors.safetensors").write_bytes(b"x")
@@ -159,7 +158,7 @@ def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):
     other = load_classifier(spec_of("mac_cal", "temperature", seed=1), store, never, CPU)
     assert not torch.equal(other.logits(split).logits, before)
     other.load_state_dict(state)
-    other.head.slot = classifier.head.slot
+    other.slots = classifier.slots
     assert torch.equal(other.logits(split).logits, before)
 
 

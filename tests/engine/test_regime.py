@@ -13,9 +13,10 @@ from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 from tune_calib.metrics.summary import evaluate, regime
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.metrics import BASE, REGIME
+from tune_calib.spec.metrics import BASE
 from tune_calib.tuning.ray.trainables import trainable
 
+REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
 HEAD = {"method": "retrain", "epochs": 1}
 SLOTS = {
     "network": {},

@@ -8,7 +8,7 @@ from tune_calib.data.shift import Part, ShiftSet, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.extra import ensure_shifted, network_behind, shifted_bank_key
+from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 
@@ -29,10 +29,9 @@ def clean_set():
     return ShiftSet(CLEAN, "", lambda: [Part("", split)])
 
 
-def made(spec, store, name, network=network_behind):
+def made(spec, store, name):
     shift = clean_set() if name == CLEAN else opened(name, spec)
-    load = lambda: network(spec, store, development, CPU)  # noqa: E731
-    return ensure_shifted(spec, shifted_bank_key(spec), shift, store, load, CPU)
+    return ExtraEvaluation(spec, store, None, CPU).ensure_shifted(shift)
 
 
 def opened(name, spec):
@@ -78,17 +77,19 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
         assert torch.equal(found[label].labels, part.split.labels)
 
 
-def test_they_are_made_once_and_again_when_damaged(store):
+def test_they_are_made_once_and_again_when_damaged(store, monkeypatch):
     spec = small_spec()
     wanted = made(spec, store, "generated/fog")["3"].features.clone()
 
     def refuse(*_):
         raise AssertionError("made again")
 
-    made(spec, store, "generated/fog", refuse)
+    monkeypatch.setattr("tune_calib.engine.extra.network_behind", refuse)
+    made(spec, store, "generated/fog")
     # Views of train change nothing of a network in evaluation mode.
     heads = small_spec(method="retrain", augment="standard", views=3)
-    made(heads, store, "generated/fog", refuse)
+    made(heads, store, "generated/fog")
+    monkeypatch.undo()
     (file,) = store.root.glob("shifts/*/3.arrow")
     file.write_bytes(file.read_bytes()[:-9])
     assert torch.equal(made(spec, store, "generated/fog")["3"].features, wanted)

@@ -12,8 +12,7 @@ import torch
 from tests.classifiers import classifier_of
 from tests.support import damaged, each, rows, small_spec
 from tune_calib.data.splits import load_test
-from tune_calib.engine.artifacts import TrainedNetwork
-from tune_calib.engine.network import build
+from tune_calib.engine.network import TrainedNetwork, build
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated, write_calibrated
 from tune_calib.library.export import export

@@ -1,6 +1,7 @@
 """A closer look at finished trials: the numbers of their classifiers, asked for at any time."""
 
 import json
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -13,10 +14,13 @@ from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
 from tune_calib.data.shift import find_sets, foreign_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.extra import ExtraEvaluation, FinishedTrial
+from tune_calib.engine.classifier import load_classifier
+from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.imports import check_files, write_import
+from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.metrics.summary import evaluate
 from tune_calib.results.tables import read_table, write_results, write_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
@@ -45,9 +49,17 @@ def finished(tmp_path_factory):
 
 
 def again(trial, store):
+    """Return a function from test images to calibrated logits, and the test split."""
     spec = trial.spec
-    trial = FinishedTrial(spec, store, load_development(spec.data, None), CPU)
-    return trial, load_test(spec.data, None)
+    development = partial(load_development, spec.data, None)
+    trained = network_behind(spec, store, development, CPU)
+    classifier = load_classifier(spec, store, development, CPU)
+    info = spec.data.info.of_test()
+
+    def calibrated(images):
+        return classifier(*predict(trained.method, trained.network, images, info))[0]
+
+    return calibrated, load_test(spec.data, None)
 
 
 def found_by(rows, where):
@@ -57,29 +69,28 @@ def found_by(rows, where):
 @pytest.mark.parametrize("index", sample(range(len(TRIALS)), 2))
 def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finished):
     _, store = finished
-    trial, test = again(TRIALS[index], store)
+    trial = TRIALS[index]
+    calibrated, test = again(trial, store)
     looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("generated/contrast", trial.spec)
     assert len(looked) == 5 * len(CORRUPTION_METRICS)
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
-        logits = trial.logits(type(test)(images, test.labels, test.indices))
-        wanted = trial.judge(logits).metrics
+        wanted = evaluate(calibrated(images), test.labels)
         found = found_by(looked, f"generated/contrast/{severity}")
-        assert found == pytest.approx(
-            {m: wanted[f"test/{m}"] for m in CORRUPTION_METRICS}, abs=1e-5
-        )
+        assert found == pytest.approx({m: float(wanted[m]) for m in CORRUPTION_METRICS}, abs=1e-5)
 
 
 @pytest.mark.parametrize("index", sample(range(len(TRIALS)), 3))
 def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
     _, store = finished
-    trial, test = again(TRIALS[index], store)
+    trial = TRIALS[index]
+    calibrated, test = again(trial, store)
     looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
     found = found_by(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
-    noise = type(test)(torch.cat(list(part.chunks(100, CPU))), part.split.labels, part.split.labels)
-    probs = [_calibrated(trial, split).softmax(1) for split in (test, noise)]
+    noise = torch.cat(list(part.chunks(100, CPU)))
+    probs = [calibrated(images).softmax(1) for images in (test.images, noise)]
     truth = torch.cat([torch.ones(len(test)), torch.zeros(len(noise))])
     largest = torch.cat([each.amax(1) for each in probs])
     spread = torch.cat([torch.special.entr(each).sum(1) for each in probs])
@@ -92,13 +103,6 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
         "aupr_out_entropy": average_precision_score(1 - truth, spread),
     }
     assert {name: found[name] for name in wanted} == pytest.approx(wanted, abs=1e-4)
-
-
-def _calibrated(trial, split):
-    logits = trial.logits(split).logits.double()
-    if trial.classifier.transform is not None:
-        logits = trial.classifier.transform.method.transform(logits)
-    return logits[0]
 
 
 def carry_out(looks, out, store):
@@ -286,7 +290,7 @@ def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished, monkeypatc
     spec = TRIALS[1].spec
     evaluation = ExtraEvaluation(spec, store, None, CPU)
     test = evaluation.bank.test()
-    monkeypatch.setattr("tune_calib.engine.extra.ensure_shifted", lambda *_: {"1": test})
+    monkeypatch.setattr(ExtraEvaluation, "ensure_shifted", lambda *_: {"1": test})
     found = {r["metric"]: r["draws"] for r in evaluation.rows_on("generated/fog", spec, 100)}
     clean = {row["metric"]: row["draws"] for row in evaluation.intervals(spec, 100)}
     for metric in ("accuracy", "ece"):

@@ -27,7 +27,7 @@ from tune_calib.text import nearest
 
 Entry = dict[str, Any]
 
-_NOT_LISTED = ("module", "bibtex", "fields", "quick")  # other facts in the index
+_NOT_LISTED = ("module", "bibtex", "fields", "class", "quick")  # other facts in the index
 _WIDE = ("defaults", "settings", "on", "for methods")  # columns that are too wide for a page
 
 

@@ -110,7 +110,8 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
         trainer, _ = trained(heads, bench)
         again = Classifier(heads[1], None, tensors_of_trial(trainer, 1, None))
         test = bench.bank.test()
-        is_same = torch.equal(again.uncalibrated(test)[0], trainer.predict(test)[1])
+        logits = again.uncalibrated(test.features, test.logits)
+        is_same = torch.equal(logits[0], trainer.predict(test)[1])
         require(
             is_same,
             f"rebuilt from its parameters and its state, with select={rule}, its logits differ: "

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -38,49 +38,38 @@ _PARTS = ("train", "test")
 _COLUMNS = ("labels", "indices", "checks")
 
 
-class Tally:
-    """Checksums and counts of the images of a data set, which grow as ``chunks`` reads them."""
+def read_images(
+    source: Source, use: Callable[[NDArray[np.uint8]], object]
+) -> tuple[list[list[int]], Summary]:
+    """Read all images; return the CRC-32 of each by part, and digest and moments of all.
 
-    def __init__(self, source: Source) -> None:
-        self.splits = (source.train, source.test)
-        self.checks: list[list[int]] = []  # CRC-32 of each image, by part
-        self._counts: Any = 0  # (C, 256), number of pixels of each value in the training part
-
-    def chunks(self) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images (N, C, H, W) of both parts."""
-        for split in self.splits:
-            self.checks.append([])
-            for chunk in split.images.split(CHUNK):
-                images = chunk.contiguous().numpy()
-                self.checks[-1] += [zlib.crc32(image.data) for image in images]
-                if len(self.checks) == 1:
-                    # In integers, whose sums do not depend on the order.
-                    channels = images.swapaxes(0, 1)
-                    counts = [np.bincount(each.ravel(), minlength=256) for each in channels]
-                    self._counts = self._counts + np.array(counts)
-                yield images
-
-    def summary(self) -> Summary:
-        """Return digest and moments of all images."""
-        digest = hashlib.sha256()
-        for split, checks in zip(self.splits, self.checks, strict=True):
-            digest.update(split.labels.contiguous().numpy().tobytes())
-            digest.update(np.array(checks, np.int64).tobytes())
-        values, pixels = np.arange(256), self._counts[0].sum()
-        mean, second = self._counts @ values / pixels, self._counts @ values**2 / pixels
-        both = (mean, np.sqrt(np.maximum(second - mean**2, 0)))
-        moments = (tuple(round(float(value) / 255, 4) for value in each) for each in both)
-        return Summary(digest.hexdigest()[:16], *moments)
+    ``use`` receives the images (N, C, H, W) of both parts, chunk by chunk.
+    """
+    digest, checks = hashlib.sha256(), []
+    counts: Any = 0  # (C, 256), number of pixels of each value in the training part
+    for split in (source.train, source.test):
+        own = []
+        for chunk in split.images.split(CHUNK):
+            images = chunk.contiguous().numpy()
+            own += [zlib.crc32(image.data) for image in images]
+            if split is source.train:
+                # In integers, whose sums do not depend on the order.
+                channels = images.swapaxes(0, 1)
+                counts += np.array([np.bincount(each.ravel(), minlength=256) for each in channels])
+            use(images)
+        digest.update(split.labels.contiguous().numpy().tobytes())
+        digest.update(np.array(own, np.int64).tobytes())
+        checks.append(own)
+    values, pixels = np.arange(256), counts[0].sum()
+    mean, second = counts @ values / pixels, counts @ values**2 / pixels
+    both = (mean, np.sqrt(np.maximum(second - mean**2, 0)))
+    moments = (tuple(round(float(value) / 255, 4) for value in each) for each in both)
+    return checks, Summary(digest.hexdigest()[:16], *moments)
 
 
 def summarise(source: Source) -> Summary:
     """Return digest and moments of a data set; without a cache file, read all images."""
-    if source.known is not None:
-        return source.known
-    tally = Tally(source)
-    for _ in tally.chunks():
-        pass
-    return tally.summary()
+    return source.known or read_images(source, lambda images: None)[1]
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
@@ -154,14 +143,10 @@ def _unwritable(path: Path, error: OSError) -> UserError:
     return UserError(f"cannot write {path}: {error}; free space or repair it")
 
 
-def is_large(source: Source) -> bool:
-    """Return whether a data set is so large that it stays on disk."""
-    return sum(split.images.shape.numel() for split in (source.train, source.test)) > LARGE
-
-
 def settled(split: Split, source: Source) -> Split:
     """Read a split of a small data set into memory; leave a split of a large one on disk."""
-    return split if is_large(source) else split.resident()
+    size = sum(part.images.shape.numel() for part in (source.train, source.test))
+    return split if size > LARGE else split.resident()
 
 
 class MappedRows:
@@ -237,7 +222,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     sums = {"summary": Summary("0" * 16, blank, blank).written()}
     sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
     header: dict[str, Any] = {"__metadata__": sums}
-    count, total, end = 0, sum(map(len, splits.values())), 0
+    total, end = sum(map(len, splits.values())), 0
     shapes = {f"{part}.{name}": [len(splits[part])] for part in _PARTS for name in _COLUMNS}
     shapes |= {f"{part}.images": list(split.images.shape) for part, split in splits.items()}
     for name, shape in shapes.items():
@@ -246,19 +231,23 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     first = file.write(_encoded(header))
     file.seek(first + 8 * len(_COLUMNS) * total)
-    tally = Tally(source)
-    report_progress(doing, count, total, at_once=total > 10_000)  # which takes seconds
-    for images in tally.chunks():
+    report_progress(doing, 0, total, at_once=total > 10_000)  # which takes seconds
+    count = 0
+
+    def write(images: NDArray[np.uint8]) -> None:
+        nonlocal count
         file.write(images.data)
         count += len(images)
         report_progress(doing, count, total)
+
+    checks, summary = read_images(source, write)
     file.seek(first)
-    for (part, split), checks in zip(splits.items(), tally.checks, strict=True):
-        numbers = (split.labels.numpy(), split.indices.numpy(), np.array(checks, np.int64))
+    for (part, split), own in zip(splits.items(), checks, strict=True):
+        numbers = (split.labels.numpy(), split.indices.numpy(), np.array(own, np.int64))
         for name, values in zip(_COLUMNS, numbers, strict=True):
             sums[f"{part}.{name}"] = _crc(values)
             file.write(values.tobytes())
-    sums["summary"] = tally.summary().written()
+    sums["summary"] = summary.written()
     file.seek(0)
     file.write(_encoded(header))
 

@@ -1,16 +1,8 @@
 """Shift sets: images other than the test split, on which a finished classifier is evaluated.
 
-They are requested by words:
-
-* ``corruptions``: all kinds of CIFAR-10-C or CIFAR-100-C if the published files are below the data
-  root, otherwise all kinds that can be generated; ``corruptions:fog,contrast`` selects some;
-* ``generated``, ``generated:fog,contrast``: generated corruptions, even if the files exist;
-* ``noise``: Gaussian noise;
-* ``heldout``: test images of the classes in ``data.held_out_classes``;
-* the name of a data set: its test split.
-
-The name of a set shows its origin: ``corrupt/fog`` is published, ``generated/fog`` was generated
-here, and ``ood/cifar100`` is out of distribution.
+They are requested by words (docs/pages/data.md#shifted-data). The name of a set shows its origin:
+``corrupt/fog`` is published, ``generated/fog`` was generated here, and ``ood/cifar100`` is out of
+distribution.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -15,7 +14,7 @@ from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
-from tune_calib.engine.network import NetworkTrainer, build, predict
+from tune_calib.engine.network import NetworkTrainer, TrainedNetwork, build, predict
 from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.store import (
@@ -28,9 +27,7 @@ from tune_calib.engine.store import (
 )
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.summary import regime
-from tune_calib.models.network import Network
 from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.spec.trial import TrialSpec
@@ -158,15 +155,6 @@ class NetworkTraining:
             self._lock.release()
 
 
-@dataclass(frozen=True)
-class TrainedNetwork:
-    """A network, the method that trained it, and the manifest of their artifact."""
-
-    network: Network
-    method: NetworkMethod
-    about: dict[str, Any]
-
-
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
     """Read the trained network of a spec."""
     if spec.data.imported is not None:
@@ -204,18 +192,11 @@ def ensure_bank(
 
     def make(old: _Bank | None) -> None:
         development, test = splits()
-        trained = load_network(spec, store, device)
-        # So that heads (gamma = val_ratio) and the network check need only the bank.
-        about = {
-            "accuracy": trained.about["accuracy"],
-            "regime": trained.about.get("regime", {}),
-            "key": key.model_dump(),
-        }
         parts = development.to(device), test.to(device) if test is not None else None
-        method, network, info = trained.method, trained.network, spec.data.info
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
-        build_bank(folder, key, method, network, info, *parts, about, has_train)
+        trained = load_network(spec, store, device)
+        build_bank(folder, key, trained, spec.data.info, *parts, has_train)
 
     return store.ensure(folder, "bank", kind, make, suffices)
 

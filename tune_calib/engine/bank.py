@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +19,8 @@ from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.network import chunks_of_outputs, evaluation_batch
+from tune_calib.engine.network import TrainedNetwork, chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import generator, opened, write_folder
-from tune_calib.methods._base import NetworkMethod
-from tune_calib.models.network import Network
 from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DatasetInfo
@@ -119,17 +116,22 @@ class FeatureBank(DevelopmentBank):
 def build_bank(
     folder: AnyPath,
     key: BankKey,
-    method: NetworkMethod,
-    network: Network,
+    trained: TrainedNetwork,
     info: DatasetInfo,
     development: Development,
     test: Split | None,
-    about: dict[str, Any],
     with_train: bool = True,
 ) -> None:
     """Write the features of a trained network; a search has no ``test`` split."""
     views = max(1, key.views) if with_train else 0
-    manifest = {**about, "train_views": views, "has_test": test is not None}
+    manifest = {
+        # So that heads (gamma = val_ratio) and the network check need only the bank.
+        "accuracy": trained.about["accuracy"],
+        "regime": trained.about.get("regime", {}),
+        "key": key.model_dump(),
+        "train_views": views,
+        "has_test": test is not None,
+    }
 
     def fill(path: Path) -> None:
         started = time.monotonic()
@@ -137,7 +139,7 @@ def build_bank(
         # splits.
         train = development.train
         if with_train:
-            for view, outputs in enumerate(train_outputs(key, method, network, info, train)):
+            for view, outputs in enumerate(train_outputs(key, trained, info, train)):
                 report_progress("computing features of train, view", view + 1, views)
                 write_split(path / f"train-{view:03d}.arrow", outputs, train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
@@ -146,9 +148,9 @@ def build_bank(
         for name, (split, normalised_by) in clean.items():
             report_progress(f"computing features of {name}")
             images = split.images.split(evaluation_batch(info))
-            outputs = chunks_of_outputs(method, network, images, normalised_by)
+            outputs = chunks_of_outputs(trained.method, trained.network, images, normalised_by)
             write_split(path / f"{name}.arrow", outputs, split.labels)
-        head = network.head
+        head = trained.network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
         # Known only now; the manifest is written after the files.
         manifest["made_s"] = time.monotonic() - started
@@ -157,12 +159,12 @@ def build_bank(
 
 
 def train_outputs(
-    key: BankKey, method: NetworkMethod, network: Network, info: DatasetInfo, train: Split
+    key: BankKey, trained: TrainedNetwork, info: DatasetInfo, train: Split
 ) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
     """Yield features and logits of each view of the training split, in chunks."""
     for view in range(max(1, key.views)):
         images = _view(train, info, key, view)
-        yield chunks_of_outputs(method, network, images, info, key.bn_mode)
+        yield chunks_of_outputs(trained.method, trained.network, images, info, key.bn_mode)
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:

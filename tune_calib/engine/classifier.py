@@ -7,7 +7,8 @@ the head is trained again on the feature bank, which gives the same numbers.
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,45 +47,6 @@ KIND = "classifiers"
 # Version of the artifact. The head of an artifact of another version is trained again.
 LAYOUT = 1
 
-_Method = TypeVar("_Method")
-
-
-class _Part(nn.Module, Generic[_Method]):
-    """A method that ``make`` builds from buffers (K = 1), and again after they change."""
-
-    def __init__(
-        self,
-        make: Callable[[Any, dict[str, Tensor]], _Method],
-        slot: HeadSlot | PostHocSlot,
-        tensors: Mapping[str, Tensor],
-    ) -> None:
-        super().__init__()
-        self._make, self.slot = make, slot
-        for name, tensor in tensors.items():
-            # torch separates modules by dots; names of methods contain no slashes.
-            self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
-        self._made: _Method | None = None
-
-    @property
-    def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors under their names."""
-        return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
-
-    @property
-    def method(self) -> _Method:
-        """Return the method with the current tensors."""
-        if self._made is None:
-            self._made = self._make(self.slot, self.tensors)
-        return self._made
-
-    def _apply(self, *args: Any, **options: Any) -> Any:
-        self._made = None
-        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
-
-    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
-        self._made = None
-        super()._load_from_state_dict(*args, **options)
-
 
 def _make_head(slot: HeadSlot, tensors: dict[str, Tensor]) -> HeadMethod:
     """Build a head at its selected epoch from ``tensors_of_trial`` without their prefix."""
@@ -105,18 +67,12 @@ def _make_head(slot: HeadSlot, tensors: dict[str, Tensor]) -> HeadMethod:
     return method
 
 
-def _make_transform(slot: PostHocSlot, tensors: dict[str, Tensor]) -> PostHocMethod:
-    """Build a fitted transform from its ``state``."""
-    method: PostHocMethod = METHODS[slot.method].implementation(slot.params)
-    method.load_state(tensors)
-    return method
-
-
 class Classifier(nn.Module):
     """A map from features and logits of a frozen network to calibrated logits.
 
-    Without ``head`` it is the network's own. ``tensors`` are a result of ``tensors_of_trial``, and
-    ``select`` the metrics ``select/<name>`` of its trial, by which it is verified.
+    Without a slot for a head it is the network's own. ``tensors`` are a result of
+    ``tensors_of_trial``, and ``select`` the metrics ``select/<name>`` of its trial, by which it is
+    verified. ``head`` and ``transform`` are built from the tensors, and again after they change.
     """
 
     def __init__(
@@ -127,58 +83,86 @@ class Classifier(nn.Module):
         select: Mapping[str, float] | None = None,
     ) -> None:
         super().__init__()
-        own = dict(tensors)
-        self.head = self.transform = None
-        if head is not None:
-            self.head = _Part(_make_head, head, unnest("head", own))
-        if posthoc is not None:
-            self.transform = _Part(_make_transform, posthoc, unnest("posthoc", own))
+        self.slots = head, posthoc
+        for name, tensor in tensors.items():
+            # torch separates modules by dots; names of methods contain no slashes.
+            self.register_buffer(name.replace(".", "/"), tensor.detach().clone())
         self.select = dict(select or {})
 
+    @cached_property
+    def head(self) -> HeadMethod | None:
+        """Return the head, or None without one."""
+        slot = self.slots[0]
+        return None if slot is None else _make_head(slot, unnest("head", self.tensors))
+
+    @cached_property
+    def transform(self) -> PostHocMethod | None:
+        """Return the fitted transform, or None without one."""
+        slot = self.slots[1]
+        if slot is None:
+            return None
+        method: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+        method.load_state(unnest("posthoc", self.tensors))
+        return method
+
+    def _forget(self) -> None:
+        for name in ("head", "transform"):
+            vars(self).pop(name, None)
+
+    def _apply(self, *args: Any, **options: Any) -> Any:
+        self._forget()
+        return super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
+        self._forget()
+        super()._load_from_state_dict(*args, **options)
+
     @torch.no_grad()
-    def forward(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
+    def forward(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
 
         Args:
-            features: (N, D), features of consecutive samples of a split; used by a head.
+            features: (N, D), features of all samples of a split; used by a head.
             logits: (N, C), logits of the network's own head; used without another head.
-            first: position of the first sample in its split, on which random draws depend.
         """
-        own = self._uncalibrated(features, logits, first).double()
+        return self.calibrated(self.uncalibrated(features, logits))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Return logits (1, N, C) after the transform, float64."""
+        own = logits.double()
         if self.transform is None:
             return own
-        device = next((buffer.device for buffer in self.transform.buffers()), own.device)
-        return self.transform.method.transform(own.to(device))
-
-    def _uncalibrated(self, features: Tensor, logits: Tensor, first: int = 0) -> Tensor:
-        if self.head is None:
-            return logits.unsqueeze(0)
-        return logits_of(self.head.method, features, first)
-
-    def logits(self, split: FeatureSplit, first: int = 0) -> SplitLogits:
-        """Return calibrated logits of a split of a bank, or of a part of it."""
-        calibrated = self(split.features, split.logits, first)
-        return SplitLogits(calibrated, split.labels.to(calibrated.device))
+        device = next((buffer.device for buffer in self.buffers()), own.device)
+        return self.transform.transform(own.to(device))
 
     @torch.no_grad()
-    def uncalibrated(self, split: FeatureSplit) -> Tensor:
+    def uncalibrated(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return logits (1, N, C) of the head, float32, before the transform."""
-        return self._uncalibrated(split.features, split.logits)
+        return logits.unsqueeze(0) if self.head is None else logits_of(self.head, features)
+
+    def logits(self, split: FeatureSplit) -> SplitLogits:
+        """Return calibrated logits of a split of a bank."""
+        calibrated = self(split.features, split.logits)
+        return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     def refuse_incomplete(self) -> None:
         """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
         if self.head is not None:
-            given = {name for name in self.head.tensors if not name.startswith("context.")}
-            if other := sorted(given ^ tensors_of(self.head.method).keys()):
+            head = unnest("head", self.tensors)
+            given = {name for name in head if not name.startswith("context.")}
+            if other := sorted(given ^ tensors_of(self.head).keys()):
                 raise KeyError(other[0])
-        if self.transform is not None:
-            _ = self.transform.method
+        _ = self.transform
 
     @property
     def tensors(self) -> dict[str, Tensor]:
         """Return the tensors as in ``tensors_of_trial``."""
-        head = nest("head", self.head.tensors) if self.head else {}
-        return head | (nest("posthoc", self.transform.tensors) if self.transform else {})
+        return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
+
+    @property
+    def width(self) -> int | None:
+        """Return the number of features that the head takes, or None without a head."""
+        return None if self.head is None else self.head.context.width
 
 
 def tensors_of_trial(
@@ -253,7 +237,7 @@ def train_again(
     if spec.posthoc is not None:
         head = Classifier(spec.head, None, tensors_of_trial(trainer, 0, None)).to(device)
         calib = bank.calib()
-        logits = head.uncalibrated(calib)
+        logits = head.uncalibrated(calib.features, calib.logits)
         transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels.to(logits.device)))
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)

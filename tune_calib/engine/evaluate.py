@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import TrainedNetwork, finite_regime
+from tune_calib.engine.artifacts import finite_regime
 from tune_calib.engine.bank import BankKey, DevelopmentBank
-from tune_calib.engine.network import predict
+from tune_calib.engine.network import TrainedNetwork, predict
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
@@ -118,9 +117,7 @@ def _regime(name: str, split: SplitLogits) -> dict[str, float]:
 
 
 def evaluate_one(
-    logits: dict[str, SplitLogits],
-    posthoc: PostHocSlot | None,
-    known: Mapping[str, float] = MappingProxyType({}),
+    logits: dict[str, SplitLogits], posthoc: PostHocSlot | None, known: Mapping[str, float] = {}
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 

@@ -17,7 +17,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.shift import ShiftSet, open_set
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank, load_network
+from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import (
     BankKey,
     FeatureBank,
@@ -28,49 +28,16 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.evaluate import Evaluation, SplitLogits, evaluate_one
-from tune_calib.engine.network import chunks_of_outputs, evaluation_batch, predict
+from tune_calib.engine.network import TrainedNetwork, chunks_of_outputs, evaluation_batch
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
 from tune_calib.paths import AnyPath
-from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
 from tune_calib.spec.trial import TrialSpec, content_hash
-
-
-class FinishedTrial:
-    """The classifier of a finished trial, for data on its device."""
-
-    def __init__(
-        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
-    ) -> None:
-        self.spec, self.development = spec, development
-        self.info: DatasetInfo = spec.data.info
-        self.trained = network_behind(spec, store, lambda: development, device)
-        self.classifier = load_classifier(spec, store, lambda: development, device)
-
-    @cached_property
-    def _known(self) -> dict[str, SplitLogits]:
-        """Return the logits of ``select`` and ``calib``."""
-        known = {"select": self.development.select, "calib": self.development.calib}
-        return {name: self._logits(split, self.info) for name, split in known.items()}
-
-    def logits(self, split: Split) -> SplitLogits:
-        """Return the logits of test images before the post-hoc transform."""
-        return self._logits(split, self.info.of_test())
-
-    def _logits(self, split: Split, info: DatasetInfo) -> SplitLogits:
-        method, network = self.trained.method, self.trained.network
-        outputs = FeatureSplit(*predict(method, network, split.images, info), split.labels)
-        return SplitLogits(self.classifier.uncalibrated(outputs), split.labels)
-
-    def judge(self, logits: SplitLogits) -> Evaluation | None:
-        """Return metrics of ``logits``, as ``test/<name>``, or None if a logit is not finite."""
-        return evaluate_one({**self._known, "test": logits}, self.spec.posthoc)
 
 
 def network_behind(
@@ -83,15 +50,10 @@ def network_behind(
     # predicted after the views of train had updated them.
     if key.bn_mode == "train":
         train = development().train.to(device)
-        for outputs in train_outputs(key, trained.method, trained.network, spec.data.info, train):
+        for outputs in train_outputs(key, trained, spec.data.info, train):
             for _ in outputs:
                 pass
     return trained
-
-
-def spread_out(samples: int, most: int) -> Tensor:
-    """Return positions of at most ``most`` evenly spaced samples of a split."""
-    return torch.linspace(0, samples - 1, min(most, samples)).round().long()
 
 
 class ShiftKey(Params):
@@ -118,33 +80,6 @@ def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
         if _file(name) not in about["files"]:
             raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
     return {name: read_split(local / _file(name)) for name in about["parts"]}
-
-
-def ensure_shifted(
-    spec: TrialSpec,
-    key: BankKey,
-    shift: ShiftSet,
-    store: Store,
-    network: Callable[[], TrainedNetwork],
-    device: torch.device,
-) -> dict[str, FeatureSplit]:
-    """Return the features of a shift set by part, computing them if need be."""
-    shift_key = ShiftKey(bank=key, name=shift.name, made=shift.made)
-    folder = store.folder("shifts", content_hash(shift_key))
-
-    def make(_: dict[str, FeatureSplit] | None) -> None:
-        trained, parts, info = network(), shift.parts(), spec.data.info.of_test()
-
-        def fill(path: Path) -> None:
-            for part in parts:
-                images = part.chunks(evaluation_batch(info), device)
-                outputs = chunks_of_outputs(trained.method, trained.network, images, info)
-                write_split(path / _file(part.name), outputs, part.split.labels)
-
-        names = [part.name for part in parts]
-        write_folder(folder, fill, {"key": shift_key.model_dump(), "parts": names})
-
-    return store.ensure(folder, "shift", read_shifted, make)
 
 
 def _file(part: str) -> str:
@@ -182,9 +117,8 @@ class ExtraEvaluation:
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
         test = lambda: self._test  # noqa: E731
         shift = open_set(name, self.spec.data, self.root, self.store.images, test)
-        parts = ensure_shifted(self.spec, self.key, shift, self.store, self._network, self.device)
         rows = []
-        for part, split in parts.items():
+        for part, split in self.ensure_shifted(shift).items():
             found = self._calibrated(spec, split)
             labels = split.labels.to(found.device)
             if not all(bool(each.isfinite().all()) for each in (found, own) if each is not None):
@@ -214,6 +148,25 @@ class ExtraEvaluation:
                 for metric, value in values.items()
             ]
         return rows
+
+    def ensure_shifted(self, shift: ShiftSet) -> dict[str, FeatureSplit]:
+        """Return the features of a shift set by part, computing them if need be."""
+        key = ShiftKey(bank=self.key, name=shift.name, made=shift.made)
+        folder = self.store.folder("shifts", content_hash(key))
+
+        def make(_: dict[str, FeatureSplit] | None) -> None:
+            trained, parts, info = self._network(), shift.parts(), self.spec.data.info.of_test()
+
+            def fill(path: Path) -> None:
+                for part in parts:
+                    images = part.chunks(evaluation_batch(info), self.device)
+                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                    write_split(path / _file(part.name), outputs, part.split.labels)
+
+            names = [part.name for part in parts]
+            write_folder(folder, fill, {"key": key.model_dump(), "parts": names})
+
+        return self.store.ensure(folder, "shift", read_shifted, make)
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -21,6 +21,7 @@ from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_hea
 from tune_calib.engine.bank import write_arrow, write_split
 from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
+    Read,
     Store,
     artifact_manifest,
     read_or_remove,
@@ -45,7 +46,7 @@ SURE = 3.0
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
-_Read = TypeVar("_Read")
+Files = Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -53,18 +54,12 @@ class Import:
     """Checked files of an import before they are stored, with the stamp of each file."""
 
     record: ImportedData
-    files: Mapping[str, Sequence[str]]
+    files: Mapping[str, Files]
     head: LinearHead | None
     stamps: Mapping[Path, tuple[int, int]]
 
 
-def check_files(
-    train: Sequence[str],
-    select: Sequence[str],
-    calib: Sequence[str],
-    test: Sequence[str],
-    head: Sequence[str],
-) -> Import:
+def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
     """Read and check the files of all splits, one after the other, and compute the digest.
 
     ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two. ``head``
@@ -156,15 +151,15 @@ def read_record(name: str, store: Store) -> ImportedData:
 
 
 def open_import(
-    read: Callable[[AnyPath], _Read], imported: ImportedData | str, store: Store
-) -> _Read:
+    read: Callable[[AnyPath], Read], imported: ImportedData | str, store: Store
+) -> Read:
     """Read the bank or the manifest of an import; ``read`` can be the class of a bank."""
     if isinstance(imported, str):  # names are resolved before planning
         raise UserError(f"data.imported: {short_repr(imported)} is a name; its record is needed")
     return _read(read, imported.digest, store)
 
 
-def _read(read: Callable[[AnyPath], _Read], digest: str, store: Store) -> _Read:
+def _read(read: Callable[[AnyPath], Read], digest: str, store: Store) -> Read:
     try:
         return read(store.folder(KIND, digest))
     except DamagedFileError as error:

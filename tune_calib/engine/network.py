@@ -54,6 +54,15 @@ class Best:
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network, the method that trained it, and the manifest of their artifact."""
+
+    network: Network
+    method: NetworkMethod
+    about: dict[str, Any]
+
+
 class NetworkTrainer:
     """Trains the network of a spec; each ``next`` trains one epoch.
 
@@ -74,7 +83,7 @@ class NetworkTrainer:
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
-        self.optimizer = _optimizer(self.slot, self.parameters, self.method, device)
+        self.optimizer = self._optimizer()
         self.rule = StepRule(
             self.optimizer,
             # Only the network's parameters: FeDLaS's program does not clip its gate either.
@@ -116,6 +125,19 @@ class NetworkTrainer:
         self._store_best(report)
         self.epoch += 1
         return report
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight
+        # decay also applies to biases and BN, as in the programs of all papers.
+        trained, slot = [*self.parameters, *self.method.parameters()], self.slot
+        # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
+        fused = self.device.type == "cuda" or None
+        options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
+        if slot.optimizer == "sgd":
+            momentum, nesterov = slot.momentum, slot.nesterov
+            return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
+        kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
+        return kind(trained, **options)
 
     def _batches(self) -> list[Tensor]:
         order = torch.randperm(
@@ -173,16 +195,11 @@ class NetworkTrainer:
     def _judge(self) -> dict[str, float]:
         features, logits = predict(self.method, self.network, self.select.images, self.info)
         self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
-        logits = logits.double()
+        logits, labels = logits.double(), self.select.labels
         # All losses of the epoch may be finite although its last step overshot.
         if not bool(logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
-        probs, labels = logits.softmax(1), self.select.labels
-        return {
-            "select/accuracy": float(accuracy(probs, labels)),
-            "select/nll": float(nll_from_logits(logits, labels)),
-            "select/ece": float(ece(probs, labels)),
-        }
+        return {name: float(score) for name, score in watch_select(logits, labels).items()}
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
@@ -235,6 +252,16 @@ class NetworkTrainer:
         self.epoch = about["epoch"]
         weights = {k: v.to(self.device) for k, v in unnest("best", tensors).items()}
         self.best = Best(about["best_score"], about["best_epoch"], weights)
+
+
+def watch_select(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return the metrics of ``names.WATCHED`` on select, given logits (..., N, C) in float64."""
+    probs = logits.softmax(-1)
+    return {
+        "select/accuracy": accuracy(probs, labels),
+        "select/nll": nll_from_logits(logits, labels),
+        "select/ece": ece(probs, labels),
+    }
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
@@ -290,19 +317,3 @@ def chunks_of_outputs(
     for images in chunks:
         output = method(network, normalise(images, info))
         yield output.features, output.logits
-
-
-def _optimizer(
-    slot: NetworkSlot, parameters: list[nn.Parameter], method: nn.Module, device: torch.device
-) -> torch.optim.Optimizer:
-    # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight decay
-    # also applies to biases and BN, as in the programs of all papers.
-    trained = [*parameters, *method.parameters()]
-    # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
-    fused = device.type == "cuda" or None
-    options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
-    if slot.optimizer == "sgd":
-        momentum, nesterov = slot.momentum, slot.nesterov
-        return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
-    kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
-    return kind(trained, **options)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import torch
@@ -13,8 +12,6 @@ if TYPE_CHECKING:  # otherwise only torch is needed, for the benchmark on a bare
 
 CACHE_BYTES = 2**20
 """Approximate size of the fast memory of a processor core."""
-
-_NONE: Mapping[str, Tensor] = MappingProxyType({})
 
 # Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
 _Groups = dict[str, dict[str, Tensor]]
@@ -57,7 +54,7 @@ class StackedOptimizer:
 
     @torch.no_grad()
     def step(
-        self, frozen: Mapping[str, Tensor] = _NONE, restricted: Mapping[str, Tensor] = _NONE
+        self, frozen: Mapping[str, Tensor] = {}, restricted: Mapping[str, Tensor] = {}
     ) -> None:
         """Update the parameters by their gradients, and clear the gradients.
 

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+from tune_calib.engine.network import watch_select
 from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.engine.views import Views
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
-from tune_calib.metrics.calibration import ece
-from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
@@ -244,12 +243,12 @@ def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
     method.load_state(unnest("method", tensors))
 
 
-def logits_of(method: HeadMethod, features: Tensor, first: int = 0) -> Tensor:
-    """Return logits (K, N, C) of features (N, D) from position ``first`` of their split on."""
+def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
+    """Return logits (K, N, C) of the features (N, D) of a split."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     parts = [
-        method.predict(part.to(method.context.device, copy=True), first + number * PASS_BATCH)
+        method.predict(part.to(method.context.device, copy=True), number * PASS_BATCH)
         for number, part in enumerate(features.split(PASS_BATCH))
     ]
     return torch.cat(parts, dim=1)
@@ -289,12 +288,7 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     finite = logits.flatten(1).isfinite().all(1)
     # A diverged head is evaluated on zeros and marked afterwards; the others must continue.
     logits = torch.where(finite[:, None, None], logits, 0.0)
-    probs = logits.softmax(-1)
-    scores = {
-        "select/accuracy": accuracy(probs, labels),
-        "select/nll": nll_from_logits(logits, labels),
-        "select/ece": ece(probs, labels),
-    }
+    scores = watch_select(logits, labels)
     return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}
 
 

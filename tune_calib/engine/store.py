@@ -30,6 +30,7 @@ from tune_calib.paths import (
     AnyPath,
     RemotePath,
     cache_folder,
+    checksum_of,
     is_file_name,
     is_writable,
     lock_file,
@@ -279,12 +280,6 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
         # Callers hold the lock of the artifact, so no process is writing it.
         remove_folder(folder)
         return None
-
-
-def checksum_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 TENSORS = "tensors.safetensors"

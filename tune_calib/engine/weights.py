@@ -22,13 +22,13 @@ from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Store,
     artifact_manifest,
-    checksum_of,
     opened,
     unnest,
     write_folder,
 )
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.models.network import Network
+from tune_calib.paths import checksum_of
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count

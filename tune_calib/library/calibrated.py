@@ -12,9 +12,8 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from tune_calib.engine.artifacts import TrainedNetwork
 from tune_calib.engine.classifier import Classifier
-from tune_calib.engine.network import build, predict
+from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.files import (
@@ -24,7 +23,6 @@ from tune_calib.library.files import (
     read_about,
     read_tensors,
     refuse_absent_plugins,
-    refuse_there,
 )
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
@@ -91,9 +89,7 @@ class CalibratedNetwork(nn.Module):
             UserError: the features have another width or are not finite, or the classifier needs
                 more than features.
         """
-        head = self.classifier.head
-        if head is not None:
-            width = head.tensors["context.weight"].shape[1]
+        if (width := self.classifier.width) is not None:
             _refuse_rows(features, width, "features")
             return self._calibrated(features.float(), features[:, :0]).softmax(-1)
         network, method = self._network("features")
@@ -113,9 +109,9 @@ class CalibratedNetwork(nn.Module):
             UserError: the logits have another number of classes, are not finite or are several rows
                 of probabilities, or the trial retrained the head.
         """
-        if self.classifier.head is not None:
+        if self.spec.head is not None:
             raise UserError(
-                f"this classifier retrained its head ({self.spec.head.method}) and reads features "  # type: ignore[union-attr]
+                f"this classifier retrained its head ({self.spec.head.method}) and reads features "
                 "of the network, not logits; give images or features"
             )
         _refuse_rows(logits, self.info.classes, "logits")
@@ -130,7 +126,7 @@ class CalibratedNetwork(nn.Module):
 
     def _network(self, given: str) -> tuple[Any, NetworkMethod]:
         if self.network is None or self.method is None:
-            way = "from_logits" if self.classifier.head is None else "from_features"
+            way = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
                 f"there is no network for {given}: the trial used imported features or "
                 f"logits; call {way}"
@@ -155,20 +151,18 @@ class CalibratedNetwork(nn.Module):
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
     """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``."""
     files = files_of(file)
-    refuse_there(files.tensors, files.about)
     tensors = nest("classifier", network.classifier.tensors)
     if network.network is not None and network.method is not None:
         tensors |= nest("network", network.network.state_dict())
         tensors |= nest("method", network.method.state_dict())
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    head = network.classifier.head
     has_images = network.network is not None
     network.about = Exported(
         sha256=hashlib.sha256(content).hexdigest(),
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
-        width=head.tensors["context.weight"].shape[1] if head else None,
+        width=network.classifier.width,
         images=InputRecord.of(network.spec.data.info) if has_images else None,
         **about,
     )

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library import arrays
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
@@ -162,8 +163,6 @@ def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
 
 
 BATCH = 500
-SMALLEST = 1e-12
-"""Lower bound of probabilities, since the logarithm of 0 is not finite."""
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

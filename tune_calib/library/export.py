@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.artifacts import TrainedNetwork, ensure_bank
+from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
+from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
@@ -27,12 +28,11 @@ from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
-from tune_calib.spec.names import SLOTS, is_chance
+from tune_calib.spec.names import SLOTS, WATCHED, is_chance
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
-_JUDGED = ("select/accuracy", "select/nll", "select/ece")
 _PROVENANCE = (
     "device", "threads", "processor", "instruction_set", "gpu", "versions", "git_revision",
     "recipe",
@@ -70,8 +70,11 @@ def export(
         raise UserError(f"{error}; give the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if is_onnx:
-        # First, since it may be refused.
-        write_onnx(network, files.onnx, _real_logits(classifier, spec, artifacts, development))
+        real = None
+        if (bank := _stored_bank(spec, artifacts, development, torch.device("cpu"))) is not None:
+            select = bank.select()
+            real = classifier.uncalibrated(select.features, select.logits)[0]
+        write_onnx(network, files.onnx, real)  # first, since it may be refused
     try:
         write_calibrated(network, file, _about(row, spec, trained))
     except UserError:
@@ -190,14 +193,10 @@ def _classifier_of(
     device: torch.device,
 ) -> Classifier:
     """Return the classifier of a row, after checking its metrics on ``select``."""
-    key = bank_key(spec, spec.head)
     classifier = load_classifier(spec, store, development, device)
     found = classifier.select
-    if found and store.holds("banks", key.identity):
+    if found and (bank := _stored_bank(spec, store, development, device)) is not None:
         # Evaluated again: a plug-in's method may store less than it needs to predict.
-        is_head = spec.head is not None
-        splits = lambda: (development(), None)  # noqa: E731
-        bank = ensure_bank(DevelopmentBank, spec, key, store, splits, device, is_head)
         found = judged(classifier, bank)
     if not _matches(found, row):
         # Stored by a run on another machine that shares the store.
@@ -214,20 +213,20 @@ def _classifier_of(
 
 def _matches(found: Mapping[str, float], row: Row) -> bool:
     """Return whether the metrics of a classifier match those of a row."""
-    names = [name for name in _JUDGED if name in found]
+    names = [name for name in (column("select", each) for each in WATCHED) if name in found]
     return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
 
 
-def _real_logits(
-    classifier: Classifier, spec: TrialSpec, store: Store, development: Callable[[], Development]
-) -> torch.Tensor | None:
-    """Return the logits on ``select`` before the transform; None without a stored bank."""
+def _stored_bank(
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
+) -> DevelopmentBank | None:
+    """Return the bank of a trial; None if it is not stored."""
     key = bank_key(spec, spec.head)
     if spec.data.import_record is None and not store.holds("banks", key.identity):
         return None
     splits = lambda: (development(), None)  # noqa: E731
-    bank = ensure_bank(DevelopmentBank, spec, key, store, splits, torch.device("cpu"), False)
-    return classifier.uncalibrated(bank.select())[0]
+    is_head = spec.head is not None
+    return ensure_bank(DevelopmentBank, spec, key, store, splits, device, is_head)
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:

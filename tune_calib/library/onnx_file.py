@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from tune_calib.data.augment import normalise
 from tune_calib.errors import UserError
 from tune_calib.library.calibrated import CalibratedNetwork
-from tune_calib.library.files import refuse_there
 from tune_calib.paths import atomic_write
 
 CLOSE = 1e-5
@@ -29,16 +28,15 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     both (N, C) and float32. ``real`` are logits (N, C) of real samples before the transform, which
     are checked in addition to synthetic ones.
     """
-    refuse_there(file)
     try:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise UserError(f"ONNX needs {error.name}: pip install 'tune-calib[onnx]'") from None
-    head = network.classifier.head
-    if head is not None and head.method.draws():
+    slot, head = network.spec.head, network.classifier.head
+    if slot is not None and head is not None and head.draws():
         raise UserError(
-            f"{head.slot.method} with evaluation=mc draws random numbers to predict, which ONNX "
+            f"{slot.method} with evaluation=mc draws random numbers to predict, which ONNX "
             "cannot reproduce; export it without ONNX"
         )
     plain = _Plain(network).eval()
@@ -100,14 +98,12 @@ class _Plain(nn.Module):
             output = whole.method(whole.network, normalise(given, whole.info))
             features, logits = output.features, output.logits
         if head is not None:
-            logits = head.method.predict(features)[0]
+            logits = head.predict(features)[0]
         return self.calibrated_of(logits).softmax(-1).float(), logits.clone()
 
     def calibrated_of(self, logits: Tensor) -> Tensor:
         """Return calibrated logits (N, C), float64."""
-        transform = self.calibrated.classifier.transform
-        own = logits.double()
-        return own if transform is None else transform.method.transform(own.unsqueeze(0))[0]
+        return self.calibrated.classifier.calibrated(logits.unsqueeze(0))[0]
 
     def example(self) -> tuple[str, Tensor]:
         """Return the name of the input and a fixed example."""
@@ -116,10 +112,9 @@ class _Plain(nn.Module):
             size = info.stored or info.size
             shape = (_SAMPLES, info.channels, size, size)
             return "images", torch.randint(256, shape, dtype=torch.uint8, generator=chance)
-        head = self.calibrated.classifier.head
-        name = "features" if head else "logits"
-        width = head.tensors["context.weight"].shape[1] if head else info.classes
-        return name, torch.randn(_SAMPLES, width, generator=chance)
+        width = self.calibrated.classifier.width
+        name = "features" if width else "logits"
+        return name, torch.randn(_SAMPLES, width or info.classes, generator=chance)
 
 
 def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:

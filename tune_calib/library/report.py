@@ -94,25 +94,12 @@ class CalibrationReport:
         Its vertical lines show how far the accuracies of a calibrated classifier vary by chance
         alone.
         """
-        rows = {row["metric"]: row for row in self._rows()}
-        parts = [(METRICS[name].head, rows[name]) for name in ("accuracy", "ece")]
-        heading = "\n".join(f"{head} {row['value']} [{row['95 %']}]" for head, row in parts)
+        rows = self._cells().loc[["accuracy", "ece"]]
+        heading = "\n".join(f"{head} {value} [{ends}]" for head, value, ends in rows.to_numpy())
         table = bin_table(self.logits.softmax(-1), self.labels)
         names = ("lower", "upper", "count", "confidence", "accuracy")
         bins = pd.DataFrame({name: getattr(table, name).cpu().numpy() for name in names})
         return _draw_diagram(bins, heading)
-
-    def _rows(self) -> list[dict[str, str]]:
-        """Return the metrics as formatted text."""
-        frame: Any = self.metrics
-        return [
-            {
-                "metric": row.metric,
-                "value": METRICS[row.metric].format(row.value),
-                "95 %": ", ".join(map(METRICS[row.metric].format, (row.lower, row.upper))),
-            }
-            for row in frame.itertuples()
-        ]
 
     def _notes(self) -> list[str]:
         """Explain the intervals, including those that end at their value, if any."""
@@ -120,16 +107,19 @@ class CalibrationReport:
         notes = [
             f"95 %: bootstrap interval: how much a value varies between sets of {samples} samples."
         ]
-        for row in self._rows():
+        for name, row in self._cells().iterrows():
             lower, upper = row["95 %"].split(", ")
-            if row["metric"] in DISTANCES and lower != upper == row["value"]:
+            if name in DISTANCES and lower != upper == row["value"]:
                 return [*notes, f"{AT_VALUE}."]
         return notes
 
     def _cells(self) -> pd.DataFrame:
-        return pd.DataFrame(
-            [{**row, "metric": METRICS[row["metric"]].head} for row in self._rows()]
-        )
+        """Return the metrics as formatted text, by name."""
+        cells = {}
+        for name, *numbers in self.metrics.itertuples(index=False):
+            value, lower, upper = map(METRICS[name].format, numbers)
+            cells[name] = [METRICS[name].head, value, f"{lower}, {upper}"]
+        return pd.DataFrame.from_dict(cells, "index", columns=["metric", "value", "95 %"])
 
     def _repr_html_(self) -> str:
         """Show the figure and the table in a notebook."""

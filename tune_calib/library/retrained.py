@@ -4,6 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.data.imported import LinearHead
@@ -77,16 +78,7 @@ class RetrainedHead(arrays.Estimator):
         if len(known) < 2:
             raise ValueError("labels have only one class; give the number of `classes`")
         train = _split(rows, arrays.number_labels(labels, len(rows), known), head)
-        held_out = None
-        if select is not None:
-            own = arrays.rows_of(select[0], "features of select").float().to(rows.device)
-            if own.shape[1] != rows.shape[1]:
-                raise ValueError(
-                    f"features of select must be (N, {rows.shape[1]}) as those of training, got "
-                    f"{tuple(own.shape)}"
-                )
-            numbers = arrays.number_labels(select[1], len(own), known, "labels of select")
-            held_out = _split(own, numbers, head)
+        held_out = None if select is None else _held_out(select, rows, known, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
         if head is None:  # one of NaN, for which no loss is finite
             nothing = rows.new_full((len(known), rows.shape[1]), torch.nan)
@@ -160,6 +152,18 @@ class _MemoryBank(DevelopmentBank):
 def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSplit:
     logits = rows[:, :1] if head is None else rows @ head.weight.T + head.bias
     return FeatureSplit(rows, logits, labels.to(rows.device))
+
+
+def _held_out(
+    given: tuple[Any, Any], rows: Tensor, known: NDArray[Any], head: LinearHead | None
+) -> FeatureSplit:
+    own = arrays.rows_of(given[0], "features of select").float().to(rows.device)
+    if own.shape[1] != rows.shape[1]:
+        raise ValueError(
+            f"features of select must be (N, {rows.shape[1]}) as those of training, got "
+            f"{tuple(own.shape)}"
+        )
+    return _split(own, arrays.number_labels(given[1], len(own), known, "labels of select"), head)
 
 
 def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:

@@ -105,7 +105,7 @@ def _costly(
 
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Compute only the metrics of ``names.REGIME``."""
+    """Compute the network check: does a network fit these samples, is it over-confident?"""
     probs = logits.softmax(-1)
     return _regime(logits, probs, labels, bin_table(probs, labels))
 

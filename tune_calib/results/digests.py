@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from tune_calib.paths import LOADED_AT, AnyPath
+from tune_calib.paths import LOADED_AT, AnyPath, checksum_of
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
@@ -43,10 +43,8 @@ def _counts(name: str, others: set[str]) -> bool:
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file; empty if it cannot be read."""
     try:
-        if not path.is_file():  # a pipe or a device may be endless
-            return ""
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        # A pipe or a device may be endless.
+        return checksum_of(path) if path.is_file() else ""
     except (OSError, ValueError):  # ValueError: the name may be invalid
         return ""
 

@@ -1,17 +1,7 @@
 """The result tables: versioned Parquet files, written atomically and read strictly.
 
-Each Ray trial writes one file for each table that it has rows for:
-
-* ``trials``: one row per trial spec; every metric is a float column ``<split>/<name>``;
-* ``curves``: one row per (trial, epoch, name) of values recorded in training;
-* ``bins``: one row per (trial, split, bin) of the reliability diagram;
-* ``samples``: one row per (trial, split, epoch, sample), for methods that assess single samples;
-* ``logits``: one row per (trial, test sample), for some hundred samples, if requested;
-* ``intervals``: one row per (trial, split, metric) of bootstrap intervals, if requested;
-* ``shifts``: one row per (trial, shifted set, metric), if requested;
-* ``corruptions``: one row per (trial, kind, severity), which early versions wrote.
-
-The ``trials`` file is written last: a trial is done when its row is on disk.
+Each Ray trial writes one file for each table of ``columns`` that it has rows for. The ``trials``
+file is written last: a trial is done when its row is on disk.
 """
 
 import fnmatch

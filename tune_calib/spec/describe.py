@@ -5,12 +5,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from textwrap import dedent, indent
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import flatten
@@ -74,12 +71,12 @@ def _settings(method: MethodInfo) -> Iterator[str]:
     settings = list_settings(method.params)
     if not settings:
         yield "It has no settings."
-    for key, field in settings.items():
+    for key, schema in settings.items():
         where = f"; searched in `{searched[key]}`" if key in searched else ""
         name = f'<span id="{key}">`{method.kind}.{key}`</span>'
-        meaning, _, options = (field.description or "").partition("\n\n")
+        meaning, _, options = schema.get("description", "").partition("\n\n")
         text = " ".join(meaning.split())
-        yield f"- {name} = {default_of(field)} ({range_of(field)}{where}): {text}"
+        yield f"- {name} = {default_of(schema)} ({range_of(schema)}{where}): {text}"
         if options:
             yield indent(options, "    ")
     others = [
@@ -160,65 +157,55 @@ def code(value: object) -> str:
     return "" if value is None or value == "" else f"`{value}`"
 
 
-def default_of(field: FieldInfo) -> str:
+def list_settings(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """Return the JSON schemas of the fields that a user can set."""
+    properties = model.model_json_schema()["properties"]
+    return {k: own for k, own in properties.items() if k not in ("params", "plugin", "found")}
+
+
+def default_of(schema: Mapping[str, Any]) -> str:
     """Format the default as on the command line."""
-    if field.is_required():
+    if "default" not in schema:
         return "required"
-    value = field.get_default(call_default_factory=True)
-    if isinstance(value, tuple):
+    value = schema["default"]
+    if isinstance(value, list):
         return code(", ".join(f"{part:.4g}" for part in value) or "()")
     if isinstance(value, bool):
         return code(str(value).lower())
     return code("none" if value is None else value)
 
 
-def range_of(field: FieldInfo) -> str:
+def range_of(schema: Mapping[str, Any]) -> str:
     """Format the allowed values of a setting: an interval, its options, or its type."""
-    parts = [_plain(part) for part in _alternatives(field.annotation)]
-    interval = _interval(field.metadata)
-    numbers = [part for part in parts if part in ("number", "whole number")]
-    if interval and numbers:
-        parts[parts.index(numbers[0])] = interval + (", whole" if "whole" in numbers[0] else "")
+    parts = [_range_of_type(part) for part in schema.get("anyOf", [schema])]
     return " or ".join(dict.fromkeys(filter(None, parts)))
 
 
-def list_settings(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields that a user can set."""
-    return {
-        name: field
-        for name, field in model.model_fields.items()
-        if name not in ("params", "plugin", "found")
-    }
+_TYPES = {
+    "array": "list of numbers",
+    "boolean": "`true`, `false`",
+    "integer": "whole number",
+    "null": "`none`",
+    "number": "number",
+    "string": "name",
+}
+# The sign of a single bound, and the bracket of one of two.
+_BOUNDS = {
+    "minimum": ("≥", "["),
+    "exclusiveMinimum": (">", "("),
+    "maximum": ("≤", "]"),
+    "exclusiveMaximum": ("<", ")"),
+}
 
 
-def _alternatives(annotation: Any) -> list[Any]:
-    if get_origin(annotation) in (Literal, tuple) or not get_args(annotation):
-        return [annotation]
-    return [part for alternative in get_args(annotation) for part in _alternatives(alternative)]
-
-
-def _plain(annotation: Any) -> str:
-    if get_origin(annotation) is Literal:
-        return ", ".join(code(value) for value in get_args(annotation))
-    if get_origin(annotation) is tuple:
-        return "list of numbers"
-    if issubclass(annotation, BaseModel):  # made by the program from a name; users never write it
-        return ""
-    words = {bool: "`true`, `false`", int: "whole number", float: "number", str: "name"}
-    return "`none`" if annotation is NoneType else words[annotation]
-
-
-def _interval(metadata: list[Any]) -> str:
-    """Format bounds, e.g. ``[0, 1)`` or ``≥ 1``."""
-    low = high = sign = ""
-    for bound in metadata:
-        match bound:
-            case Ge(ge=value):
-                low, sign = f"[{value}", "≥"
-            case Gt(gt=value):
-                low, sign = f"({value}", ">"
-            case Le(le=value):
-                high, sign = f"{value}]", "≤"
-            case Lt(lt=value):
-                high, sign = f"{value})", "<"
-    return f"{low}, {high}" if low and high else f"{sign} {low[1:] or high[:-1]}".strip()
+def _range_of_type(schema: Mapping[str, Any]) -> str:
+    if options := schema.get("enum", [schema["const"]] if "const" in schema else []):
+        return ", ".join(map(code, options))
+    match [(*_BOUNDS[key], schema[key]) for key in _BOUNDS if key in schema]:
+        case [(sign, _, bound)]:
+            text = f"{sign} {bound}"
+        case [(_, opening, low), (_, closing, high)]:
+            text = f"{opening}{low}, {high}{closing}"
+        case _:  # a model, which the program makes from a name, has no type
+            return _TYPES.get(schema.get("type", ""), "")
+    return f"{text}, whole" if schema["type"] == "integer" else text

@@ -168,9 +168,6 @@ def refuse_unsearchable(metrics: Sequence[str]) -> None:
         raise UserError(f"{name} {why}", setting="metric")
 
 
-# Recorded for a network on each split, including train: they show whether it fits its training
-# images, and whether it is over- or under-confident.
-REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
 BASE = "base"  # before the split, for the network below a head or transform
 
 # For the detection of foreign images among those of the test split, which are the positive class:

@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import entry_points
@@ -220,7 +220,7 @@ def _run(plugin: Plugin) -> None:
     _install_old_paths()
     exec(compile(plugin.source, plugin.where, "exec"), vars(module))
     if _functions(module):
-        BACKBONES.register_family(_backbones_of(plugin, module))
+        BACKBONES.register_family(partial(_find_backbone, plugin, module))
 
 
 def _module_name(plugin: Plugin) -> str:
@@ -236,19 +236,15 @@ def _functions(module: ModuleType) -> list[str]:
     ]
 
 
-def _backbones_of(plugin: Plugin, module: ModuleType) -> Callable[[str], BackboneInfo | None]:
-    """Return a rule that resolves the backbones ``FILE.FUNCTION`` of a file."""
-
-    def resolve(name: str) -> BackboneInfo | None:
-        file, _, function = name.rpartition(".")
-        if file != plugin.name or function not in _functions(module):
-            return None
-        # Only now, since it imports torch.
-        own: Any = importlib.import_module("tune_calib.models.own")
-        record: BackboneInfo = own.record(name, vars(module)[function])
-        return record
-
-    return resolve
+def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInfo | None:
+    """Return the backbone ``FILE.FUNCTION`` of a file; None for other names."""
+    file, _, function = name.rpartition(".")
+    if file != plugin.name or function not in _functions(module):
+        return None
+    # Only now, since it imports torch.
+    own: Any = importlib.import_module("tune_calib.models.own")
+    record: BackboneInfo = own.record(name, vars(module)[function])
+    return record
 
 
 def _registered(content: str) -> Iterator[tuple[Any, Any]]:

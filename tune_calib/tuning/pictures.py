@@ -2,6 +2,7 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,13 @@ import pyarrow as pa
 import torch
 
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.extra import FinishedTrial, spread_out
+from tune_calib.engine.classifier import load_classifier
+from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
+from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.metrics.summary import under_corruption
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.names import SLOTS
@@ -47,25 +51,28 @@ def _picture(
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
     set_switches(spec.network, torch.device(device))
-    development = load_development(spec.data, data_root, store.images).to(device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
-    trial = FinishedTrial(spec, store, development, torch.device(device))
-    logits = trial.logits(test)
-    evaluation = trial.judge(logits)
+    development = partial(load_development, spec.data, data_root, store.images)
+    trained = network_behind(spec, store, development, torch.device(device))
+    classifier = load_classifier(spec, store, development, torch.device(device))
+    outputs = predict(trained.method, trained.network, test.images, spec.data.info.of_test())
+    logits, calibrated = classifier.uncalibrated(*outputs)[0], classifier(*outputs)[0]
+    is_finite = bool(calibrated.isfinite().all())
+    found = under_corruption(calibrated, test.labels) if is_finite else {}
     for metric in ("accuracy", "ece"):
-        before = row[f"test/{metric}"]
-        now = evaluation.metrics[f"test/{metric}"] if evaluation else math.nan
+        before, now = row[f"test/{metric}"], found.get(metric, math.nan)
         if not math.isclose(now, before, abs_tol=_CLOSE):
             raise UserError(
                 f"{row['rung_label']}: test {metric} is now {now:.6f}, but was {before:.6f} in its "
                 "trial; name the `store` and `data_root` of the run, on the machine that ran it"
             )
-    positions = spread_out(len(test), SAMPLES)
+    # Evenly spaced over the split.
+    positions = torch.linspace(0, len(test) - 1, min(SAMPLES, len(test))).round().long()
     columns = {
         "spec_hash": [name] * len(positions),
-        "label": logits.labels.cpu()[positions].numpy(),
-        "logits": list(logits.logits[0].cpu()[positions].half().numpy()),
+        "label": test.labels.cpu()[positions].numpy(),
+        "logits": list(logits.cpu()[positions].half().numpy()),
     }
     write_table(out, "logits", name, pa.table(columns))
     return f"{row['rung_label']}: logits of {len(positions)} samples"

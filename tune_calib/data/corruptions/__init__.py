@@ -1,14 +1,8 @@
 """Generated corruptions: the kinds of Hendrycks and Dietterich (ICLR 2019), at five severities.
 
-Kinds and strengths are those of the CIFAR version of the benchmark, without ``frost``, which needs
-artwork, and ``spatter``. The noise of generated images differs from that of the published files
-(CIFAR-10-C), which their names show: ``generated/fog``.
-
-Strengths that are lengths in pixels refer to images of 32 pixels and grow with the image size (the
-benchmark has a table for each size instead).
-
-The random numbers of an image depend only on the kind, the severity and the position of the image
-in its data set, not on its batch or the device.
+Kinds and strengths are those of the CIFAR version of the benchmark; docs/pages/data.md#corruptions
+lists the differences. The random numbers of an image depend only on the kind, the severity and the
+position of the image in its data set, not on its batch or the device.
 """
 
 import torch

@@ -17,6 +17,7 @@ import torch
 from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
+from tune_calib.data.huggingface import require_range
 from tune_calib.data.layouts import Layouts, find_unpacked, require_files
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS, Quick
@@ -94,12 +95,8 @@ class Cifar:
                     "download it again"
                 )
             parts.append(content.reshape(-1, width))
-            largest = int(parts[-1][:, self.label_bytes - 1].max())
-            if largest >= self.classes:
-                raise DamagedFileError(
-                    f"{file} has label {largest}, expected 0..{self.classes - 1}; is it another "
-                    "data set?"
-                )
+            labels = torch.from_numpy(parts[-1][:, self.label_bytes - 1].astype(np.int64))
+            require_range(file, labels, self.classes)
         rows = np.concatenate(parts)
         labels = torch.from_numpy(rows[:, self.label_bytes - 1].astype(np.int64))
         images = torch.from_numpy(rows[:, self.label_bytes :].reshape(-1, CHANNELS, SIZE, SIZE))

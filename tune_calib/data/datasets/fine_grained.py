@@ -7,8 +7,7 @@ images are converted, as in the papers.
 ``aircraft`` (Maji et al., 2013) has 6,667 + 3,333 images of 100 variants, resized to 448x448 with
 crops of 384x384 (FeDLaS, for its vision transformer). The training part is train and val together.
 
-The papers' programs select on the test split (`data.split: val_is_test`). Here a tenth of train is
-held out.
+The papers' programs select on the test split (`data.split: val_is_test`).
 """
 
 from pathlib import Path

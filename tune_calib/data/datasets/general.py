@@ -4,17 +4,8 @@ Everything that affects results (classes, channels, sizes, moments, a digest of 
 labels) is read once, when a run is planned, and becomes part of the spec. Two such data sets never
 share a network, and training processes need not read the properties again.
 
-``imagefolder``: ``train/CLASS/IMAGE`` and ``test/CLASS/IMAGE``. Classes are the folders of
-``train``, sorted by name.
-
-``parquet``: labelled images in the Hugging Face layout. Columns are found by their usual names or
-because they are the only ones of their kind, or given by ``data.image_column`` and
-``data.label_column``.
-
-Without ``test``, the test part is ``val``, ``valid`` or ``validation``.
-
-The placeholder of imported features and logits, which have no images, is here too. The registry
-resolves its name but does not list it. Imports are in the store (``tune_calib.engine.imports``).
+The layouts are in docs/pages/data.md. The placeholder of imported features and logits, which have
+no images, is here too; the registry resolves its name but does not list it.
 """
 
 from collections.abc import Callable
