@@ -211,8 +211,8 @@ def _sample_error(
 ) -> float:
     """Compute the standard error of the mean sum over the test samples; NaN if unknown.
 
-    Trials of earlier versions have no draws. For them it is the root of the summed squares of the
-    errors of the rungs, which is an upper bound, since the rungs share the samples.
+    For trials without draws, it is the root of the summed squares of the errors of the rungs, which
+    is an upper bound, since the rungs share the samples.
     """
     metric, split = parted(comparison.metric)
     rows, draws = _drawn(sweep, metric, split or "test")
@@ -230,13 +230,33 @@ def _sample_error(
             return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
     if split not in (None, "test") or is_rank:
         return math.nan  # shifted images and ranks have draws or no error at all
-    errors = sweep.intervals["se"]
+    known = sweep.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
+    errors = known.combine_first(_plain_errors(sweep, metric))
     each = [
-        weights[label]
-        * float(errors.reindex([(h, metric) for each in own for h in each]).mean(skipna=False))
+        weights[label] * float(errors.reindex([h for each in own for h in each]).mean(skipna=False))
         for label, own in hashes.items()
     ]
     return math.hypot(*each)
+
+
+@cached_per_sweep
+def _plain_errors(sweep: Sweep, metric: str) -> "pd.Series[float]":
+    """Return the standard errors by spec hash that need no bootstrap, or none for a metric.
+
+    That of the accuracy is binomial. An ECE is the mean over the samples of d = confidence -
+    correct, with the sign of the sample's bin; O-ECE and U-ECE omit bins. Their variance is thus at
+    most E[d^2] minus their square. E[d^2] is the variance of the confidence gap plus its square.
+    """
+    trials = sweep.trials.set_index("spec_hash").filter(like="test/")
+    trials.columns = trials.columns.str.removeprefix("test/")
+    bins = sweep.bins[sweep.bins["split"] == "test"]
+    samples = bins.groupby(bins["spec_hash"].astype(str))["count"].sum().reindex(trials.index)
+    if metric == "accuracy":
+        return np.sqrt(trials[metric] * (1 - trials[metric]) / samples)
+    if metric in ("ece", "aece", "o_ece", "u_ece") and "confidence_gap_se" in trials:
+        squares = trials["confidence_gap"] ** 2 - trials[metric] ** 2
+        return np.sqrt((trials["confidence_gap_se"] ** 2 + squares / samples).clip(lower=0))
+    return pd.Series(dtype=float)
 
 
 @cached_per_sweep

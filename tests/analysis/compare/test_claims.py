@@ -5,12 +5,16 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
+from scipy import stats
 
 from analysis.compare.claims import judge
 from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
 from tests.support import each
+from tune_calib.metrics.binning import top_label
+from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.reproduction import Claim, Comparison
 
@@ -190,16 +194,53 @@ def table_schema():
     return SCHEMAS["intervals"]
 
 
-@each("but", [(0,), (2,), (0, 1, 2, 3)])
-def test_without_intervals_over_the_samples_there_is_no_decision(but, tmp_path):
+@each("but", [(2,), (0, 1, 2, 3)])
+@each("metric", ["ece", "nll"])
+def test_without_errors_over_the_samples_there_is_no_decision(but, metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
     fake_results.add_regime(tmp_path)
     if len(but) < 4:
         draw(tmp_path, but=but)
-    found = judge([[load(tmp_path)]], CLAIMS["order"][0])
+    found = judge([[load(tmp_path)]], claimed("+ two", ("vanilla",), metric))
     assert (found.outcome, found.why) == (
         "not decided", "no intervals over the test samples",
     )  # fmt: skip
+
+
+@each("metric", ["ece", "accuracy"])
+def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
+    fake_results.write(tmp_path, seeds=5)
+    fake_results.add_regime(tmp_path)
+    for path in (tmp_path / "trials").glob("*.parquet"):
+        fake_results.set_cells(
+            path, {"test/confidence_gap_se": 0.01, "test/confidence_gap": 0.2, "test/ece": 0.3}
+        )
+    sweep = load(tmp_path)
+    found = judge([[sweep]], claimed("+ two", ("vanilla",), metric))
+    bins = sweep.bins[sweep.bins["split"] == "test"].astype({"spec_hash": str})
+    trials = sweep.trials.join(bins.groupby("spec_hash")["count"].sum(), "spec_hash")
+    value = trials["test/accuracy"]
+    variance = {
+        "ece": 0.01**2 + (0.2**2 - 0.3**2) / trials["count"],
+        "accuracy": value * (1 - value) / trials["count"],
+    }[metric]
+    errors = np.sqrt(variance.clip(lower=0)).groupby(trials["rung"]).mean()[[0, 2]]
+    # Equal differences of all seeds: the interval is over the samples only.
+    assert found.width / 2 == pytest.approx(stats.norm.ppf(0.975) * np.hypot(*errors), rel=1e-3)
+
+
+@each("scale", [1.0, 0.3], few=2)
+def test_errors_without_a_bootstrap_bound_those_with_one(scale):
+    chance = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(2000, 5, generator=chance).double()
+    # Over-confident with the second scale, calibrated with the first.
+    labels = torch.multinomial((logits * scale).softmax(-1), 1, generator=chance)[:, 0]
+    found = bootstrap(logits[None], labels, 400)
+    confidence, correct = top_label(logits.softmax(-1), labels)
+    square = ((confidence - correct) ** 2).mean()
+    for name in ("ece", "aece", "o_ece", "u_ece"):
+        bound = ((square - found[name].draws.mean() ** 2) / len(labels)) ** 0.5
+        assert 0 < float(found[name].se) <= 1.1 * float(bound)
 
 
 def test_a_rung_that_was_not_run_is_named(usual):
