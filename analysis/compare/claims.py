@@ -252,10 +252,10 @@ def _plain_errors(sweep: Sweep, metric: str) -> "pd.Series[float]":
     bins = sweep.bins[sweep.bins["split"] == "test"]
     samples = bins.groupby(bins["spec_hash"].astype(str))["count"].sum().reindex(trials.index)
     if metric == "accuracy":
-        return np.sqrt(trials[metric] * (1 - trials[metric]) / samples)
+        return (trials[metric] * (1 - trials[metric]) / samples) ** 0.5
     if metric in ("ece", "aece", "o_ece", "u_ece") and "confidence_gap_se" in trials:
         squares = trials["confidence_gap"] ** 2 - trials[metric] ** 2
-        return np.sqrt((trials["confidence_gap_se"] ** 2 + squares / samples).clip(lower=0))
+        return (trials["confidence_gap_se"] ** 2 + squares / samples).clip(lower=0) ** 0.5
     return pd.Series(dtype=float)
 
 

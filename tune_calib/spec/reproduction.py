@@ -19,9 +19,8 @@ from tune_calib.spec.request import (
     Out,
     Overrides,
     SeedPairs,
-    Share,
 )
-from tune_calib.spec.strict import LocalPath, Part, Words, as_tuple
+from tune_calib.spec.strict import LocalPath, Part, Share, Words, as_tuple
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
