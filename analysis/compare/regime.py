@@ -88,15 +88,21 @@ class Regime:
 @cached_per_sweep
 def regime_of(sweep: Sweep) -> Regime:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
+    rows = base_rows(sweep)
+    known = known_networks(sweep.trials)
+    beneath = set(rows.reindex(columns=["network_id"])["network_id"])
+    return _check_networks(known[known["network_id"].isin(beneath)], "test")
+
+
+def base_rows(sweep: Sweep) -> pd.DataFrame:
+    """Return the trials of the rung with plain cross entropy, otherwise those of the first rung."""
     methods = sweep.trials.reindex(columns=["network_method"])["network_method"]
     rows = sweep.trials[methods == PLAIN]
     # From one rung, since others may train such networks with other settings.
     rows = rows[rows["rung"] == rows["rung"].min()]
     if rows.empty:
         rows = sweep.of_rung(min(sweep.labels, default=0), done_only=False)
-    known = known_networks(sweep.trials)
-    beneath = set(rows.reindex(columns=["network_id"])["network_id"])
-    return _check_networks(known[known["network_id"].isin(beneath)], "test")
+    return rows
 
 
 def of_baseline(trials: pd.DataFrame) -> Regime:

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import get_args
 
+import pandas as pd
+
 from analysis.compare.claims import Outcome
-from analysis.compare.regime import name_of, regime_of
+from analysis.compare.regime import base_rows, name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
 from analysis.published import titled
@@ -113,18 +115,19 @@ def overview(tables: Sequence[Made]) -> str:
 
 
 def _networks(tables: Sequence[Made]) -> list[list[str]]:
-    """Return a row per base network: accuracy on test and train, and over-confidence."""
-    rows: dict[str, list[str]] = {}
+    """Return a row per kind of base network: accuracy on test and train, and over-confidence."""
+    found: dict[str, list[pd.DataFrame]] = {}
     for own in tables:
         for _, sweep in own.sweeps:
-            check = regime_of(sweep)
-            base = sweep.of_rung(sweep.rungs[0].index)["test/accuracy"].mean()
-            shown = [METRICS["accuracy"].format(value) for value in (base, check.train)]
-            gap = METRICS["confidence_gap"].format(check.gap, signed=True)
-            rows.setdefault(
-                name_of(sweep), [titled(name_of(sweep).split()), *shown, gap, str(check.networks)]
-            )
-    return list(rows.values())
+            found.setdefault(name_of(sweep), []).append(base_rows(sweep))
+    rows = []
+    for name, parts in found.items():
+        networks = pd.concat(parts).drop_duplicates("network_id")
+        mean = networks[["test/accuracy", "train/accuracy", "test/confidence_gap"]].mean()
+        shown = [METRICS["accuracy"].format(value) for value in mean.iloc[:2]]
+        gap = METRICS["confidence_gap"].format(mean.iloc[2], signed=True)
+        rows.append([titled(name.split()), *shown, gap, str(len(networks))])
+    return rows
 
 
 def _paper(name: str, tables: Sequence[Made]) -> list[str]:
