@@ -54,7 +54,7 @@ def ship(out: Path, name: str) -> None:
                     shutil.copy(picture, IMAGES / _picture(own, sweep, figure))
         table = own.table
         lock = read_lock(out / table.folder)
-        _write_json(to / table.folder / LOCK, {**lock, "command": _command(own)})
+        _write_json(to / table.folder / LOCK, {**lock, "command": own.command})
 
 
 def read_shipped() -> list[Made]:
@@ -80,16 +80,11 @@ def write_pages() -> None:
             picture.unlink()
 
 
-def _command(own: Made) -> str:
-    """Return the last of the commands that made the results, which covers all of them."""
-    return own.command.split(" && ")[-1]
-
-
 def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
     source = Path(str(sweep.out))
     target = to / own.table.folder / source.name
     manifest = json.loads((source / "sweep.json").read_text())
-    _write_json(target / "sweep.json", {**manifest, "command": _command(own)})
+    _write_json(target / "sweep.json", {**manifest, "command": own.command})
     claims = own.table.claims
     claimed = {parted(one.metric)[0] for claim in claims for one in claim.comparisons}
     shown = claimed | {parted(metric)[0] for metric in own.table.metrics}
