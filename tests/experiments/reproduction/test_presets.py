@@ -250,3 +250,33 @@ def test_the_list_has_every_table_and_its_claims():
 )
 def test_a_mistake_is_one_line(words, told, refusal):
     assert told in refusal("reproduce", *words)
+
+
+def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
+    settings = {"network.precision": "bf16", "network.epochs": 3}
+    how = {"dataset": ("cifar10",), "gpus": 0.5, "set": settings}
+    request = asked("fedlas/table3", "day", tmp_path, **how)
+    (entry,) = build_file(request).content.entries.values()
+    # The same name, and therefore folder, as in a run of all data sets.
+    whole = build_file(asked("fedlas/table3", "day", tmp_path)).content.entries
+    assert find_runs(request).keys() == {"methods-1"} < whole.keys()
+    assert (entry.datasets, entry.resources.gpus) == (("cifar10",), 0.5)
+    own = whole["methods-1"].set
+    assert entry.set.network == {**own.network, "precision": "bf16", "epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"dataset": ("digits",)}, "no digits at scale 'day', only cifar100, cifar10"),
+        ({"set": {"nets.epochs": 3}}, "unknown key 'nets'"),
+        ({"set": {"precision": "bf16"}}, "unknown key 'precision'"),
+    ],
+)
+def test_wrong_choices_of_a_command_are_refused(how, told, tmp_path):
+    request = asked("maccal/table5", "day", tmp_path, **how)
+    if "dataset" in how:
+        assert find_lacking(request) == [told]
+    else:
+        with pytest.raises(UserError, match=told):
+            build_file(request)
