@@ -59,7 +59,11 @@ class _Manifest(_Record):
         """
         path = folder / cls.file_name
         refuse_special(path)
-        return cast(Self, _parse(cls, path, path.read_bytes()))
+        parsed = cast(Self, _parse(cls, path, path.read_bytes()))
+        # A copy, whose lists a caller may change.
+        lists = {name: getattr(parsed, name) for name in parsed.model_fields_set}
+        lists = {name: list(own) for name, own in lists.items() if isinstance(own, list)}
+        return parsed.model_copy(update=lists)
 
     def write(self, folder: AnyPath) -> None:
         """Write the file of a folder atomically."""
