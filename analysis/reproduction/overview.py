@@ -188,7 +188,8 @@ def _verdict_text(one: Judged) -> str:
 
 def _scale(own: Made, pictured: Pictured) -> list[str]:
     """Return the part of a table's section on one scale: command, networks, numbers, figures."""
-    parts = [f"```\n{own.command}\n```"]
+    commands = own.command.replace(" && ", "\n")
+    parts = [f"```\n{commands}\n```"]
     for run, sweep in own.sweeps:
         frame = compare_with_print(own.table, run, sweep)
         # Two rows of one method may differ in the training of its heads.
