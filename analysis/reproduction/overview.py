@@ -122,8 +122,10 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
             found.setdefault(name_of(sweep), []).append(base_rows(sweep))
     rows = []
     for name, parts in found.items():
-        networks = pd.concat(parts).drop_duplicates("network_id")
-        mean = networks[["test/accuracy", "train/accuracy", "test/confidence_gap"]].mean()
+        columns = ["network_id", "test/accuracy", "train/accuracy", "test/confidence_gap"]
+        # Rows of earlier versions may lack some.
+        networks = pd.concat(parts).reindex(columns=columns).drop_duplicates("network_id")
+        mean = networks[columns[1:]].mean()
         shown = [METRICS["accuracy"].format(value) for value in mean.iloc[:2]]
         gap = METRICS["confidence_gap"].format(mean.iloc[2], signed=True)
         rows.append([titled(name.split()), *shown, gap, str(len(networks))])
