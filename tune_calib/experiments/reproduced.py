@@ -22,7 +22,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
-from tune_calib.spec.recipe import merge_settings
+from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.reproduction import ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.ladder import LadderRun
@@ -51,34 +51,25 @@ class TableRequest:
 
     @property
     def settings(self) -> dict[int, Setting]:
-        """Return the settings of the scale by position, on the requested data sets.
-
-        Frozen networks need `weights`.
-        """
-        only, has_files = self.request.dataset, self.request.weights is not None
-        found = {}
-        for index, own in enumerate(self.table.scales[self.request.scale]):
-            datasets = tuple(name for name in own.datasets if name in only or not only)
-            if datasets and (has_files or not own.weights):
-                found[index] = own.model_copy(update={"datasets": datasets})
-        return found
-
-    @property
-    def overrides(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of the command by slot, which override those of the table."""
-        slots: dict[str, dict[str, Any]] = {}
-        for name, value in (self.request.set or {}).items():
-            slot, _, key = name.partition(".")
-            slots.setdefault(slot, {})[key] = value
-        return slots
+        """Return the settings of the scale by position; frozen networks need `weights`."""
+        has_files = self.request.weights is not None
+        return {i: own for i, own in self._asked.items() if has_files or not own.weights}
 
     @property
     def left_out(self) -> list[str]:
         """Return the weight files of the frozen networks that are left out."""
         if self.request.weights is not None:
             return []
-        settings = self.table.scales[self.request.scale]
-        return [file for own in settings for file in own.weights.values()]
+        return [file for own in self._asked.values() for file in own.weights.values()]
+
+    @property
+    def _asked(self) -> dict[int, Setting]:
+        """Return the settings of the scale by position, on the requested data sets."""
+        only, found = self.request.dataset, {}
+        for index, own in enumerate(self.table.scales[self.request.scale]):
+            if datasets := tuple(name for name in own.datasets if name in only or not only):
+                found[index] = own.model_copy(update={"datasets": datasets})
+        return found
 
     def weights_path(self, file: str) -> Path:
         """Return the path of a file of weights, or a placeholder for one that need not be here."""
@@ -153,7 +144,7 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
         ]
         merged = merge_settings(*(part.pop("set", {}) for part in parts))
         merged = {slot: each for slot, each in merged.items() if slot in {*SLOTS[:2], *slots}}
-        merged = merge_settings(merged, request.overrides)
+        merged = merge_settings(merged, by_slot(request.request.set or {}))
         content = {**parts[0], **parts[1], **parts[2], "set": merged}
         seeds = SeedCounts.model_validate(content.get("seeds", {}))
         if request.request.seeds is not None:

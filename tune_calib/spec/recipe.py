@@ -16,6 +16,15 @@ QUICK = "quick"
 """The recipe that each data set has of its own and that is used if none is named."""
 
 
+def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return settings with names such as ``head.lr`` by slot."""
+    slots: dict[str, dict[str, Any]] = {}
+    for name, value in settings.items():
+        slot, _, key = name.partition(".")
+        slots.setdefault(slot, {})[key] = value
+    return slots
+
+
 def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
     """Merge settings by slot; later ones override earlier ones."""
     slots = dict.fromkeys(slot for each in settings for slot in each)

@@ -13,6 +13,7 @@ from tune_calib.spec.ladder import (
     refuse_unused,
 )
 from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
+from tune_calib.spec.recipe import by_slot
 from tune_calib.spec.request import (
     GIVES,
     AblateRequest,
@@ -62,10 +63,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
         given[name] = value
     if isinstance(named := given.get("network.backbone"), str):
         given["network.backbone"] = plugins.backbone(named)
-    slots: dict[str, dict[str, Any]] = {}
-    for name, value in given.items():
-        slot, _, key = name.partition(".")
-        slots.setdefault(slot, {})[key] = value
+    slots = by_slot(given)
     refuse_unknown_names(slots)
     if request.dataset_title is not None and not takes_title(dataset):
         raise UserError(

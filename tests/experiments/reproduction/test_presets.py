@@ -280,3 +280,10 @@ def test_wrong_choices_of_a_command_are_refused(how, told, tmp_path):
     else:
         with pytest.raises(UserError, match=told):
             build_file(request)
+
+
+def test_only_weights_of_the_chosen_data_sets_are_left_out(tmp_path):
+    assert len(asked("maccal/table5", "cpu", tmp_path).left_out) == 4
+    request = asked("maccal/table5", "cpu", tmp_path, dataset=("cifar100",))
+    assert request.left_out == []
+    assert [own.datasets for own in request.settings.values()] == [("cifar100",)]
