@@ -59,7 +59,8 @@ def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
 @pytest.mark.slow
 def test_their_commands_make_tables_that_are():
     lines = [line for line in read(TABLES_PAGE).splitlines() if line.startswith("tune-calib ")]
-    assert len(lines) == len(stored())
+    commands = [one for own in stored() for one in own.command.split(" && ")]
+    assert sorted(lines) == sorted(commands)
     for line in lines:
         _, command, name, option, scale = shlex.split(line)[:5]
         assert (command, option) == ("reproduce", "--scale")
