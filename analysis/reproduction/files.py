@@ -76,13 +76,16 @@ class Made:
                 is_mean = claim.over == "mean" and len(groups) > 1
                 if is_mean:
                     where = f"mean of {len(groups)} data sets and networks"
-                    found.append(Judged(run, where, judge(groups, claim), False, printed))
+                    verdict = judge(groups, claim)
+                    is_reduced = any(uses_part_of_train(sweeps[0]) for sweeps in groups)
+                    found.append(Judged(run, where, verdict, is_reduced, False, printed))
                 for sweeps in groups:
                     folder = " ".join(sweep.out.name for sweep in sweeps)
                     where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
                     where = name_of(sweeps[0]) if len(sweeps) == 1 else where
                     verdict = judge([sweeps], claim)
-                    found.append(Judged(folder, where, verdict, is_mean, printed))
+                    is_reduced = uses_part_of_train(sweeps[0])
+                    found.append(Judged(folder, where, verdict, is_reduced, is_mean, printed))
         return found
 
     def _groups(self, run: str) -> list[list[Sweep]]:
@@ -99,6 +102,12 @@ def has_frozen_networks(sweep: Sweep) -> bool:
     """Return whether a sweep uses only frozen networks."""
     networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
+
+
+def uses_part_of_train(sweep: Sweep) -> bool:
+    """Return whether networks were trained on a part of the training images."""
+    data = [json.loads(text) for text in sweep.trials["data"].dropna().unique()]
+    return any(own["train_fraction"] < 1 for own in data)
 
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str) -> Made:

@@ -4,7 +4,7 @@ They are computed from the results of ``tune-calib reproduce``.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import get_args
 
@@ -43,9 +43,9 @@ PAPERS = {
 
 _OUTCOMES = get_args(Outcome)
 _SUMMARY = {
-    "held": "Held wherever judged",
-    "not held": "Not held anywhere",
-    "mixed": "Differs between networks or data sets",
+    "held": "Held wherever decided",
+    "not held": "Not held wherever decided",
+    "mixed": "Held on some networks or data sets and not on others",
     "not decided": "Not decided",
     "no verdict": "No verdict, as the base network is not over-confident",
 }
@@ -133,9 +133,14 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
 
 
 def _paper(name: str, tables: Sequence[Made]) -> list[str]:
-    """Return the section of a paper: a summary of the verdicts, then a row per claim."""
-    where = list(dict.fromkeys(one.where for own in tables for one in own.judged))
-    rows, summary = [], dict[str, list[str]]()
+    """Return the section of a paper: a summary of the verdicts, then a row per claim.
+
+    The summary is of networks trained on all training images, as in the papers, and names apart
+    the claims that were judged on others only.
+    """
+    of_paper = sorted((one for own in tables for one in own.judged), key=lambda one: one.is_reduced)
+    where = list(dict.fromkeys(one.where for one in of_paper))
+    rows, summary, reduced = [], dict[str, list[str]](), dict[str, list[str]]()
     for _, of_table in groupby(tables, lambda own: own.table.name):
         scales = list(of_table)
         table = scales[0].table
@@ -149,13 +154,29 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
             paper = next((one.printed for one in of_claim if one.printed), "")
             rows.append([title_of(claim), link, *(found.get(each, "") for each in where),
                          paper])  # fmt: skip
-            outcomes = {one.verdict.outcome for one in of_claim if not one.is_part}
+            whole = [one for one in of_claim if not (one.is_part or one.is_reduced)]
+            shown = whole or [one for one in of_claim if not one.is_part]
+            outcomes = {one.verdict.outcome for one in shown}
+            outcomes = outcomes & {"held", "not held"} or outcomes
             key = next(iter(outcomes)) if len(outcomes) == 1 else "mixed"
-            summary.setdefault(key, []).append(title_of(claim))
-    sentences = [f"{words}: {'; '.join(summary[key])}." for key, words in _SUMMARY.items()
-            if key in summary]  # fmt: skip
+            (summary if whole else reduced).setdefault(key, []).append(title_of(claim))
     heads = ["claim", "table", *(titled(each.split()) for each in where), "paper"]
-    return [f"## {PAPERS.get(name, name)}", "\n\n".join(sentences), body(table_of(heads, rows))]
+    parts = [f"## {PAPERS.get(name, name)}"]
+    if summary:
+        parts += ["On networks trained on all training images, as in the papers:", _list(summary)]
+    if reduced:
+        parts += ["Judged only on networks trained on a part of the training images, which are far "
+                  "less accurate than the papers':", _list(reduced)]  # fmt: skip
+    return [*parts, body(table_of(heads, rows))]
+
+
+def _list(claims: Mapping[str, Sequence[str]]) -> str:
+    """Return a list with an item for each outcome, and its claims."""
+    return "\n".join(
+        f"- **{words}.** {'; '.join(claims[outcome])}."
+        for outcome, words in _SUMMARY.items()
+        if outcome in claims
+    )
 
 
 def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:

@@ -189,6 +189,7 @@ class Judged:
     folder: str
     where: str
     verdict: Verdict
+    is_reduced: bool = False  # to networks trained on a part of the training images
     is_part: bool = False  # of the mean in the claim; for information, not counted
     printed: str = ""  # printed values, and the number of them that support the claim
 

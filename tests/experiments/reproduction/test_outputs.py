@@ -1,13 +1,14 @@
 """What stands beside the results of a table: made of invented ones, and of real ones at `smoke`."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
 
 from analysis.load import load
-from analysis.reproduction.files import PAGE, write_reproduction
-from analysis.reproduction.overview import TABLES_PAGE
+from analysis.reproduction.files import PAGE, Made, write_reproduction
+from analysis.reproduction.overview import TABLES_PAGE, overview
 from analysis.reproduction.tables import compare_with_print
 from tests import fake_results, support
 from tests.support import Reader, here
@@ -64,6 +65,24 @@ def test_files_say_the_same_as_verdicts(tmp_path):
     assert "tune-calib reproduce x" in page
     assert "over-confident by" in page
     assert "Vanilla" in (tmp_path / "table.tex").read_text()
+
+
+def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tmp_path):
+    fake_results.write(tmp_path, seeds=5)
+    fake_results.add_regime(tmp_path)
+    fake_results.add_intervals(tmp_path, ["ece"])
+    sweep = load(tmp_path)
+    part = sweep.trials["data"].map(
+        lambda text: json.dumps({**json.loads(text), "train_fraction": 0.05})
+    )
+    reduced = replace(sweep, trials=sweep.trials.assign(data=part))
+    both = overview([Made(TABLE, [("ladder", sweep), ("ladder", reduced)], "x")])
+    assert "- **Not decided.** it helps; it hurts." in both
+    assert "On networks trained on all training images" in both
+    assert "Judged only" not in both
+    alone = overview([Made(TABLE, [("ladder", reduced)], "x")])
+    assert "On networks trained on all training images" not in alone
+    assert "Judged only on networks trained on a part" in alone
 
 
 FAST = ("fedlas/fig1c",)
