@@ -73,19 +73,12 @@ class Made:
                 if not groups:
                     continue
                 printed = describe_print(self.table, run, groups[0][0].rungs, claim)
-                is_mean = claim.over == "mean" and len(groups) > 1
-                if is_mean:
-                    where = f"mean of {len(groups)} data sets and networks"
-                    verdict = judge(groups, claim)
-                    is_reduced = any(uses_part_of_train(sweeps[0]) for sweeps in groups)
-                    found.append(Judged(run, where, verdict, is_reduced, False, printed))
+                sets: dict[str, list[list[Sweep]]] = {}
                 for sweeps in groups:
-                    folder = " ".join(sweep.out.name for sweep in sweeps)
-                    where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
-                    where = name_of(sweeps[0]) if len(sweeps) == 1 else where
-                    verdict = judge([sweeps], claim)
-                    is_reduced = uses_part_of_train(sweeps[0])
-                    found.append(Judged(folder, where, verdict, is_reduced, is_mean, printed))
+                    key = sweeps[0].manifest.dataset if claim.over == "networks" else ""
+                    sets.setdefault(key, []).append(sweeps)
+                for dataset, parts in sets.items():
+                    found += _judge_parts(claim, run, dataset, parts, printed)
         return found
 
     def _groups(self, run: str) -> list[list[Sweep]]:
@@ -96,6 +89,25 @@ class Made:
                 key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
                 groups.setdefault(key, []).append(sweep)
         return list(groups.values())
+
+
+def _judge_parts(
+    claim: Claim, run: str, dataset: str, parts: Sequence[Sequence[Sweep]], printed: str
+) -> list[Judged]:
+    """Judge a claim on the mean over base networks, if it is about one, and on each of them."""
+    is_mean = claim.over != "each" and len(parts) > 1
+    found = []
+    if is_mean:
+        of = f"{dataset} mean of {len(parts)}" if dataset else f"mean of {len(parts)} data sets and"
+        is_reduced = any(uses_part_of_train(sweeps[0]) for sweeps in parts)
+        found = [Judged(run, f"{of} networks", judge(parts, claim), is_reduced, False, printed)]
+    for sweeps in parts:
+        folder = " ".join(sweep.out.name for sweep in sweeps)
+        where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
+        where = name_of(sweeps[0]) if len(sweeps) == 1 else where
+        is_reduced, verdict = uses_part_of_train(sweeps[0]), judge([sweeps], claim)
+        found.append(Judged(folder, where, verdict, is_reduced, is_mean, printed))
+    return found
 
 
 def has_frozen_networks(sweep: Sweep) -> bool:

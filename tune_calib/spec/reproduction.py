@@ -93,8 +93,9 @@ class Claim(Comparison):
     """The claim in words, as a reader of the paper would put it."""
     also: tuple[Comparison, ...] = ()
     """Further comparisons that must hold, e.g. that the accuracy is kept."""
-    over: Literal["each", "mean"] = "each"
-    """Whether it is judged on ``each`` data set and network, or on the ``mean`` over all."""
+    over: Literal["each", "networks", "mean"] = "each"
+    """Whether it is judged on ``each`` data set and network, for each data set on the mean over its
+    ``networks``, or on the ``mean`` over all."""
     is_ours: bool = False
     """Whether the claim is ours, not stated by the paper."""
     run: str | None = None

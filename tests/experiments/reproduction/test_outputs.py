@@ -11,7 +11,7 @@ from analysis.reproduction.files import PAGE, Made, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE, overview
 from analysis.reproduction.tables import compare_with_print
 from tests import fake_results, support
-from tests.support import Reader, here
+from tests.support import Reader, each, here
 from tune_calib.console import shown
 from tune_calib.results.folders import LOCK
 from tune_calib.results.tables import read_table
@@ -83,6 +83,31 @@ def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tm
     alone = overview([Made(TABLE, [("ladder", reduced)], "x")])
     assert "On networks trained on all training images" not in alone
     assert "Judged only on networks trained on a part" in alone
+
+
+@each(
+    "over, wheres",
+    [
+        ("each", ["cifar10 small_cnn"] * 2 + ["svhn small_cnn"]),
+        (
+            "networks",
+            ["cifar10 mean of 2 networks", *["(cifar10 small_cnn)"] * 2, "svhn small_cnn"],
+        ),
+        (
+            "mean",
+            ["mean of 3 data sets and networks", *["(cifar10 small_cnn)"] * 2, "(svhn small_cnn)"],
+        ),
+    ],
+)
+def test_a_claim_is_judged_over_what_it_is_about(over, wheres, tmp_path):
+    fake_results.write(tmp_path)
+    names = ("cifar10", "cifar10", "svhn")
+    sweeps = [fake_results.with_manifest(load(tmp_path), dataset=name) for name in names]
+    sweeps = [replace(own, out=own.out / str(index)) for index, own in enumerate(sweeps)]
+    claim = replace(TABLE.claims[0], over=over)
+    made = Made(TABLE.model_copy(update={"claims": (claim,)}), [("ladder", s) for s in sweeps], "x")
+    found = [f"({own.where})" if own.is_part else own.where for own in made.judged]
+    assert found == wheres
 
 
 FAST = ("fedlas/fig1c",)
