@@ -38,10 +38,9 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor
-from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
+from tune_calib.tuning.ray.plan import Left, Plan, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
-from tune_calib.tuning.run import Left
 
 
 @dataclass(frozen=True)

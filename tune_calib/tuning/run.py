@@ -1,83 +1,29 @@
 """The driver of ladders, comparisons and searches, which completes a run in its folder."""
 
-import contextlib
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Any, overload
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
-from tune_calib.results.manifests import SearchManifest, SweepManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.plugins import Plugin
-from tune_calib.tuning.extra import ExtraTrial
-from tune_calib.tuning.folder import RunLocation, only_driver
+from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.loggers.base import followed
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.execution import open_executor
-from tune_calib.tuning.ray.executor import Executor, Resources, refuse_here
-from tune_calib.tuning.ray.plan import Plan
+from tune_calib.tuning.ray.executor import refuse_here
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.reuse import Copies
+from tune_calib.tuning.search.outcome import SearchResult
+from tune_calib.tuning.search.run import SearchRun
 
 
-@dataclass(frozen=True)
-class Left:
-    """The remaining work of a run, as far as its folder shows before it is opened."""
-
-    plan: Plan  # planned - done; for a search, only of its baseline and its defaults
-    needs: Sequence[Resources]  # of each kind of Ray trials
-    artifact: str | None  # the first one that Ray trials will write to the store
-    extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
-    is_over: bool = False  # all is done; always false for a search, which asks its study
-    crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
-
-
-class _State(Protocol):
-    """The remaining work of a run whose folder is open."""
-
-    @property
-    def is_over(self) -> bool: ...
-    @property
-    def needs(self) -> Sequence[Resources]: ...
-
-
-State = TypeVar("State", bound=_State)
-Result = TypeVar("Result", covariant=True)
-
-
-class _Run(Protocol[State, Result]):
-    """A ladder, comparison or search in a run folder, without its changing state."""
-
-    is_search: ClassVar[bool]
-
-    @property
-    def location(self) -> RunLocation: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def identity(self) -> str: ...
-    @property
-    def plugins(self) -> tuple[Plugin, ...]: ...
-    @property
-    def known_trials(self) -> Sequence[PlannedTrial]: ...
-    def check(self) -> None: ...
-    def build_manifest(self) -> SweepManifest | SearchManifest: ...
-    def find_left(self) -> Left: ...
-    def open(self, left: Left) -> State: ...
-    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]: ...
-    def copy_rows(self, state: State, copies: Copies) -> State: ...
-    def execute(self, state: State, executor: Executor) -> None: ...
-    def finish(self, state: State) -> Result: ...
-
-
-def check_run(run: _Run[Any, Any]) -> None:
+def check_run(run: LadderRun | SearchRun) -> None:
     """Refuse missing data, wrong settings and the folder of another run, without writing."""
     data = run.known_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
@@ -85,9 +31,13 @@ def check_run(run: _Run[Any, Any]) -> None:
     run.build_manifest()
 
 
+@overload
+def execute_run(run: LadderRun, begin: Callable[[Any], None] = ...) -> list[str]: ...
+@overload
+def execute_run(run: SearchRun, begin: Callable[[Any], None] = ...) -> SearchResult: ...
 def execute_run(
-    run: _Run[State, Result], begin: Callable[[Any], None] = lambda run: None
-) -> Result:
+    run: LadderRun | SearchRun, begin: Callable[[Any], None] = lambda run: None
+) -> list[str] | SearchResult:
     """Complete a run; ``begin`` is called first unless nothing is left to do."""
     location = run.location
     out = location.out
@@ -106,7 +56,7 @@ def execute_run(
             copies.refuse_other(out, [t for each in left.plan.networks for t in each.dependents])
             if left.artifact is not None:
                 require_writable(location.store, left.artifact)
-        state = run.open(left)
+        state: Any = run.open(left)
         # Before the first trial, so that a killed run knows its plan; and after all checks, so that
         # a refused run leaves the manifest unchanged.
         manifest.write(out)

@@ -3,7 +3,7 @@
 import itertools
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tune_calib.engine.artifacts import has_network
@@ -12,6 +12,7 @@ from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.network import Precision
+from tune_calib.tuning.ray.executor import Resources
 
 MAX_POPULATION = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
@@ -88,6 +89,18 @@ class Plan:
     def trials(self) -> tuple[RayTrial, ...]:
         """Return all Ray trials."""
         return self.networks + self.populations
+
+
+@dataclass(frozen=True)
+class Left:
+    """The remaining work of a run, as far as its folder shows before it is opened."""
+
+    plan: Plan  # planned - done; for a search, only of its baseline and its defaults
+    needs: Sequence[Resources]  # of each kind of Ray trials
+    artifact: str | None  # the first one that Ray trials will write to the store
+    extra: Sequence[RayTrial] = ()  # extra evaluations that finished trials lack
+    is_over: bool = False  # all is done; always false for a search, which asks its study
+    crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
 
 
 def make_plan(

@@ -26,10 +26,9 @@ from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Halving, Resources
-from tune_calib.tuning.ray.plan import lacking, make_plan
+from tune_calib.tuning.ray.plan import Left, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.run import Left
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
