@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar
 
 from tune_calib.console import echo
@@ -88,8 +89,28 @@ class LadderRun:
         _ = self.shift_sets
 
     def build_manifest(self) -> SweepManifest:
-        """Build the manifest of its folder, which extends an existing one."""
-        return extend_manifest(self.new_manifest, self.location.out)
+        """Build the manifest; that of its folder may differ only in seeds and controls."""
+        out, new = self.location.out, self.new_manifest
+        old = find_sweep_manifest(out)
+        if old is None:
+            refuse_foreign(out, SWEEP_MANIFEST)
+            return new
+        if old.sweep != new.sweep:
+            raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
+        _refuse_other_defaults(old, new, out)
+        refuse_mended(out)
+        # Of equal entries one remains; new ones follow the old ones.
+        rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
+        planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
+        both = {
+            "rungs": [rungs[index] for index in sorted(rungs)],
+            "planned": list(planned.values()),
+            "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
+            "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
+            "titles": {**old.titles, **new.titles},
+            **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
+        }
+        return new.model_copy(update=both).over(old)
 
     @cached_property
     def new_manifest(self) -> SweepManifest:
@@ -185,36 +206,9 @@ def build_ladder_run(
     return LadderRun(ladder, resolved, location, ExtraEvaluations(request.shift, request.bootstrap))
 
 
-def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
-    """Extend a manifest by that of its folder, which may differ only in seeds and controls."""
-    old = find_sweep_manifest(out)
-    if old is None:
-        refuse_foreign(out, SWEEP_MANIFEST)
-        return new
-    if old.sweep != new.sweep:
-        raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
-    _refuse_other_defaults(old, new, out)
-    refuse_mended(out)
-    # Of equal entries one remains; new ones follow the old ones.
-    rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
-    planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
-    both = {
-        "rungs": [rungs[index] for index in sorted(rungs)],
-        "planned": list(planned.values()),
-        "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
-        "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
-        "titles": {**old.titles, **new.titles},
-        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
-    }
-    return new.model_copy(update=both).over(old)
-
-
 def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath) -> None:
     """Refuse to mix different trials of the same rung and seed."""
-
-    def cell(trial: PlannedRecord) -> tuple[int, int, int | None]:
-        return trial.rung, trial.network_seed, trial.head_seed
-
+    cell = attrgetter("rung", "network_seed", "head_seed")
     before = {cell(trial): trial.spec_hash for trial in old.planned}
     for trial in new.planned:
         if before.get(cell(trial), trial.spec_hash) != trial.spec_hash:

@@ -111,7 +111,7 @@ class PlanSource:
 
 def resources_of(trials: Sequence[RayTrial], gpus: float) -> list[Resources]:
     """List the resources of each kind of Ray trials."""
-    kinds = {(each.threads, each.precision) for each in trials}
+    kinds = {(each.threads, each.first.spec.network.precision) for each in trials}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 

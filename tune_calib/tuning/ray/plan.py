@@ -11,7 +11,6 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.slots.network import Precision
 from tune_calib.tuning.ray.executor import Resources
 
 MAX_POPULATION = 32
@@ -47,11 +46,6 @@ class RayTrial:
     def threads(self) -> int:
         """Return its CPU cores, which are also its torch threads."""
         return HEAD_THREADS if self.kind == "head" else self.first.spec.network.threads
-
-    @property
-    def precision(self) -> Precision:
-        """Return the precision of its network and of the feature bank."""
-        return self.first.spec.network.precision
 
     @property
     def weight(self) -> int:

@@ -158,19 +158,14 @@ def compare_splits(evaluation: Evaluation) -> Text:
     rows = read_table(evaluation.folder, "trials").to_pylist()
     table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
     flags = legend(row.get("flags") for row in rows)
-    reads = f"{describe_reads(evaluation.reads)}."
-    notes = [OPTIMISM, reads, *_list_losses(evaluation.metrics, rows), *flags]
-    text = "\n".join([body(table), "", *notes])
-    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
-    return Text([table, "", *map(Prose, notes)])
-
-
-def _list_losses(metrics: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Describe the metrics in which the choice does not improve on the baseline on test."""
     means = []
     for label in (BASELINE, CHOSEN):
         own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
-        if not own:
-            return []
-        means.append({m: fmean(row[column("test", m)] for row in own) for m in metrics})
-    return describe_no_gain_on_test(metrics, *means)
+        if own:
+            columns = {name: column("test", name) for name in evaluation.metrics}
+            means.append({m: fmean(row[name] for row in own) for m, name in columns.items()})
+    losses = describe_no_gain_on_test(evaluation.metrics, *means) if len(means) == 2 else []
+    notes = [OPTIMISM, f"{describe_reads(evaluation.reads)}.", *losses, *flags]
+    text = "\n".join([body(table), "", *notes])
+    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
+    return Text([table, "", *map(Prose, notes)])

@@ -58,24 +58,21 @@ class StudySource:
         while not self.queue:
             if len(self.open) >= self.lag:
                 return None
-            if not (batch := self._draw()):
+            numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
+            known = None
+            if self.is_head:
+                # Those that a search of this length knows here; an extended one may have more.
+                known = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+            batch = self.state.study.suggestions(numbers, known)
+            if not batch:
                 return OVER
+            self.suggested += len(batch)
             left = self.state.start(each for each in batch if not each.is_finished)
             self.queue.extend(self._group(left))
             self.open.append(batch)
             self._settle()
         self.running[trial_id] = self.queue.popleft()
         return configuration(self.provenance, self.running[trial_id].config())
-
-    def _draw(self) -> list[Suggestion]:
-        numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
-        known = None
-        if self.is_head:
-            # The results that a search of this length knows here; an extended one may have more.
-            known = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
-        batch = self.state.study.suggestions(numbers, known)
-        self.suggested += len(batch)
-        return batch
 
     def _group(self, trials: Sequence[PlannedTrial]) -> Iterator[RayTrial]:
         if self.is_head:

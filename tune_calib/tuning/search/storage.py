@@ -27,9 +27,13 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
     """Open the storage of a study: a database, or without a URL a journal file in its folder."""
     if url is None:
         path = journal_file(out)
+        content = path.read_bytes() if path.exists() else None
         if not is_read_only:
-            _mend(path)
-        elif not path.exists():
+            # A killed driver may have left its lock and an unfinished line.
+            Path(f"{path}.lock").unlink(missing_ok=True)
+            if content and not content.endswith(b"\n"):
+                os.truncate(path, content.rfind(b"\n") + 1)
+        elif content is None:
             raise UserError(f"{out} contains no {JOURNAL}, the study of its search")
         try:
             return JournalStorage(_Journal(path))
@@ -121,17 +125,6 @@ class _Journal(JournalFileBackend):
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         with self._path.open("ab", buffering=0) as file:
             file.write(lines.encode())
-
-
-def _mend(path: Path) -> None:
-    """Remove the lock and the unfinished line of a killed driver."""
-    Path(f"{path}.lock").unlink(missing_ok=True)
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
 
 
 def _refuse_shared_sqlite(url: str) -> None:
