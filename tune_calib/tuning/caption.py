@@ -176,17 +176,15 @@ def _recipe(slots: Sequence[OptimisedSlot]) -> str:
 def _describe_recipes(
     networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool
 ) -> str:
-    def recipe(slot: OptimisedSlot) -> str:
-        """Format a recipe for a comparison, with milestones as epochs."""
-        plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
-        epochs = plain.pop("epochs")
-        plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
-        return str(plain)
-
     if own_recipes:
         return "each method by its authors' recipe"
-    if any(len({recipe(slot) for slot in slots}) > 1 for slots in (networks, heads)):
-        return "recipes differ"
+    for slots in (networks, heads):
+        recipes = [slot.model_dump(mode="json", exclude=_NO_RECIPE) for slot in slots]
+        for recipe in recipes:
+            epochs = recipe.pop("epochs")
+            recipe["milestones"] = [round(share * epochs) for share in recipe.get("milestones", ())]
+        if any(recipe != recipes[0] for recipe in recipes):
+            return "recipes differ"
     if len({slot.optimizer for slot in (*networks, *heads)}) > 1:
         return "one recipe for all networks, one by another optimiser for all heads"
     return "one recipe for all"

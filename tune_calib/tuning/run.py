@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, overload
 
 from tune_calib.console import echo
@@ -9,6 +10,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
+from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.tuning.folder import only_driver
@@ -21,6 +23,7 @@ from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.search.storage import lost_database
 
 
 def check_run(run: LadderRun | SearchRun) -> None:
@@ -39,17 +42,18 @@ def execute_run(
     run: LadderRun | SearchRun, begin: Callable[[Any], None] = lambda run: None
 ) -> list[str] | SearchResult:
     """Complete a run; ``begin`` is called first unless nothing is left to do."""
-    location = run.location
-    out = location.out
+    location, out = run.location, run.location.out
     require_loaded(out)
     report_progress("planning trials")
     # Refuse as much as possible before the folder is created.
     check_run(run)
     everywhere = environment_of(trial.spec for trial in run.known_trials)
     refuse_here(location.address, run.find_left().needs, everywhere)
-    with only_driver(out), show_driver(out), run.catch_storage_errors():
+    study = lost_database(run.study_storage) if isinstance(run, SearchRun) else nullcontext()
+    with only_driver(out), show_driver(out), study:
         # Again, since another driver may have extended the run meanwhile.
         manifest, left = run.build_manifest(), run.find_left()
+        identity = manifest.sweep if isinstance(manifest, SweepManifest) else manifest.search
         used = [] if left.is_over else [trial.spec.data for trial in run.known_trials]
         copies = Copies.read(used, location.data_root, Store(location.store))
         if not left.is_over:
@@ -61,20 +65,21 @@ def execute_run(
         # a refused run leaves the manifest unchanged.
         manifest.write(out)
         store_sources(out, run.plugins)
-        with followed(out, run.identity):
+        with followed(out, identity):
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
             else:
                 refuse_here(location.address, state.needs, everywhere)
                 begin(run)
-                state = run.copy_rows(state, copies)
+                if isinstance(run, LadderRun):  # rows of a search were not evaluated on test
+                    state = run.copy_rows(state, copies)
             if not state.is_over:
                 # The paths are absolute, since workers have other working directories.
                 provenance = Provenance(
                     out=str(out.resolve()),
                     store=str(location.store.resolve()),
                     data_root=str(location.data_root.resolve()) if location.data_root else None,
-                    sweep=run.identity,
+                    sweep=identity,
                     ladder=run.name,
                     device="cuda" if location.gpus else "cpu",
                     is_search=run.is_search,
@@ -82,8 +87,8 @@ def execute_run(
                     recipe=manifest.recipe.told if manifest.recipe else None,
                     channel=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
-                    digests=copies.digests,
+                    digests={key: copy.digest for key, copy in copies.known.items()},
                 )
                 with open_executor(location, state.needs, everywhere, provenance) as executor:
                     run.execute(state, executor)
-        return run.finish(state)
+        return state.crashed if isinstance(run, LadderRun) else run.finish(state)

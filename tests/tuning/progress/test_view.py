@@ -7,7 +7,7 @@ from rich.console import Console
 
 from tests.tuning.progress.support import NAMES, busy_tracker, progress
 from tune_calib.progress import ProgressEvent
-from tune_calib.tuning.progress.view import View, clock, format_line, format_summary
+from tune_calib.tuning.progress.tracker import View, clock, format_line, format_summary
 
 
 def drawn(record, width=100, height=40) -> list[str]:

@@ -1,8 +1,7 @@
 """Send the rows of a folder to loggers, which are programs that record experiments.
 
-A separate thread sends rows as trials end: each row on disk once, whoever wrote it. Epochs of
-networks in training come from their executor, so that curves grow meanwhile. Ray's own loggers
-would make a run of each Ray trial, which may train 32 heads, and they never see a metric of test.
+Ray's own loggers would make a run of each Ray trial, which may train 32 heads, and they never see a
+metric of test.
 """
 
 import contextlib
@@ -29,11 +28,9 @@ from tune_calib.text import nearest
 
 Values = Mapping[str, float]
 
+# The class of each logger; its name is also that of its module and of its extra.
 LOGGERS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
-"""The class of each logger; its name is also that of its module and of its extra."""
-
-FOLDER = "logs"
-"""The subfolder of a file per logger, which records what was sent."""
+FOLDER = "logs"  # the subfolder of a file per logger, which records what was sent
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,7 @@ _QUIET = {
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
 
-NODE_CHECK_S = 5.0
-"""Seconds between two checks that the Ray node of this process is alive."""
+NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is alive
 
 
 def _refuse_small(needs: Sequence[Resources]) -> None:

@@ -18,6 +18,7 @@ from tune_calib.results.selection import (
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
+    Row,
     describe_no_gain_on_test,
     describe_reads,
 )
@@ -27,13 +28,11 @@ from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
-from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.definition import Row
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 
@@ -82,7 +81,8 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
     """Find the trial of a search that its rule chooses."""
-    state.settle_all()
+    if not state.settle_ended():
+        raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:
         raise UserError(
             f"{state.out}: its study has no suggestion; run tune-calib resume {state.out} first"
@@ -149,7 +149,8 @@ def build_run(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(search.location, out=search.out / EVALUATION, command=command),
-        ExtraEvaluations(request.shift, request.bootstrap),
+        request.shift,
+        request.bootstrap,
     )
 
 
