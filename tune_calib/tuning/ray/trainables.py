@@ -44,9 +44,7 @@ from tune_calib.tuning.resolve import resolve_files
 # actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.
 _PREFIX = "tune_calib/board"
 _SEND_EVERY_S = 0.5
-
-_key_of_trial = b""  # the key of the Ray trial of this process; empty until one is sent
-_latest: ProgressEvent | None = None  # of this Ray trial
+_own: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
 
 
 class PlanTrainable(tune.Trainable):
@@ -140,26 +138,20 @@ def trainable(name: str) -> type[MethodTrainable]:
 
 def send_events(channel: str, name: str) -> None:
     """Send the events of this process as those of a Ray trial, in a thread that delays no trial."""
-    global _key_of_trial, _latest
     if not channel:
         return
-    is_new = not _key_of_trial
-    _key_of_trial, _latest = _key(channel, name), None
-    if is_new:
-        add_listener(_receive)
+    is_first = not _own
+    _own.update(key=_key(channel, name), event=None)
+    if is_first:
+        add_listener(lambda event: _own.update(event=event))
         threading.Thread(target=_send, daemon=True, name="tune-calib events").start()
-
-
-def _receive(event: ProgressEvent) -> None:
-    global _latest
-    _latest = event
 
 
 def _send() -> None:
     sent = None
     while True:
         time.sleep(_SEND_EVERY_S)
-        key, event = _key_of_trial, _latest
+        key, event = _own["key"], _own["event"]
         if event is None or event is sent:
             continue
         # No result depends on events, and the store may end before the worker.

@@ -317,7 +317,6 @@ KINDS: dict[str, type[SpecTrainable]] = {
     "head": HeadTrainable,
     "extra": ExtraTrainable,
 }
-"""By ``plan.RayTrial.kind``."""
 
 
 class Worker:
