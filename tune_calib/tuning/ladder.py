@@ -85,7 +85,6 @@ class LadderRun:
             return new
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
-        refuse_mended(out)
         cell = attrgetter("rung", "network_seed", "head_seed")
         before = {cell(trial): trial.spec_hash for trial in old.planned}
         for trial in new.planned:
@@ -97,6 +96,7 @@ class LadderRun:
                     "another `out`",
                     setting="out",
                 )
+        refuse_mended(out)
         # Of equal entries one remains; new ones follow the old ones.
         rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
         planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}

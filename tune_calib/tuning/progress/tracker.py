@@ -1,4 +1,4 @@
-"""The progress of a driver: its record in ``progress.json``, its tracker, and its formats."""
+"""The progress of a driver: its record in ``progress.json``, its tracker, and how it is shown."""
 
 import copy
 import json

@@ -84,7 +84,7 @@ class RayTrial:
 
 @dataclass(frozen=True)
 class ExtraTrial(RayTrial):
-    """Extra evaluations of trials of one network; they are part of no hash, to be added later."""
+    """Extra evaluations of trials of one network, which are part of no hash and may come later."""
 
     measured: tuple[Measured, ...] = ()  # of each trial
     shift: str | None = None  # a shift set; None for bootstrap intervals on ``test``

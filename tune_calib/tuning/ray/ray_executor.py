@@ -28,8 +28,8 @@ from tune_calib.tuning.ray.executor import (
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import PlanTrainable, read_events
 
-# Restarts of a Ray trial after the death of its worker or node, from its checkpoint, except for
-# preemptions.
+# Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
+# count preemptions.
 MAX_FAILURES = 3
 
 
