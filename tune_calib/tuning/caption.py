@@ -179,11 +179,13 @@ def _describe_recipes(
     if own_recipes:
         return "each method by its authors' recipe"
     for slots in (networks, heads):
-        recipes = [slot.model_dump(mode="json", exclude=_NO_RECIPE) for slot in slots]
-        for recipe in recipes:
-            epochs = recipe.pop("epochs")
-            recipe["milestones"] = [round(share * epochs) for share in recipe.get("milestones", ())]
-        if any(recipe != recipes[0] for recipe in recipes):
+        recipes = set()
+        for slot in slots:
+            plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
+            epochs = plain.pop("epochs")
+            plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
+            recipes.add(str(plain))
+        if len(recipes) > 1:
             return "recipes differ"
     if len({slot.optimizer for slot in (*networks, *heads)}) > 1:
         return "one recipe for all networks, one by another optimiser for all heads"

@@ -27,13 +27,13 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
     """Open the storage of a study: a database, or without a URL a journal file in its folder."""
     if url is None:
         path = journal_file(out)
-        content = path.read_bytes() if path.exists() else None
         if not is_read_only:
             # A killed driver may have left its lock and an unfinished line.
             Path(f"{path}.lock").unlink(missing_ok=True)
+            content = path.read_bytes() if path.exists() else b""
             if content and not content.endswith(b"\n"):
                 os.truncate(path, content.rfind(b"\n") + 1)
-        elif content is None:
+        elif not path.exists():
             raise UserError(f"{out} contains no {JOURNAL}, the study of its search")
         try:
             return JournalStorage(_Journal(path))
