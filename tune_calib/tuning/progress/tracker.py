@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
@@ -149,32 +149,25 @@ class Tracker:
         return replace(record, written=now, every_s=every_s, left_s=left_s, is_least=is_least)
 
 
-class View:
-    """A renderable: title, bar, current step, notes, and a row for each running Ray trial."""
-
-    def __init__(self, record: Progress) -> None:
-        self.record = record
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> list[RenderableType]:
-        """Render the record."""
-        record = self.record
-        title = _text(record.title, "bold")
-        if record.entry:
-            title.append(f" · {printable(record.entry)}", "not bold")
-        parts: list[RenderableType] = [title]
-        if record.total:
-            ended = min(record.total, sum(record.ended.values()))
-            counts = ", ".join(part for part in (_counts(record), _left(record)) if part)
-            bar = Table.grid(padding=(0, 2))
-            bar.add_row(ProgressBar(record.total, ended, width=_BAR_WIDTH), _text(counts))
-            parts.append(bar)
-        now = Table.grid(padding=(0, 1))
-        now.add_row(_SPINNER, _text(_now(record)))
-        parts.append(now)
-        parts += [_text(f"  {note}") for note in record.notes]
-        room = (options.height or console.height) - len(parts) - 1
-        parts.append(_rows(record, room, options.max_width >= _METRICS_FROM))
-        return [Group(*parts)]
+def draw_view(record: Progress, console: Console) -> Group:
+    """Draw title, bar, current step, notes, and a row for each running Ray trial."""
+    title = _text(record.title, "bold")
+    if record.entry:
+        title.append(f" · {printable(record.entry)}", "not bold")
+    parts: list[RenderableType] = [title]
+    if record.total:
+        ended = min(record.total, sum(record.ended.values()))
+        counts = ", ".join(part for part in (_counts(record), _left(record)) if part)
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(ProgressBar(record.total, ended, width=_BAR_WIDTH), _text(counts))
+        parts.append(bar)
+    now = Table.grid(padding=(0, 1))
+    now.add_row(_SPINNER, _text(_now(record)))
+    parts.append(now)
+    parts += [_text(f"  {note}") for note in record.notes]
+    room = console.height - len(parts) - 1
+    parts.append(_rows(record, room, console.width >= _METRICS_FROM))
+    return Group(*parts)
 
 
 def _text(words: str, style: str = "") -> Text:
