@@ -130,10 +130,7 @@ def list_machines() -> list[dict[str, str | None]]:
     describe: Any = ray.remote(num_cpus=0)(machine)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    machines: list[dict[str, str | None]] = ray.get(
-        [describe.options(scheduling_strategy=each).remote() for each in where]
-    )
-    return machines
+    return list(ray.get([describe.options(scheduling_strategy=each).remote() for each in where]))
 
 
 @contextlib.contextmanager
