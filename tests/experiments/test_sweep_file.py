@@ -23,7 +23,6 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
-from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.run import execute_run
 
 WHOLE = """
@@ -175,12 +174,12 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       none: {methods: [ls], shift: []}
       tuned: {methods: [ls], search: {trials: 3}}
     """
-    looks = {job.entry: getattr(job.job, "extra", None) for job in plan_jobs(read(text))}
-    assert looks == {
-        "whole": ExtraEvaluations(("noise", "generated:fog"), 200),
-        "own": ExtraEvaluations(("corruptions",), 200),
-        "none": ExtraEvaluations((), 200),
-        "tuned": None,
+    jobs = {job.entry: job.job for job in plan_jobs(read(text))}
+    assert not hasattr(jobs.pop("tuned"), "shift")
+    assert {entry: (job.shift, job.bootstrap) for entry, job in jobs.items()} == {
+        "whole": (("noise", "generated:fog"), 200),
+        "own": (("corruptions",), 200),
+        "none": ((), 200),
     }
 
 

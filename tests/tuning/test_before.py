@@ -30,7 +30,6 @@ from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
@@ -93,9 +92,9 @@ def finished(job) -> None:
     write_results(job.location.out, "all", {"trials": rows})
 
 
-def job_of(tmp_path, methods, look=None, seeds=1):
+def job_of(tmp_path, methods, shift=(), bootstrap=0, seeds=1):
     job = job_in(tmp_path / "out", seeds=seeds)
-    return replace(job, ladder=build_comparison(methods), extra=look or ExtraEvaluations())
+    return replace(job, ladder=build_comparison(methods), shift=shift, bootstrap=bootstrap)
 
 
 @pytest.mark.parametrize("behind", [1, 3])
@@ -136,18 +135,20 @@ def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
 
 
 LOOKS_ASKED = {
-    "none": (ExtraEvaluations(), 0),
-    "a set": (ExtraEvaluations(("noise",)), 1),
-    "kinds": (ExtraEvaluations(("generated:fog,contrast", "noise")), 3),
-    "intervals": (ExtraEvaluations((), 100), 1),
-    "both": (ExtraEvaluations(("noise",), 200), 2),
+    "none": ((), 0, 0),
+    "a set": (("noise",), 0, 1),
+    "kinds": (("generated:fog,contrast", "noise"), 0, 3),
+    "intervals": ((), 100, 1),
+    "both": (("noise",), 200, 2),
 }
 
 
 @each("is_done", [False, True])
-@each(("look", "count"), LOOKS_ASKED.values(), few=3)
-def test_closer_looks_count_also_at_trials_that_are_to_be_done(tmp_path, look, count, is_done):
-    job = job_of(tmp_path, ["ce", "temperature"], look)
+@each(("shift", "bootstrap", "count"), LOOKS_ASKED.values(), few=3)
+def test_closer_looks_count_also_at_trials_that_are_to_be_done(
+    tmp_path, shift, bootstrap, count, is_done
+):
+    job = job_of(tmp_path, ["ce", "temperature"], shift, bootstrap)
     if is_done:
         finished(job)
     needs = find_needs(job)

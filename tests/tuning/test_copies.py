@@ -159,7 +159,7 @@ def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(own, copies, 
 def test_a_worker_refuses_another_copy_than_that_of_the_driver(roots, copies, tmp_path):
     run = Provenance(
         str(tmp_path / "out"), str(tmp_path / "store"), str(roots["other"]), git_revision=None,
-        digests=copies["first"].digests,
+        digests={key: copy.digest for key, copy in copies["first"].known.items()},
     )  # fmt: skip
     (trial,) = make_plan(PLANNED[:1], set()).networks
     with pytest.raises(RefusedError, match=r"cifar10: `data_root` .* of the driver"):

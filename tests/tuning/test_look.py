@@ -27,7 +27,7 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.spec.request import AblateRequest, build_request
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.tuning.extra import ExtraEvaluations, find_extra_trials
+from tune_calib.tuning.ray.plan import find_extra_trials
 from tune_calib.tuning.ray.training import ExtraTrainable
 
 TRIALS = planned(
@@ -114,13 +114,13 @@ def carry_out(looks, out, store):
 def test_only_what_lacks_is_looked_at(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
-    look, sets = ExtraEvaluations(("noise",), 100), ["ood/noise"]
-    looks = find_extra_trials(look, sets, TRIALS[:3], tmp_path)
+    sets = ["ood/noise"]
+    looks = find_extra_trials(sets, 100, TRIALS[:3], tmp_path)
     # The three share the features of one network.
     assert [(each.shift, len(each.trials)) for each in looks] == [("ood/noise", 3), (None, 3)]
     carry_out(looks, tmp_path, store)
-    assert find_extra_trials(look, sets, TRIALS[:3], tmp_path) == []
-    more = find_extra_trials(look, [*sets, "generated/fog"], TRIALS, tmp_path)
+    assert find_extra_trials(sets, 100, TRIALS[:3], tmp_path) == []
+    more = find_extra_trials([*sets, "generated/fog"], 100, TRIALS, tmp_path)
     names = [sorted(trial.rung for trial in each.trials) for each in more]
     told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
     assert sorted(told, key=str) == sorted(
@@ -130,7 +130,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
         ],
         key=str,
     )  # fmt: skip
-    other = find_extra_trials(ExtraEvaluations((), 200), [], TRIALS[:3], tmp_path)
+    other = find_extra_trials([], 200, TRIALS[:3], tmp_path)
     assert [(each.shift, each.resamples, len(each.trials)) for each in other] == [(None, 200, 3)]
     intervals = read_table(tmp_path, "intervals").to_pylist()
     assert {row["resamples"] for row in intervals} == {100}
@@ -140,7 +140,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
 
 
 def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
-    assert find_extra_trials(ExtraEvaluations(("noise",)), ["ood/noise"], TRIALS, tmp_path) == []
+    assert find_extra_trials(["ood/noise"], 0, TRIALS, tmp_path) == []
 
 
 def test_nothing_is_written_of_another_classifier(finished, tmp_path):
@@ -179,7 +179,7 @@ def test_sets_are_read_back_by_their_names(tmp_path):
     metrics = {"test/accuracy": 0.9, "test/ece": 0.1}
     write_results(tmp_path, "a", {"trials": [{**done, **metrics}]})
     sets = ["generated/fog", "generated/snow", "ood/cifar100"]
-    left = find_extra_trials(ExtraEvaluations(("any",)), sets, TRIALS[:1], tmp_path)
+    left = find_extra_trials(sets, 0, TRIALS[:1], tmp_path)
     assert [each.shift for each in left] == ["generated/snow"]
 
 
@@ -256,15 +256,12 @@ def draws_of(out, **wanted):
 def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
-    sets, both = ["ood/noise", "generated/fog"], ("noise", "generated:fog")
-    carry_out(
-        find_extra_trials(ExtraEvaluations(both), sets, TRIALS[:2], tmp_path), tmp_path, store
-    )
+    sets = ["ood/noise", "generated/fog"]
+    carry_out(find_extra_trials(sets, 0, TRIALS[:2], tmp_path), tmp_path, store)
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
-    few = ExtraEvaluations(both, 100)
-    looks = [each for each in find_extra_trials(few, sets, TRIALS[:2], tmp_path) if each.shift]
+    looks = [each for each in find_extra_trials(sets, 100, TRIALS[:2], tmp_path) if each.shift]
     assert sorted(each.shift for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.
@@ -274,9 +271,9 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     assert draws_of(tmp_path, set={"ood/noise"}, metric=kept) == {100}
     assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}
     assert draws_of(tmp_path, metric=("nll", "aupr_in")) == {None}
-    for again in (few, ExtraEvaluations(both)):
-        assert not any(look.shift for look in find_extra_trials(again, sets, TRIALS[:2], tmp_path))
-    more = find_extra_trials(ExtraEvaluations(both, 200), sets, TRIALS[:2], tmp_path)
+    for draws in (100, 0):
+        assert not any(look.shift for look in find_extra_trials(sets, draws, TRIALS[:2], tmp_path))
+    more = find_extra_trials(sets, 200, TRIALS[:2], tmp_path)
     assert sorted(look.shift for look in more if look.shift) == sorted(sets)
 
 

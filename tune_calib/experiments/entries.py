@@ -24,7 +24,6 @@ from tune_calib.spec.request import (
 from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
-from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.executor import Resources
@@ -83,7 +82,7 @@ def plan_jobs(
                     journal_file(file.out)
         elif needs_data:
             with at(file.position_of(each.entry, "shift")):
-                find_sets(each.job.extra.shift, jobs[-1].job.resolved.spec().data, data_root)
+                find_sets(each.job.shift, jobs[-1].job.resolved.spec().data, data_root)
     return jobs
 
 
@@ -157,8 +156,7 @@ def _build_ladder_run(
     model = CompareRequest if entry.ladder is None else AblateRequest
     request = build_request(model, values)
     location = replace(RunLocation.of_request(request, command), among=file.among)
-    extra = ExtraEvaluations(request.shift, request.bootstrap)
-    run = LadderRun(ladder, resolve(request), location, extra)
+    run = LadderRun(ladder, resolve(request), location, request.shift, request.bootstrap)
     _ = run.known_trials  # refuses settings that do not fit
     return run
 

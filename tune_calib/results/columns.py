@@ -1,7 +1,4 @@
-"""The columns of the result tables, with their types and meanings.
-
-The schemas of the Parquet files and the documentation page are generated from them.
-"""
+"""The columns of the result tables: types and meanings, for their schemas and the documentation."""
 
 from functools import partial
 from typing import Literal, NamedTuple

@@ -22,8 +22,7 @@ SWEEP_MANIFEST = "sweep.json"
 Command = Annotated[str, AfterValidator(mask_urls)]
 """A command line; URLs are masked, since earlier versions wrote some passwords of databases."""
 
-Settings = dict[str, dict[str, Any]]
-"""Settings by slot and key."""
+Settings = dict[str, dict[str, Any]]  # by slot and key
 
 
 class ForeignFileError(DamagedFileError):

@@ -23,11 +23,6 @@ FOLDER = "plugins"
 _NAMED = TypeAdapter(dict[str, str])  # content by name, as in rows
 
 
-def to_records(used: Iterable[Plugin]) -> list[PluginRecord]:
-    """Return the records of plug-ins for a manifest."""
-    return [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
-
-
 def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
     """Merge the plug-ins of a folder with those of additions to it, by name."""
     return list({record.name: record for record in [*old, *new]}.values())

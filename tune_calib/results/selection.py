@@ -14,11 +14,8 @@ BASELINE_AT_CHANCE = (
     "chance accuracy is meaningless"
 )
 
-EVALUATION = "evaluation"
-"""Folder of the evaluation on test, in the folder of its search."""
-
-BASELINE, DEFAULTS, CHOSEN = "baseline", "defaults", "chosen"
-"""The rungs of the evaluation on test."""
+EVALUATION = "evaluation"  # folder of the evaluation on test, in the folder of its search
+BASELINE, DEFAULTS, CHOSEN = "baseline", "defaults", "chosen"  # its rungs
 
 OPTIMISM = (
     "optimism: how much better a value was on select in the search than on test with fresh seeds; "
@@ -26,8 +23,7 @@ OPTIMISM = (
 )
 
 Row = Mapping[str, Any]
-Values = Mapping[str, float]
-"""Values by metric."""
+Values = Mapping[str, float]  # by metric
 
 
 def describe_no_gain(metrics: Sequence[str], baseline: Values, choice: Values) -> list[str]:

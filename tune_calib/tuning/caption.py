@@ -4,20 +4,20 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tune_calib.results.manifests import RecipeRecord
-from tune_calib.results.plugin_folders import to_records
+from tune_calib.results.manifests import PluginRecord, RecipeRecord
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import Ladder, PlannedTrial, find_left_out
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.base import OptimisedSlot
-from tune_calib.spec.slots.data import DataSlot, ImportedData
+from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_setting
 from tune_calib.tuning.folder import RunLocation
 
+_OUTPUTS = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 # The text of each field of a recipe, empty for the usual value. Fields that differ between trials
@@ -66,7 +66,16 @@ def describe_setting(
 
 def describe_data(data: DataSlot) -> str:
     """Describe the data and their settings that differ from the defaults."""
-    parts = [_describe_import(data.import_record) if data.import_record else data.dataset]
+    parts = [data.dataset]
+    if record := data.import_record:
+        features = f"{format_count(record.width, 'feature')}, " if record.width else ""
+        sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
+        counts = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
+        cut = " (select and calib: halves of one given split, class by class)" * record.is_cut
+        parts = [
+            f"imported {record.digest}: {features}{_OUTPUTS[record.outputs]} of {record.classes} "
+            f"classes, {counts}{cut}"
+        ]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
     if data.label_noise:
@@ -109,19 +118,6 @@ def describe_heads(planned: Sequence[PlannedTrial], head_recipe: str | None) -> 
     return f"{format_count(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
 
 
-def _describe_import(record: ImportedData) -> str:
-    """Describe imported data and the origin of their splits."""
-    what = f"{format_count(record.width, 'feature')}, " if record.width else ""
-    sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
-    counts = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
-    kind = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
-    cut = " (select and calib: halves of one given split, class by class)" if record.is_cut else ""
-    return (
-        f"imported {record.digest}: {what}{kind[record.outputs]} of {record.classes} classes, "
-        f"{counts}{cut}"
-    )
-
-
 def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
     """List the rungs that are left out, in a line for each reason."""
     return [
@@ -137,7 +133,10 @@ def is_trained(planned: Sequence[PlannedTrial]) -> bool:
 
 def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:
     """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
-    records: dict[str, Any] = {"plugins": to_records(used)} if used else {}
+    records: dict[str, Any] = {}
+    if used:
+        own = [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
+        records["plugins"] = own
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,
@@ -177,17 +176,17 @@ def _recipe(slots: Sequence[OptimisedSlot]) -> str:
 def _describe_recipes(
     networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool
 ) -> str:
-    def recipe(slot: OptimisedSlot) -> str:
-        """Format a recipe for a comparison, with milestones as epochs."""
-        plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
-        epochs = plain.pop("epochs")
-        plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
-        return str(plain)
-
     if own_recipes:
         return "each method by its authors' recipe"
-    if any(len({recipe(slot) for slot in slots}) > 1 for slots in (networks, heads)):
-        return "recipes differ"
+    for slots in (networks, heads):
+        recipes = set()
+        for slot in slots:
+            plain = slot.model_dump(mode="json", exclude=_NO_RECIPE)
+            epochs = plain.pop("epochs")
+            plain["milestones"] = [round(share * epochs) for share in plain.get("milestones", ())]
+            recipes.add(str(plain))
+        if len(recipes) > 1:
+            return "recipes differ"
     if len({slot.optimizer for slot in (*networks, *heads)}) > 1:
         return "one recipe for all networks, one by another optimiser for all heads"
     return "one recipe for all"

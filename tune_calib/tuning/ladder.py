@@ -1,23 +1,17 @@
 """A ladder or comparison in a run folder: its trials, its manifest and its execution."""
 
-import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import ClassVar
 
 from tune_calib.console import echo
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
 from tune_calib.results import digests
 from tune_calib.results.folders import find_sweep_manifest, to_record
-from tune_calib.results.manifests import (
-    SWEEP_MANIFEST,
-    VERSION,
-    PlannedRecord,
-    SweepManifest,
-)
+from tune_calib.results.manifests import SWEEP_MANIFEST, VERSION, PlannedRecord, SweepManifest
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
@@ -26,7 +20,6 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.caption import describe_setting, list_left_out, origin_records, titles
-from tune_calib.tuning.extra import ExtraEvaluations, ExtraTrial, find_extra_trials
 from tune_calib.tuning.folder import (
     RunLocation,
     build_foreign_error,
@@ -38,10 +31,9 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor
-from tune_calib.tuning.ray.plan import Plan, lacking, make_plan
+from tune_calib.tuning.ray.plan import ExtraTrial, Left, Plan, find_extra_trials, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
-from tune_calib.tuning.run import Left
 
 
 @dataclass(frozen=True)
@@ -53,17 +45,13 @@ class LadderRun:
     ladder: Ladder
     resolved: ResolvedRequest
     location: RunLocation
-    extra: ExtraEvaluations = field(default_factory=ExtraEvaluations)
+    shift: tuple[str, ...] = ()  # shift sets to evaluate, as in the request
+    bootstrap: int = 0  # draws of the samples of test and of shift sets
 
     @cached_property
     def name(self) -> str:
         """Return the name of the ladder."""
         return self.ladder.name
-
-    @cached_property
-    def identity(self) -> str:
-        """Return the hash of ladder and settings, without seeds and controls."""
-        return self.new_manifest.sweep
 
     @cached_property
     def known_trials(self) -> list[PlannedTrial]:
@@ -82,15 +70,45 @@ class LadderRun:
     def shift_sets(self) -> list[str]:
         """List the names of the shift sets of the extra evaluations."""
         data = self.known_trials[0].spec.data
-        return find_sets(self.extra.shift, data, self.location.data_root)
+        return find_sets(self.shift, data, self.location.data_root)
 
     def check(self) -> None:
         """Refuse missing shift sets."""
         _ = self.shift_sets
 
     def build_manifest(self) -> SweepManifest:
-        """Build the manifest of its folder, which extends an existing one."""
-        return extend_manifest(self.new_manifest, self.location.out)
+        """Build the manifest; that of its folder may differ only in seeds and controls."""
+        out, new = self.location.out, self.new_manifest
+        old = find_sweep_manifest(out)
+        if old is None:
+            refuse_foreign(out, SWEEP_MANIFEST)
+            return new
+        if old.sweep != new.sweep:
+            raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
+        cell = attrgetter("rung", "network_seed", "head_seed")
+        before = {cell(trial): trial.spec_hash for trial in old.planned}
+        for trial in new.planned:
+            if before.get(cell(trial), trial.spec_hash) != trial.spec_hash:
+                label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
+                raise UserError(
+                    f"{out} was begun by a version of the program with other defaults ({label!r} "
+                    "would now be another trial); report still reads it, but to continue, name "
+                    "another `out`",
+                    setting="out",
+                )
+        refuse_mended(out)
+        # Of equal entries one remains; new ones follow the old ones.
+        rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
+        planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
+        both = {
+            "rungs": [rungs[index] for index in sorted(rungs)],
+            "planned": list(planned.values()),
+            "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
+            "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
+            "titles": {**old.titles, **new.titles},
+            **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
+        }
+        return new.model_copy(update=both).over(old)
 
     @cached_property
     def new_manifest(self) -> SweepManifest:
@@ -143,7 +161,8 @@ class LadderRun:
         return Left(plan, needs, artifact, extra, is_over)
 
     def _find_extra(self) -> list[ExtraTrial]:
-        return find_extra_trials(self.extra, self.shift_sets, self.known_trials, self.location.out)
+        where = self.known_trials, self.location.out
+        return find_extra_trials(self.shift_sets, self.bootstrap, *where)
 
     def open(self, left: Left) -> Left:
         """Print which rungs are left out."""
@@ -151,13 +170,9 @@ class LadderRun:
             echo(f"{self.location.out}: {text}", err=True)
         return left
 
-    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Catch none: its state is in its rows."""
-        return contextlib.nullcontext()
-
     def copy_rows(self, state: Left, copies: Copies) -> Left:
         """Copy rows from other folders; return the remaining work."""
-        where = (self.location.out, self.location.among, self.identity, self.name)
+        where = (self.location.out, self.location.among, self.new_manifest.sweep, self.name)
         is_copied = copy_rows(self.known_trials, *where, self.shift_sets, copies)
         return self.find_left() if is_copied else state
 
@@ -167,10 +182,6 @@ class LadderRun:
         # With those of the trials that have just finished.
         extra = Plan(tuple(self._find_extra() if state.plan.networks else state.extra))
         state.crashed.extend(execute("extra evaluations", extra, executor))
-
-    def finish(self, state: Left) -> list[str]:
-        """Return a line for each Ray trial that crashed."""
-        return state.crashed
 
 
 def build_ladder_run(
@@ -183,46 +194,4 @@ def build_ladder_run(
     """Build the run of a resolved request, after reading the files that it names."""
     location = RunLocation.of_request(request, command)
     resolved = resolve_files(resolved, location.data_root, location.store, is_dry)
-    return LadderRun(ladder, resolved, location, ExtraEvaluations(request.shift, request.bootstrap))
-
-
-def extend_manifest(new: SweepManifest, out: AnyPath) -> SweepManifest:
-    """Extend a manifest by that of its folder, which may differ only in seeds and controls."""
-    old = find_sweep_manifest(out)
-    if old is None:
-        refuse_foreign(out, SWEEP_MANIFEST)
-        return new
-    if old.sweep != new.sweep:
-        raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
-    _refuse_other_defaults(old, new, out)
-    refuse_mended(out)
-    # Of equal entries one remains; new ones follow the old ones.
-    rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
-    planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
-    both = {
-        "rungs": [rungs[index] for index in sorted(rungs)],
-        "planned": list(planned.values()),
-        "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
-        "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
-        "titles": {**old.titles, **new.titles},
-        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
-    }
-    return new.model_copy(update=both).over(old)
-
-
-def _refuse_other_defaults(old: SweepManifest, new: SweepManifest, out: AnyPath) -> None:
-    """Refuse to mix different trials of the same rung and seed."""
-
-    def cell(trial: PlannedRecord) -> tuple[int, int, int | None]:
-        return trial.rung, trial.network_seed, trial.head_seed
-
-    before = {cell(trial): trial.spec_hash for trial in old.planned}
-    for trial in new.planned:
-        if before.get(cell(trial), trial.spec_hash) != trial.spec_hash:
-            label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
-            raise UserError(
-                f"{out} was begun by a version of the program with other defaults "
-                f"({label!r} would now be another trial); report still reads it, but to continue, "
-                "name another `out`",
-                setting="out",
-            )
+    return LadderRun(ladder, resolved, location, request.shift, request.bootstrap)

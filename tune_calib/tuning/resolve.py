@@ -71,8 +71,20 @@ def _normalised(resolved: ResolvedRequest, made: TrialSpec | None) -> ResolvedRe
     """Add the normalisation of a frozen network, with one notation for equal constants."""
     plain = _with_norm(resolved, None)
     norm = resolved.overrides.get("data", {}).get("norm")
-    if norm is None:
-        norm = _constants(made.data) if made else _norm_of_backbone(plain)
+    if norm is None and made is not None:
+        norm = _constants(made.data)
+    elif norm is None:  # that of the published weights of the backbone
+        spec = plain.spec()
+        info, backbone = spec.data.info, spec.network.backbone
+        record: BackboneInfo = BACKBONES[backbone]
+        norm = record.norm if info.size >= record.norm_from else None
+        norm = NORMS[norm] if isinstance(norm, str) else norm
+        if norm is None or len(norm[0]) != info.channels:
+            raise UserError(
+                f"the normalisation that this {backbone} expects is unknown: set `norm` to "
+                f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
+                "[[means], [standard deviations]]"
+            )
     wanted, own = (_constants(each.spec().data) for each in (_with_norm(resolved, norm), plain))
     if wanted == own:
         return plain
@@ -90,19 +102,3 @@ def _with_norm(resolved: ResolvedRequest, norm: str | Constants | None) -> Resol
 
 def _constants(data: DataSlot) -> Constants:
     return data.info.mean, data.info.std
-
-
-def _norm_of_backbone(resolved: ResolvedRequest) -> str | Constants:
-    """Return the normalisation of the published weights of a backbone."""
-    spec = resolved.spec()
-    info, backbone = spec.data.info, spec.network.backbone
-    record: BackboneInfo = BACKBONES[backbone]
-    norm = record.norm if info.size >= record.norm_from else None
-    constants = NORMS[norm] if isinstance(norm, str) else norm
-    if constants is None or len(constants[0]) != info.channels:
-        raise UserError(
-            f"the normalisation that this {backbone} expects is unknown: set `norm` to "
-            f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
-            "[[means], [standard deviations]]"
-        )
-    return constants

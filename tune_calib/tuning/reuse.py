@@ -66,11 +66,6 @@ class Copies:
             known[key] = Copy(read.digest, read.fingerprint(), is_bundled)
         return cls(known, data_root, store)
 
-    @property
-    def digests(self) -> dict[str, str]:
-        """Return the digest of each data slot for the rows of trials."""
-        return {key: copy.digest for key, copy in self.known.items()}
-
     def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
         """Refuse to add rows to a folder with rows of another copy or another version."""
         rows = read_table(out, "trials", columns=COLUMNS).group_by(list(COLUMNS))

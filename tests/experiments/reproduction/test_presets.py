@@ -81,7 +81,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     own = "entries:\n  own: {all: posthoc, bootstrap: 300, set: {network: {lr: 0.5}}}\n"
     path.write_text(EXAMPLE.read_text().replace("entries:\n", own, 1))
     works = {work.position[1]: work for work in build_jobs(smoke_of(path, scale))}
-    looks = {name: work.job.extra.bootstrap for name, work in works.items()}
+    looks = {name: work.job.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
     assert {len(work.job.resolved.seeds.pairs()) for work in works.values()} == {seeds}
     networks = {name: work.job.resolved.overrides["network"] for name, work in works.items()}
@@ -164,7 +164,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     assert file.out == tmp_path / name.replace("/", "-")
     assert file.store == tmp_path / "store"
     for work in works:
-        assert work.job.extra.bootstrap
+        assert work.job.bootstrap
         own = {pair[0] for pair in work.job.resolved.seeds.pairs()}
         assert len(own) == seeds or seeds is None
         assert work.job.known_trials

@@ -7,16 +7,14 @@ from rich.console import Console
 
 from tests.tuning.progress.support import NAMES, busy_tracker, progress
 from tune_calib.progress import ProgressEvent
-from tune_calib.tuning.progress.view import View, clock, format_line, format_summary
+from tune_calib.tuning.progress.tracker import clock, draw_view, format_line, format_summary
 
 
 def drawn(record, width=100, height=40) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True,
                       color_system=None)  # fmt: skip
-    return [
-        each.rstrip()
-        for each in "".join(segment.text for segment in console.render(View(record))).splitlines()
-    ]
+    segments = console.render(draw_view(record, console))
+    return [each.rstrip() for each in "".join(each.text for each in segments).splitlines()]
 
 
 @pytest.mark.parametrize("is_search", [False, True])

@@ -12,7 +12,7 @@ from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray import ray_executor
 from tune_calib.tuning.ray.execution import PlanSource
-from tune_calib.tuning.ray.executor import OVER, Halving
+from tune_calib.tuning.ray.executor import OVER
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.ray_executor import RayExecutor
 from tune_calib.tuning.ray.rows import Provenance
@@ -42,7 +42,7 @@ def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(f
     first, second = plan.networks
     assert names(feed, "ab") == [first.name, second.name]
     assert feed.suggest("c") is None
-    feed.on_trial_complete("a", {})
+    feed.on_trial_complete("a", {}, error=False)
     heads = [trial.name for trial in plan.populations if trial.network_id == first.network_id]
     assert names(feed, "cdefg"[: len(heads)]) == heads
     assert feed.suggest("z") is None  # the second network is not finished
@@ -53,19 +53,19 @@ def test_heads_of_a_network_that_failed_do_not_start(feed):
     names(feed, "ab")
     feed.on_trial_complete("b", None, error=True)
     assert feed.suggest("c") is None
-    feed.on_trial_complete("a", {})
+    feed.on_trial_complete("a", {}, error=False)
     while (suggested := feed.suggest("h")) != OVER:
         work = suggested["work"]
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
-        feed.on_trial_complete("h", {})
+        feed.on_trial_complete("h", {}, error=False)
 
 
 def test_halving_stops_the_worse_network_and_lets_the_better_one_write_its_row(monkeypatch):
     monkeypatch.setattr(ray_executor, "fit", lambda *_, scheduler, **further: scheduler)
     executor = RayExecutor(Provenance("out", "store", git_revision=None))
-    rule = Halving("select/ece", "min", epochs=3)
-    scheduler = executor.run(SimpleNamespace(total=2), halving=rule)
+    rule = {"metric": "select/ece", "mode": "min", "max_t": 4}
+    scheduler = executor.run(SimpleNamespace(total=2), **rule)
     better, worse = (SimpleNamespace(trial_id=name) for name in ("better", "worse"))
     for trial in (better, worse):
         scheduler.on_trial_add(None, trial)

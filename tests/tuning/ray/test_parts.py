@@ -13,7 +13,7 @@ from tests.tuning.ray.counted import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
-from tune_calib.tuning.ray import channel, ray_executor
+from tune_calib.tuning.ray import ray_executor, trainables
 from tune_calib.tuning.ray.executor import OVER, Resources
 from tune_calib.tuning.ray.ray_executor import fit, placement
 from tune_calib.tuning.ray.rows import Provenance
@@ -66,23 +66,23 @@ def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, ask
 
 @ray.remote
 def worker(channel_name, name):
-    channel._SEND_EVERY_S = 0.05
-    channel.send_events(channel_name, name)
+    trainables._SEND_EVERY_S = 0.05
+    trainables.send_events(channel_name, name)
     report_progress("epoch", 3, 7, {"select/ece": 0.5})
     time.sleep(0.5)  # some periods of the thread that sends
 
 
 def test_a_driver_hears_what_its_workers_do():
     names = ["a", "b"]
-    channel.clear_events("one")
-    assert channel.read_events("one", names) == {}
+    trainables.clear_events("one")
+    assert trainables.read_events("one", names) == {}
     ray.get([worker.remote("one", "a"), worker.remote("", "b"), worker.remote("two", "a")])
-    assert channel.read_events("one", names) == {
+    assert trainables.read_events("one", names) == {
         "a": ProgressEvent("epoch", 3, 7, {"select/ece": 0.5})
     }
-    channel.clear_events("one")
-    assert channel.read_events("one", names) == {}
-    assert list(channel.read_events("two", names)) == ["a"]
+    trainables.clear_events("one")
+    assert trainables.read_events("one", names) == {}
+    assert list(trainables.read_events("two", names)) == ["a"]
 
 
 def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):

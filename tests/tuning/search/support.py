@@ -57,7 +57,7 @@ def run_source(source, end=lambda running: (running.popitem()[0], {})):
         if isinstance(config, dict):
             running[number] = config
         elif running:
-            source.on_trial_complete(*end(running))
+            source.on_trial_complete(*end(running), error=False)
         else:
             assert config == OVER
             return

@@ -18,11 +18,16 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.extra import ExtraTrial, find_extra_trials, group_extra_trials
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.executor import PART
-from tune_calib.tuning.ray.plan import lacking_of_bank, make_plan
+from tune_calib.tuning.ray.plan import (
+    ExtraTrial,
+    find_extra_trials,
+    group_extra_trials,
+    lacking_of_bank,
+    make_plan,
+)
 from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.execute import find_largest
 from tune_calib.tuning.search.run import SearchRun, find_study
@@ -110,11 +115,11 @@ def _of_ladder(job: LadderRun) -> Needs:
 def _find_extra(
     job: LadderRun, left: Sequence[PlannedTrial], reused: dict[str, AnyPath]
 ) -> list[ExtraTrial]:
-    sets, draws = job.shift_sets, job.extra.bootstrap
-    found = find_extra_trials(job.extra, sets, job.known_trials, job.location.out)
+    sets, draws = job.shift_sets, job.bootstrap
+    found = find_extra_trials(sets, draws, job.known_trials, job.location.out)
     for folder in dict.fromkeys(reused.values()):
         there = [trial for trial in job.known_trials if reused.get(trial.spec.hash) == folder]
-        found += find_extra_trials(job.extra, sets, there, folder)
+        found += find_extra_trials(sets, draws, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
     found += [extra for name in sets for extra in group_extra_trials(later, name)]
     return found + (group_extra_trials(later, None, draws) if draws else [])

@@ -1,8 +1,7 @@
 """Send the rows of a folder to loggers, which are programs that record experiments.
 
-A separate thread sends rows as trials end: each row on disk once, whoever wrote it. Epochs of
-networks in training come from their executor, so that curves grow meanwhile. Ray's own loggers
-would make a run of each Ray trial, which may train 32 heads, and they never see a metric of test.
+Ray's own loggers would make a run of each Ray trial, which may train 32 heads, and they never see a
+metric of test.
 """
 
 import contextlib
@@ -29,11 +28,9 @@ from tune_calib.text import nearest
 
 Values = Mapping[str, float]
 
+# The class of each logger; its name is also that of its module and of its extra.
 LOGGERS = {"tensorboard": "TensorBoard", "wandb": "WeightsAndBiases", "mlflow": "MLflow"}
-"""The class of each logger; its name is also that of its module and of its extra."""
-
-FOLDER = "logs"
-"""The subfolder of a file per logger, which records what was sent."""
+FOLDER = "logs"  # the subfolder of a file per logger, which records what was sent
 
 
 @dataclass(frozen=True)
@@ -268,12 +265,19 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     if not _followers or work.get("kind") != "network" or "epoch" not in result:
         return
     values = _finite({name: value for name, value in result.items() if "/" in name})
-    run, has_row = _run_of_network(work)
+    own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
+    first = own or (work["trials"] or work["dependents"])[0]
+    spec, slots = TrialSpec.build(**first["spec"]), first["spec"]
+    key, label = spec.hash, first["label"]
+    if own is None:  # the network is no trial itself, and has no row
+        key, label = spec.network_id, f"network {spec.network.method}"
+        slots = {slot: slots[slot] for slot in ("data", "network")}
+    run = Run(key, format_run_name(label, spec.network.seed, None), flatten_settings(slots))
     epoch, status = result["epoch"], result.get("status")
     for follower in _followers:
         if not status:
             follower.send(Logger.send_epoch, run, epoch, values)
-        elif not has_row:
+        elif own is None:
             follower.send(Logger.end_network, run, epoch, status)
 
 
@@ -317,16 +321,3 @@ def _finite(values: Mapping[str, Any]) -> dict[str, float]:
         for name, value in values.items()
         if isinstance(value, int | float) and math.isfinite(value)
     }
-
-
-def _run_of_network(work: Mapping[str, Any]) -> tuple[Run, bool]:
-    """Return the run of a network in training, and whether it is a trial with a row."""
-    own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
-    first = own or (work["trials"] or work["dependents"])[0]
-    spec = TrialSpec.build(**first["spec"])
-    if own is not None:
-        name = format_run_name(own["label"], spec.network.seed, None)
-        return Run(spec.hash, name, flatten_settings(own["spec"])), True
-    slots = {slot: first["spec"][slot] for slot in ("data", "network")}
-    name = format_run_name(f"network {spec.network.method}", spec.network.seed, None)
-    return Run(spec.network_id, name, flatten_settings(slots)), False

@@ -18,17 +18,19 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.names import PROGRESS
-from tune_calib.tuning.progress.tracker import Progress, Tracker
-from tune_calib.tuning.progress.view import View, format_line, format_summary
+from tune_calib.tuning.progress.tracker import (
+    Progress,
+    Tracker,
+    draw_view,
+    format_line,
+    format_summary,
+)
 
 LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
 FILE_EVERY_S = 2.0
-REMOTE_EVERY_S = 20.0
-"""Seconds between two versions of a remote file: object stores charge for each write."""
-
-POLL_EVERY_S = 1.0
-"""Seconds between two reads of the workers' events."""
+REMOTE_EVERY_S = 20.0  # object stores charge for each write
+POLL_EVERY_S = 1.0  # for events of the workers
 
 
 class LineDisplay:
@@ -93,7 +95,7 @@ class _LiveDisplay(LineDisplay):
                 self._live.start()
                 # Otherwise a kill would leave the terminal without a cursor.
                 self._console.show_cursor(True)
-            self._live.update(View(record), refresh=True)
+            self._live.update(draw_view(record, self._console), refresh=True)
 
     @contextlib.contextmanager
     def hidden(self) -> Iterator[None]:

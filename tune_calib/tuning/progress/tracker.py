@@ -1,4 +1,4 @@
-"""The progress of a driver: a record for views and ``progress.json``, and its tracker."""
+"""The progress of a driver: its record in ``progress.json``, its tracker, and how it is shown."""
 
 import copy
 import json
@@ -10,12 +10,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rich.console import Console, Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
+from tune_calib.console import printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.progress import ProgressEvent
+from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import PROGRESS
 
-TRIALS = "trials"
-"""The unit of a phase whose bar counts result rows."""
+TRIALS = "trials"  # the unit of a phase whose bar counts result rows
+_BAR_WIDTH = 30
+_STEP_WIDTH = 24
+_METRICS_FROM = 80  # minimum columns of a terminal to show metrics beside full names
+_IN_LINE = 4  # running Ray trials that a line names
+_METRICS = ("accuracy", "ece")  # of a Ray trial on ``select``
+_SPINNER = Spinner("dots")
 
 
 @dataclass
@@ -86,8 +99,7 @@ class Tracker:
     def begin(self, phase: str, total: int, unit: str, kinds: Mapping[str, int]) -> None:
         """Begin a phase with the total of each kind, or the time between two phases."""
         timed = {name: Kind(count) for name, count in kinds.items()}
-        none: dict[str, Any] = {"ended": {}, "notes": [], "running": {}}
-        self.set(phase=phase, total=total, unit=unit, kinds=timed, **none)
+        self.set(phase=phase, total=total, unit=unit, kinds=timed, ended={}, notes=[], running={})
 
     def start(self, name: str, title: str, kind: str, weight: int) -> None:
         """Add a Ray trial."""
@@ -121,22 +133,123 @@ class Tracker:
         """Return a copy of the record; the next one follows after ``every_s`` seconds."""
         with self._lock:
             now, record = time.time(), copy.deepcopy(self._record)
-        left_s, is_least = _estimate_left(record, now)
+        left, is_least = 0.0, False
+        for name, kind in record.kinds.items():
+            rows = [row for row in record.running.values() if row.kind == name]
+            done = kind.ended + sum(row.weight * row.fraction for row in rows)
+            # Before its first step, a Ray trial has only started a worker.
+            seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
+            if kind.total <= done:
+                continue
+            if done:
+                left += (kind.total - done) * seconds / done
+            else:
+                is_least = True
+        left_s = left / max(1, len(record.running)) or None
         return replace(record, written=now, every_s=every_s, left_s=left_s, is_least=is_least)
 
 
-def _estimate_left(record: Progress, now: float) -> tuple[float | None, bool]:
-    """Return the remaining seconds, and whether they exclude a kind without timings."""
-    left, is_least = 0.0, False
-    for name, kind in record.kinds.items():
-        rows = [row for row in record.running.values() if row.kind == name]
-        done = kind.ended + sum(row.weight * row.fraction for row in rows)
-        # Before its first step, a Ray trial has only started a worker.
-        seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
-        if kind.total <= done:
-            continue
-        if done:
-            left += (kind.total - done) * seconds / done
-        else:
-            is_least = True
-    return (left / max(1, len(record.running)) or None), is_least
+def draw_view(record: Progress, console: Console) -> Group:
+    """Draw title, bar, current step, notes, and a row for each running Ray trial."""
+    title = _text(record.title, "bold")
+    if record.entry:
+        title.append(f" · {printable(record.entry)}", "not bold")
+    parts: list[RenderableType] = [title]
+    if record.total:
+        ended = min(record.total, sum(record.ended.values()))
+        counts = ", ".join(part for part in (_counts(record), _left(record)) if part)
+        bar = Table.grid(padding=(0, 2))
+        bar.add_row(ProgressBar(record.total, ended, width=_BAR_WIDTH), _text(counts))
+        parts.append(bar)
+    now = Table.grid(padding=(0, 1))
+    now.add_row(_SPINNER, _text(_now(record)))
+    parts.append(now)
+    parts += [_text(f"  {note}") for note in record.notes]
+    room = console.height - len(parts) - 1
+    parts.append(_rows(record, room, console.width >= _METRICS_FROM))
+    return Group(*parts)
+
+
+def _text(words: str, style: str = "") -> Text:
+    return Text(printable(words), style, no_wrap=True, overflow="ellipsis")
+
+
+def _rows(record: Progress, room: int, has_metrics: bool) -> Table:
+    table = Table.grid(padding=(0, 2), expand=True)
+    # A long name loses its end, never the number at its beginning.
+    table.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
+    table.add_column(no_wrap=True, overflow="ellipsis", max_width=_STEP_WIDTH)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, justify="right")
+    running = list(record.running.values())
+    fits = len(running) if len(running) <= room else max(0, room - 1)
+    for row in running[:fits]:
+        metrics = ", ".join(_metrics(row.activity)) if has_metrics else ""
+        words = (f"  {row.told}", _step(row.activity), metrics, clock(record.written - row.began))
+        table.add_row(*map(_text, words), style="dim")
+    if fits < len(running):
+        table.add_row(f"  and {len(running) - fits} more")
+    return table
+
+
+def format_line(record: Progress) -> str:
+    """Format a record as one line, for a pipe."""
+    parts = [record.entry, _now(record, gap=" ")]
+    if record.total:
+        parts += [_counts(record), _left(record)]
+    parts += record.notes
+    for row in list(record.running.values())[:_IN_LINE]:
+        words = [row.told, _step(row.activity), *_metrics(row.activity)]
+        parts.append(f"running {', '.join(words)}")
+    if len(record.running) > _IN_LINE:
+        parts.append(f"and {len(record.running) - _IN_LINE} more")
+    return "; ".join(part for part in parts if part)
+
+
+def format_summary(record: Progress, seconds: float) -> str:
+    """Summarise a phase that took some seconds in one line."""
+    return f"{record.phase}: {_counts(record)} in {clock(seconds)}"
+
+
+def _counts(record: Progress) -> str:
+    states = ", ".join(f"{n} {state}" for state, n in sorted(record.ended.items()) if n)
+    ended = sum(record.ended.values())
+    return f"{ended} of {record.total} {record.unit} ended" + (f" ({states})" if states else "")
+
+
+def _left(record: Progress) -> str:
+    if record.left_s is None:
+        return ""
+    seconds, minutes = record.left_s, round(record.left_s / 60)
+    if seconds < 90:
+        duration = f"{max(1, round(seconds))} s"
+    else:
+        duration = f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+    return f"{'at least' if record.is_least else 'about'} {duration} left"
+
+
+def _now(record: Progress, gap: str = "  ") -> str:
+    """Return the time since the start of the driver, and its activity."""
+    doing = _step(record.activity)
+    if record.running:
+        kinds = [f"{name} {k.ended} of {k.total}" for name, k in record.kinds.items() if k.total]
+        # For a single kind, the bar shows the counts.
+        counts = kinds if len(kinds) > 1 else []
+        doing = f"{record.phase}: {', '.join([*counts, f'{len(record.running)} running'])}"
+    return f"{clock(record.written - record.began)}{gap}{doing}"
+
+
+def _step(event: ProgressEvent) -> str:
+    return event.doing + (f" {event.at}/{event.of}" if event.of else "")
+
+
+def _metrics(event: ProgressEvent) -> list[str]:
+    values = {name: event.metrics.get(column("select", name)) for name in _METRICS}
+    return [f"{METRICS[n].title} {format_value(n, v)}" for n, v in values.items() if v is not None]
+
+
+def clock(seconds: float) -> str:
+    """Format hours, if there are any, minutes and seconds, e.g. ``3:07``."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,8 +1,4 @@
-"""Open the executor of a run, on Ray or in this process, and execute plans.
-
-In this process, trials run one by one. Rows, files and messages are the same as on Ray, since both
-executors use the same worker.
-"""
+"""Open the executor of a run, on Ray or in this process with the same worker; execute plans."""
 
 import contextlib
 import json
@@ -34,7 +30,6 @@ from tune_calib.tuning.progress.tracker import TRIALS
 from tune_calib.tuning.ray.executor import (
     OVER,
     Executor,
-    Halving,
     Resources,
     TrialSource,
     configuration,
@@ -66,9 +61,9 @@ def open_executor(
                 executor.worker.close()
         return
 
-    from tune_calib.tuning.ray.channel import clear_events
     from tune_calib.tuning.ray.ray_executor import RayExecutor
     from tune_calib.tuning.ray.session import list_machines, ray_session
+    from tune_calib.tuning.ray.trainables import clear_events
 
     variables = environment(location.out, location.store)
     with ray_session(location.address, variables, needs, everywhere):
@@ -100,9 +95,7 @@ class PlanSource:
         trial = self.running[trial_id] = self.ready.popleft()
         return configuration(self.provenance, trial.config())
 
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
         """Make the heads of a finished network ready, but not those of one that failed."""
         trial = self.running.pop(trial_id)
         if trial.kind == "network" and has_network(trial.first.spec, self.store):
@@ -111,7 +104,7 @@ class PlanSource:
 
 def resources_of(trials: Sequence[RayTrial], gpus: float) -> list[Resources]:
     """List the resources of each kind of Ray trials."""
-    kinds = {(each.threads, each.precision) for each in trials}
+    kinds = {(each.threads, each.first.spec.network.precision) for each in trials}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 
@@ -136,9 +129,9 @@ class _InProcess(Executor):
         self._events: dict[str, ProgressEvent] = {}  # the latest, of the running trial
 
     def run(
-        self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
+        self, source: TrialSource, at_once: int | None = None, **halving: Any
     ) -> dict[str, str]:
-        assert halving is None, "only Ray stops networks"
+        assert not halving, "only Ray stops networks"
         errors: dict[str, str] = {}
         for number in map(str, range(source.total)):
             config = source.suggest(number)

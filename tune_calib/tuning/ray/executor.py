@@ -1,8 +1,4 @@
-"""The interface of executors, which run the trials of a plan on Ray or in this process.
-
-A driver passes trials to an executor and reads their rows from disk. It neither knows its executor
-nor imports Ray.
-"""
+"""The interface of executors, by which drivers run trials on Ray or in this process alike."""
 
 import contextlib
 import os
@@ -58,15 +54,6 @@ class Resources:
         return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
 
 
-@dataclass(frozen=True)
-class Halving:
-    """The rule by which Ray stops networks, from a column of their reports at equal epochs."""
-
-    column: str
-    mode: str | None
-    epochs: int
-
-
 class TrialSource(Protocol):
     """Yields trials; its state is on disk or in a study, so that it can continue."""
 
@@ -75,9 +62,7 @@ class TrialSource(Protocol):
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
 
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
         """Record the end of a trial."""
 
 
@@ -89,12 +74,12 @@ class Executor(ABC):
 
     @abstractmethod
     def run(
-        self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
+        self, source: TrialSource, at_once: int | None = None, **halving: Any
     ) -> dict[str, str]:
         """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
 
-        Return a line for each crashed trial by its name; raise RefusedError if a trial refuses the
-        whole run.
+        ``halving`` are arguments of Ray's ``ASHAScheduler``, which stops networks. Return a line
+        for each crashed trial by its name; raise RefusedError if a trial refuses the whole run.
         """
 
     @abstractmethod

@@ -1,20 +1,30 @@
-"""Group trial specs into Ray trials: unique networks and populations of heads."""
+"""Group trial specs into Ray trials: networks, populations of heads, and extra evaluations."""
 
+import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import pyarrow.compute as pc
 
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
+from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.population import HEAD_THREADS, population_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.paths import AnyPath
+from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.slots.network import Precision
+from tune_calib.spec.metrics import column
+from tune_calib.tuning.ray.executor import Resources
 
 MAX_POPULATION = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
+TOGETHER = 64  # extra evaluations of a Ray trial at most, so that others can run in parallel
+_TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
+Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 
 @dataclass(frozen=True)
@@ -48,11 +58,6 @@ class RayTrial:
         return HEAD_THREADS if self.kind == "head" else self.first.spec.network.threads
 
     @property
-    def precision(self) -> Precision:
-        """Return the precision of its network and of the feature bank."""
-        return self.first.spec.network.precision
-
-    @property
     def weight(self) -> int:
         """Return its weight in the estimated time left: 1, or the number of its heads."""
         return 1 if self.kind == "network" else len(self.trials)
@@ -78,6 +83,25 @@ class RayTrial:
 
 
 @dataclass(frozen=True)
+class ExtraTrial(RayTrial):
+    """Extra evaluations of trials of one network, which are part of no hash and may come later."""
+
+    measured: tuple[Measured, ...] = ()  # of each trial
+    shift: str | None = None  # a shift set; None for bootstrap intervals on ``test``
+    resamples: int = 0  # draws of the samples; may be 0 on a shift set
+
+    @property
+    def kind(self) -> str:
+        """Return the kind of worker that executes it: ``extra``."""
+        return "extra"
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration of its worker as plain JSON values."""
+        extra = {"shift": self.shift, "resamples": self.resamples}
+        return {**super().config(), **extra, "measured": [dict(each) for each in self.measured]}
+
+
+@dataclass(frozen=True)
 class Plan:
     """Ray trials: networks, and populations of heads that need them."""
 
@@ -88,6 +112,18 @@ class Plan:
     def trials(self) -> tuple[RayTrial, ...]:
         """Return all Ray trials."""
         return self.networks + self.populations
+
+
+@dataclass(frozen=True)
+class Left:
+    """The remaining work of a run, as far as its folder shows before it is opened."""
+
+    plan: Plan  # planned - done; for a search, only of its baseline and its defaults
+    needs: Sequence[Resources]  # of each kind of Ray trials
+    artifact: str | None  # the first one that Ray trials will write to the store
+    extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
+    is_over: bool = False  # all is done; always false for a search, which asks its study
+    crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
 
 
 def make_plan(
@@ -195,3 +231,63 @@ def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return whole  # damaged: it is written again
     return "" if has_test else f"test of {whole}"
+
+
+def find_extra_trials(
+    sets: Sequence[str], bootstrap: int, planned: Sequence[PlannedTrial], out: AnyPath
+) -> list[ExtraTrial]:
+    """Find the extra evaluations that finished trials lack, with shift sets by name."""
+    if not sets and not bootstrap:
+        return []
+    names = {"spec_hash", "status", *_TEST_COLUMNS}
+    finished: dict[str, Measured] = {
+        row["spec_hash"]: {name: row[name] for name in _TEST_COLUMNS}
+        for row in read_table(out, "trials", columns=names).to_pylist()
+        if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None
+    }
+    trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
+    found = []
+    if sets:
+        table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
+        is_drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), bootstrap)
+        pairs = table.filter(is_drawn).group_by(["spec_hash", "set"]).aggregate([]).to_pylist()
+        # A set may consist of parts, such as the severities of a corruption.
+        evaluated = {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
+        for name in sets:
+            left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
+            found += group_extra_trials(left, name, bootstrap)
+    if bootstrap:
+        table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
+        drawn = table.filter(pc.equal(table["resamples"], bootstrap))["spec_hash"]
+        hashes = set(drawn.to_pylist())
+        left = [each for each in trials if each[0].spec.hash not in hashes]
+        found += group_extra_trials(left, None, bootstrap)
+    # By network, since consecutive trials of a Ray actor share an open network.
+    return sorted(found, key=lambda each: each.network_id)
+
+
+def group_extra_trials(
+    trials: Iterable[tuple[PlannedTrial, Measured]], shift: str | None, resamples: int = 0
+) -> list[ExtraTrial]:
+    """Group trials that are evaluated on the same features into Ray trials."""
+    groups: dict[str, list[tuple[PlannedTrial, Measured]]] = {}
+    for trial in trials:
+        groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
+    what = shift or f"bootstrap/{resamples}"
+    found = []
+    for group in groups.values():
+        for start in range(0, len(group), TOGETHER):
+            own, measured = zip(*group[start : start + TOGETHER], strict=True)
+            hashes = "".join(trial.spec.hash for trial in own)
+            found.append(
+                ExtraTrial(
+                    # The name of its file, which depends only on the specs.
+                    f"{what.replace('/', '-')}-{hashlib.sha256(hashes.encode()).hexdigest()[:16]}",
+                    own,
+                    title=f"{what}: {format_rungs(own)}",
+                    measured=measured,
+                    shift=shift,
+                    resamples=resamples,
+                )
+            )
+    return found

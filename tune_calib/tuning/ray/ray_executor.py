@@ -16,11 +16,9 @@ from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
-from tune_calib.tuning.ray.channel import read_events
 from tune_calib.tuning.ray.executor import (
     PART,
     Executor,
-    Halving,
     Resources,
     TrialSource,
     report_crashes,
@@ -28,18 +26,18 @@ from tune_calib.tuning.ray.executor import (
     show_end,
 )
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.trainables import PlanTrainable
+from tune_calib.tuning.ray.trainables import PlanTrainable, read_events
 
+# Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
+# count preemptions.
 MAX_FAILURES = 3
-"""Restarts of a Ray trial after the death of its worker or node; it continues from its checkpoint.
-Ray does not count preemptions."""
 
 
 class RayExecutor(Executor):
     """Executes trials on the Ray cluster that this process is connected to."""
 
     def run(
-        self, source: TrialSource, at_once: int | None = None, halving: Halving | None = None
+        self, source: TrialSource, at_once: int | None = None, **halving: Any
     ) -> dict[str, str]:
         """Execute trials in parallel with Ray Tune."""
         report_progress("starting workers")
@@ -47,15 +45,8 @@ class RayExecutor(Executor):
         kind = tune.with_resources(
             PlanTrainable, lambda config: placement(Resources(config["work"]["threads"], gpus))
         )
-        scheduler = halving and ASHAScheduler(
-            time_attr="epoch",
-            metric=halving.column,
-            mode=halving.mode,
-            # One more, since the step after the last epoch evaluates and writes the row.
-            max_t=halving.epochs + 1,
-            grace_period=1,
-            reduction_factor=3,
-        )
+        rule = {"time_attr": "epoch", "grace_period": 1, "reduction_factor": 3, **halving}
+        scheduler = ASHAScheduler(**rule) if halving else None
         further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
         return fit(source.total, kind, self.provenance, source, **further)
 

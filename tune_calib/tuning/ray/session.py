@@ -37,8 +37,7 @@ _QUIET = {
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
 
-NODE_CHECK_S = 5.0
-"""Seconds between two checks that the Ray node of this process is alive."""
+NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is alive
 
 
 def _refuse_small(needs: Sequence[Resources]) -> None:
@@ -131,10 +130,7 @@ def list_machines() -> list[dict[str, str | None]]:
     describe: Any = ray.remote(num_cpus=0)(machine)
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    machines: list[dict[str, str | None]] = ray.get(
-        [describe.options(scheduling_strategy=each).remote() for each in where]
-    )
-    return machines
+    return list(ray.get([describe.options(scheduling_strategy=each).remote() for each in where]))
 
 
 @contextlib.contextmanager

@@ -33,8 +33,7 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, bin_rows, curve_rows, trial_row
 
-DONE = "done"
-"""The key of the last report of a trial, as Ray Tune names it."""
+DONE = "done"  # the key of the last report of a trial, as Ray Tune names it
 
 
 class SpecTrainable:

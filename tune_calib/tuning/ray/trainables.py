@@ -1,4 +1,4 @@
-"""Ray Tune Trainables: thin wrappers of the engine in reusable actors.
+"""Ray Tune Trainables: thin wrappers of the engine in reusable actors, which send their events.
 
 ``trainable("mac_cal")`` returns the class of a method, for use in any ``tune.Tuner``::
 
@@ -16,13 +16,20 @@ recipe of the data set); ``own_recipes`` (train each method as its authors do); 
 (``rows.Provenance``). Other settings have the defaults of the command line.
 """
 
+import contextlib
+import json
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ray import tune
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
 from tune_calib.paths import parse_path
+from tune_calib.progress import ProgressEvent, add_listener
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
@@ -30,9 +37,14 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.channel import send_events
 from tune_calib.tuning.ray.training import Worker
 from tune_calib.tuning.resolve import resolve_files
+
+# Events pass through the key-value store of the Ray cluster, so that they need no file and no
+# actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.
+_PREFIX = "tune_calib/board"
+_SEND_EVERY_S = 0.5
+_own: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
 
 
 class PlanTrainable(tune.Trainable):
@@ -122,3 +134,47 @@ def trainable(name: str) -> type[MethodTrainable]:
     title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"
     own = {"method": name, "plugins": plugins.in_use(), "__doc__": about.title}
     return type(title, (MethodTrainable,), own)
+
+
+def send_events(channel: str, name: str) -> None:
+    """Send the events of this process as those of a Ray trial, in a thread that delays no trial."""
+    if not channel:
+        return
+    is_first = not _own
+    _own.update(key=_key(channel, name), event=None)
+    if is_first:
+        add_listener(lambda event: _own.update(event=event))
+        threading.Thread(target=_send, daemon=True, name="tune-calib events").start()
+
+
+def _send() -> None:
+    sent = None
+    while True:
+        time.sleep(_SEND_EVERY_S)
+        key, event = _own["key"], _own["event"]
+        if event is None or event is sent:
+            continue
+        # No result depends on events, and the store may end before the worker.
+        with contextlib.suppress(Exception):
+            _internal_kv_put(key, json.dumps(asdict(event)).encode())
+            sent = event
+
+
+def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
+    """Return the latest event of each named Ray trial that has sent one."""
+    events = {}
+    for name in names:
+        with contextlib.suppress(Exception):  # as above
+            if (plain := _internal_kv_get(_key(channel, name))) is not None:
+                events[name] = ProgressEvent(**json.loads(plain))
+    return events
+
+
+def clear_events(channel: str) -> None:
+    """Remove all events of a channel from the cluster, which others use too."""
+    with contextlib.suppress(Exception):  # as above
+        _internal_kv_del(_key(channel, ""), del_by_prefix=True)
+
+
+def _key(channel: str, name: str) -> bytes:
+    return f"{_PREFIX}/{channel}/{name}".encode()

@@ -68,7 +68,15 @@ class NetworkTrainable(SpecTrainable):
         try:
             report = self._epoch()
         except DivergedError as error:
-            return self._end_diverged(str(error))
+            history = self.network_run.history
+            epoch = len(history) + 1
+            trials = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
+            result = TrialResult("diverged", epoch, history, message=f"network: {error}")
+            self.write([(trial, result) for trial in trials.values()])
+            # Only schedulers read it; rows and studies do not treat it as a result.
+            worst = {column("select", name): METRICS[name].worst for name in WATCHED}
+            ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
+            return {"epoch": epoch, **worst, **ended}
         if report is not None:
             return {"epoch": len(self.network_run.history), **report}
         return self._end()
@@ -96,17 +104,6 @@ class NetworkTrainable(SpecTrainable):
             path = parse_path(self.provenance.out) / PROFILES / f"{spec.network_id}.json"
             atomic_write(path, json.dumps(about, indent=2).encode())
         return report
-
-    def _end_diverged(self, message: str) -> dict[str, Any]:
-        history = self.network_run.history
-        epoch = len(history) + 1
-        trials = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
-        result = TrialResult("diverged", epoch, history, message=f"network: {message}")
-        self.write([(trial, result) for trial in trials.values()])
-        # Only schedulers read it; rows and studies do not treat it as a result.
-        worst = {column("select", name): METRICS[name].worst for name in WATCHED}
-        ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
-        return {"epoch": epoch, **worst, **ended}
 
     def _end(self) -> dict[str, Any]:
         if self.spec.data.imported is None:
@@ -320,7 +317,6 @@ KINDS: dict[str, type[SpecTrainable]] = {
     "head": HeadTrainable,
     "extra": ExtraTrainable,
 }
-"""By ``plan.RayTrial.kind``."""
 
 
 class Worker:

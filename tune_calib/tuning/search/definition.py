@@ -13,7 +13,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import foreign_search
 from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
-from tune_calib.results.selection import BASELINE
+from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import flatten
@@ -28,9 +28,6 @@ from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import SPACES, Choice, Point, Space
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
-
-Row = Mapping[str, Any]
-"""A row of the table ``trials``."""
 
 
 @dataclass(frozen=True)
@@ -137,16 +134,12 @@ class SearchDefinition:
     @cached_property
     def record(self) -> SearchRequestRecord:
         """Build the record for ``search.json``."""
+        own = ("method", "sampler", "sampler_seed", "scheduler", "population", "lag")
         plain = {
-            "method": self.method,
+            **{name: getattr(self, name) for name in own},
             **self.resolved.identity(),
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
-            "sampler": self.sampler,
-            "sampler_seed": self.sampler_seed,
-            "scheduler": self.scheduler,
-            "population": self.population,
-            "lag": self.lag,
             # With another version of a plug-in it is another search, also in a database.
             **({"plugins": sorted(needs)} if (needs := self.plugins) else {}),
         }

@@ -18,6 +18,7 @@ from tune_calib.results.selection import (
     DEFAULTS,
     EVALUATION,
     OPTIMISM,
+    Row,
     describe_no_gain_on_test,
     describe_reads,
 )
@@ -27,13 +28,11 @@ from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
-from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.definition import Row
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 
@@ -82,7 +81,8 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
     """Find the trial of a search that its rule chooses."""
-    state.settle_all()
+    if not state.settle_ended():
+        raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:
         raise UserError(
             f"{state.out}: its study has no suggestion; run tune-calib resume {state.out} first"
@@ -149,7 +149,8 @@ def build_run(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(search.location, out=search.out / EVALUATION, command=command),
-        ExtraEvaluations(request.shift, request.bootstrap),
+        request.shift,
+        request.bootstrap,
     )
 
 
@@ -158,19 +159,14 @@ def compare_splits(evaluation: Evaluation) -> Text:
     rows = read_table(evaluation.folder, "trials").to_pylist()
     table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
     flags = legend(row.get("flags") for row in rows)
-    reads = f"{describe_reads(evaluation.reads)}."
-    notes = [OPTIMISM, reads, *_list_losses(evaluation.metrics, rows), *flags]
-    text = "\n".join([body(table), "", *notes])
-    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
-    return Text([table, "", *map(Prose, notes)])
-
-
-def _list_losses(metrics: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Describe the metrics in which the choice does not improve on the baseline on test."""
     means = []
     for label in (BASELINE, CHOSEN):
         own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
-        if not own:
-            return []
-        means.append({m: fmean(row[column("test", m)] for row in own) for m in metrics})
-    return describe_no_gain_on_test(metrics, *means)
+        if own:
+            columns = {name: column("test", name) for name in evaluation.metrics}
+            means.append({m: fmean(row[name] for row in own) for m, name in columns.items()})
+    losses = describe_no_gain_on_test(evaluation.metrics, *means) if len(means) == 2 else []
+    notes = [OPTIMISM, f"{describe_reads(evaluation.reads)}.", *losses, *flags]
+    text = "\n".join([body(table), "", *notes])
+    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
+    return Text([table, "", *map(Prose, notes)])

@@ -1,7 +1,6 @@
 """Execute suggestions: heads in batches, networks and post-hoc transforms one by one."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil, inf
 from typing import Any
@@ -11,7 +10,6 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
-from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.ray.executor import OVER, configuration
 from tune_calib.tuning.ray.plan import MAX_POPULATION, RayTrial, format_suggestions, make_plan
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
@@ -19,8 +17,7 @@ from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
 
-MIN_SHARE = 8
-"""Heads of a batch that are trained together at least, if it has so many."""
+MIN_SHARE = 8  # heads of a batch that are trained together at least, if it has so many
 
 
 def find_largest(definition: SearchDefinition, at_once: int) -> int:
@@ -58,38 +55,30 @@ class StudySource:
         while not self.queue:
             if len(self.open) >= self.lag:
                 return None
-            if not (batch := self._draw()):
+            numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
+            known = None
+            if self.is_head:
+                # Those that a search of this length knows here; an extended one may have more.
+                known = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+            batch = self.state.study.suggestions(numbers, known)
+            if not batch:
                 return OVER
+            self.suggested += len(batch)
             left = self.state.start(each for each in batch if not each.is_finished)
-            self.queue.extend(self._group(left))
+            if self.is_head:
+                for group in make_plan(left, set(), self.largest).populations:
+                    self.queue.append(replace(group, title=format_suggestions(group.trials)))
+            else:
+                # Without a network id, since suggestions of a post-hoc method share their network.
+                for each in left:
+                    title = format_suggestions([each])
+                    self.queue.append(RayTrial(f"network-{each.spec.hash}", (each,), title=title))
             self.open.append(batch)
             self._settle()
         self.running[trial_id] = self.queue.popleft()
         return configuration(self.provenance, self.running[trial_id].config())
 
-    def _draw(self) -> list[Suggestion]:
-        numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
-        known = None
-        if self.is_head:
-            # The results that a search of this length knows here; an extended one may have more.
-            known = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
-        batch = self.state.study.suggestions(numbers, known)
-        self.suggested += len(batch)
-        return batch
-
-    def _group(self, trials: Sequence[PlannedTrial]) -> Iterator[RayTrial]:
-        if self.is_head:
-            for group in make_plan(trials, set(), self.largest).populations:
-                yield replace(group, title=format_suggestions(group.trials))
-            return
-        # The name contains no network id: suggestions of a post-hoc method share their network.
-        for trial in trials:
-            title = format_suggestions([trial])
-            yield RayTrial(f"network-{trial.spec.hash}", (trial,), title=title)
-
-    def on_trial_complete(
-        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
-    ) -> None:
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
         """Read the rows of a trial; write those of a network that a scheduler stopped."""
         trial = self.running.pop(trial_id)
         is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()

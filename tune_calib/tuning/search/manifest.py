@@ -31,18 +31,6 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
     old = find_manifest(out)
     if old is None:
         return new.model_copy(update={"trials": _restore_length(new, out)})
-    _refuse_other(old, new, out)
-    further = {
-        "command": old.command,  # the first one, which the page shows
-        "commands": _merge_commands(old, new),
-        "trials": max(old.trials, new.trials),
-        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
-    }
-    return new.model_copy(update=further).over(old)
-
-
-def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> None:
-    """Refuse to continue a search in the folder of another search."""
     if old.search != new.search:
         why = _describe_difference(old.question, new.question)
         raise build_foreign_error(out, "search", old.command, why)
@@ -55,6 +43,18 @@ def _refuse_other(old: SearchManifest, new: SearchManifest, out: AnyPath) -> Non
         )
     if (out / SEARCH_EVALUATED).exists():
         raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
+    commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
+    if new.trials > old.trials:
+        is_same = commands[-1].command == new.command  # an experiment file or a budget that grew
+        now = CommandRecord(command=new.command, trials=new.trials)
+        commands = [*(commands[:-1] if is_same else commands), now]
+    further = {
+        "command": old.command,  # the first one, which the page shows
+        "commands": commands,
+        "trials": max(old.trials, new.trials),
+        **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
+    }
+    return new.model_copy(update=further).over(old)
 
 
 def _describe_difference(old: SearchRequestRecord, new: SearchRequestRecord) -> str:
@@ -76,16 +76,6 @@ def _describe_difference(old: SearchRequestRecord, new: SearchRequestRecord) -> 
             "override them)"
         )
     return text
-
-
-def _merge_commands(old: SearchManifest, new: SearchManifest) -> list[CommandRecord]:
-    """List the commands that extended a search in their order."""
-    commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
-    if new.trials <= old.trials:
-        return commands
-    is_same = commands[-1].command == new.command  # an experiment file or a budget that grew
-    now = CommandRecord(command=new.command, trials=new.trials)
-    return [*(commands[:-1] if is_same else commands), now]
 
 
 def _restore_length(new: SearchManifest, out: AnyPath) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import starmap
 from typing import Any
 
-from analysis.tables.table import Table, table_of
+from analysis.tables.table import table_of
 from analysis.text import Cell
 from tune_calib.console import Part, Prose, Text
 from tune_calib.engine.imports import find_names
@@ -23,7 +23,6 @@ from tune_calib.text import format_points, format_yaml, option_words
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
-from tune_calib.tuning.search.study import Suggestion
 
 TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
 
@@ -52,6 +51,20 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
     chosen, command = objective.choose(state.results), None
     if chosen is not None:
         command = format_choice(state.definition, location, suggestions[chosen].point) or None
+    records = []
+    for number, suggestion in suggestions.items():
+        result = state.results[number]
+        is_done = result.status == "done"
+        records.append(
+            SuggestionRecord(
+                number=number,
+                status=result.status,
+                point=dict(suggestion.point),
+                drop=result.drop if is_done else None,  # it is NaN, which JSON lacks
+                is_within=is_done and objective.excess(result) <= 0,
+                specs=state.hashes(suggestion),
+            )
+        )
     outcome = SearchOutcome(
         version=VERSION,
         asked=state.length,
@@ -61,7 +74,7 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
         settings={name: setting.plain() for name, setting in candidates.space.settings.items()},
         defaults=defaults,
         published=[point for point in candidates.first() if point != defaults],
-        suggestions=[_build_record(state, suggestion) for suggestion in suggestions.values()],
+        suggestions=records,
         front=objective.find_front(state.results),
         chosen=chosen,
         importance=compute_importance(state),
@@ -69,19 +82,6 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
     )
     outcome.write(state.out)
     return outcome
-
-
-def _build_record(state: SearchState, suggestion: Suggestion) -> SuggestionRecord:
-    result = state.results[suggestion.number]
-    is_done = result.status == "done"
-    return SuggestionRecord(
-        number=suggestion.number,
-        status=result.status,
-        point=dict(suggestion.point),
-        drop=result.drop if is_done else None,  # it is NaN, which JSON lacks
-        is_within=is_done and state.objective.excess(result) <= 0,
-        specs=state.hashes(suggestion),
-    )
 
 
 def compute_importance(state: SearchState) -> Importance:
@@ -154,8 +154,18 @@ def _to_text(recipe: Recipe | None) -> str:
 def summarise(result: SearchResult) -> Text:
     """Build the text that a search prints at its end."""
     state, outcome, objective = result.state, result.outcome, result.state.objective
+    metrics, rows = objective.metrics, list[list[Cell | str]]()
+    means = zip(metrics, state.baseline_means(metrics), strict=True)
+    rows.append(["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)])
+    for number in dict.fromkeys([0, *outcome.front]):
+        own = state.results[number]
+        cells = map(Cell.unit, metrics, own.values or (float("nan"),) * len(metrics))
+        name = f"trial {number}" + (" (defaults)" if number == 0 else "")
+        rows.append([name, *cells, Cell.unit("accuracy", own.drop)])
+    titles = [f"select {METRICS[name].title}" for name in metrics]
     pictures = f"tables, figures and a page: {_format_command('report', state)}"
-    lines: list[Part] = [_build_table(result), "", Prose(result.counts), pictures]
+    lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
+    lines += [Prose(result.counts), pictures]
     lines += map(Prose, state.list_warnings())
     if at_chance := sum(each.at_chance for each in state.results.values()):
         lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
@@ -169,20 +179,6 @@ def summarise(result: SearchResult) -> Text:
     lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
     lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
     return Text(lines)
-
-
-def _build_table(result: SearchResult) -> Table:
-    """Tabulate the baseline, the method's defaults and the Pareto set on ``select``."""
-    metrics, state = result.state.objective.metrics, result.state
-    means = zip(metrics, state.baseline_means(metrics), strict=True)
-    rows = [["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)]]
-    for number in dict.fromkeys([0, *result.outcome.front]):
-        own = state.results[number]
-        cells = map(Cell.unit, metrics, own.values or (float("nan"),) * len(metrics))
-        name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *cells, Cell.unit("accuracy", own.drop)])
-    titles = [f"select {METRICS[name].title}" for name in metrics]
-    return table_of(["", *titles, "accuracy lost"], rows)
 
 
 def _format_command(command: str, state: SearchState, *options: tuple[str, Any]) -> str:

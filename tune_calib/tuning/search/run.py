@@ -1,10 +1,9 @@
 """A search in a run folder, and how its baseline and its suggestions are executed."""
 
-import contextlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tune_calib.engine.population import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -25,11 +24,9 @@ from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done, refuse_mended
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
-from tune_calib.tuning.ray.executor import Executor, Halving, Resources
-from tune_calib.tuning.ray.plan import lacking, make_plan
+from tune_calib.tuning.ray.executor import Executor, Resources
+from tune_calib.tuning.ray.plan import Left, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.run import Left
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
@@ -71,11 +68,6 @@ class SearchRun:
     def name(self) -> str:
         """Return the value of the column ``ladder`` of its rows."""
         return f"search {self.definition.method}"
-
-    @cached_property
-    def identity(self) -> str:
-        """Return the hash of the definition."""
-        return self.definition.identity
 
     @cached_property
     def plugins(self) -> tuple[Plugin, ...]:
@@ -168,10 +160,6 @@ class SearchRun:
         """List the resources of the kinds of Ray trials."""
         return resources_of(make_plan(self.known_trials, set()).trials, self.location.gpus)
 
-    def catch_storage_errors(self) -> contextlib.AbstractContextManager[None]:
-        """Report a database that stops responding in the block in one line."""
-        return lost_database(self.study_storage)
-
     def open(self, left: Left) -> SearchState:
         """Open the study, and suggest the trials to be retried again."""
         state = open_state(self)
@@ -179,11 +167,7 @@ class SearchRun:
             state.study.retry(self.retry)
         state.read_rows()
         if state.is_over:
-            state.settle_all()
-        return state
-
-    def copy_rows(self, state: SearchState, copies: Copies) -> SearchState:
-        """Copy no rows, as those of a search were not evaluated on test."""
+            state.settle_ended()
         return state
 
     def execute(self, state: SearchState, executor: Executor) -> None:
@@ -196,17 +180,18 @@ class SearchRun:
         is_head = definition.candidates.kind == "head"
         left = (state.planned - state.study.finished()) * len(self.resolved.seeds.pairs())
         kinds = {"heads" if is_head else "networks": left}
-        halving = None
+        halving: dict[str, Any] = {}
         if definition.scheduler == "asha":
             metric = definition.objective.metrics[0]
-            epochs = self.known_trials[-1].spec.network.epochs
-            halving = Halving(column("select", metric), METRICS[metric].direction, epochs)
+            halving = {"metric": column("select", metric), "mode": METRICS[metric].direction}
+            # One more, since the step after the last epoch evaluates and writes the row.
+            halving["max_t"] = self.known_trials[-1].spec.network.epochs + 1
         source = StudySource(state, executor.provenance, self.at_once)
         with (
             screen() as own,
             own.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
         ):
-            state.errors = executor.run(source, self.at_once, halving)
+            state.errors = executor.run(source, self.at_once, **halving)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""

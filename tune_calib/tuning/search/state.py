@@ -8,7 +8,7 @@ from statistics import fmean
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
+from tune_calib.results.selection import BASELINE_AT_CHANCE, Row, describe_no_gain
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
@@ -20,7 +20,6 @@ from tune_calib.tuning.ray.plan import RayTrial
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
-    Row,
     SearchDefinition,
     SuggestionResult,
 )
@@ -67,12 +66,11 @@ class SearchState:
         """Return whether every suggestion has ended."""
         return self.study.finished() >= self.planned
 
-    def read_rows(self, name: str = "*") -> list[str]:
-        """Read the rows of one Ray trial or of all; return their spec hashes."""
+    def read_rows(self, name: str = "*") -> None:
+        """Read the rows of one Ray trial or of all."""
         table = read_table(self.out, "trials", name, columns=COLUMNS)
-        hashes: list[str] = table["spec_hash"].to_pylist()
+        hashes = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
-        return hashes
 
     def hashes(self, suggestion: Suggestion) -> list[str]:
         """Return the spec hashes of a suggestion, one for each pair of seeds."""
@@ -112,11 +110,6 @@ class SearchState:
         # Optuna accepts no second result.
         if not suggestion.is_finished:
             self.study.write_result(suggestion.number, result)
-
-    def settle_all(self) -> None:
-        """Compute the results of a search that is over."""
-        if not self.settle_ended():
-            raise UserError(f"the search is not finished; run tune-calib resume {self.out} first")
 
     def settle_ended(self) -> bool:
         """Compute the results of the finished suggestions; return whether none is open."""

@@ -28,7 +28,11 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
     if url is None:
         path = journal_file(out)
         if not is_read_only:
-            _mend(path)
+            # A killed driver may have left its lock and an unfinished line.
+            Path(f"{path}.lock").unlink(missing_ok=True)
+            content = path.read_bytes() if path.exists() else b""
+            if content and not content.endswith(b"\n"):
+                os.truncate(path, content.rfind(b"\n") + 1)
         elif not path.exists():
             raise UserError(f"{out} contains no {JOURNAL}, the study of its search")
         try:
@@ -38,7 +42,15 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
                 f"{path} is damaged; move it away and run the search again: trials with a result "
                 "are skipped"
             ) from None
-    _refuse_shared_sqlite(url)
+    scheme, _, rest = url.partition("://")
+    if scheme.partition("+")[0] == "sqlite" and MOUNTS.exists():
+        file = Path(rest.removeprefix("/").partition("?")[0]).resolve()
+        if is_network_path(file, MOUNTS.read_text()):
+            raise UserError(
+                f"{mask_url(url)}: SQLite loses data on a network path; leave it out to use a "
+                "journal file, or name a postgresql:// or mysql:// database",
+                setting="study_storage",
+            )
     from optuna.storages import RDBStorage
 
     try:
@@ -121,30 +133,6 @@ class _Journal(JournalFileBackend):
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         with self._path.open("ab", buffering=0) as file:
             file.write(lines.encode())
-
-
-def _mend(path: Path) -> None:
-    """Remove the lock and the unfinished line of a killed driver."""
-    Path(f"{path}.lock").unlink(missing_ok=True)
-    if not path.exists():
-        return
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
-    if whole < len(content):
-        os.truncate(path, whole)
-
-
-def _refuse_shared_sqlite(url: str) -> None:
-    scheme, _, rest = url.partition("://")
-    if scheme.partition("+")[0] != "sqlite":
-        return
-    path = Path(rest.removeprefix("/").partition("?")[0]).resolve()
-    if MOUNTS.exists() and is_network_path(path, MOUNTS.read_text()):
-        raise UserError(
-            f"{mask_url(url)}: SQLite loses data on a network path; leave it out to use a journal "
-            "file, or name a postgresql:// or mysql:// database",
-            setting="study_storage",
-        )
 
 
 def is_network_path(path: Path, mounts: str) -> bool:

@@ -37,9 +37,7 @@ WORST = "worst"
 OPEN = ("running", "waiting")
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
-
-LAST, BEST = 300, 25
-"""Trials that TPE reads: the last that ended, and the best before them."""
+LAST, BEST = 300, 25  # trials that TPE reads: the last that ended, and the best before them
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -129,7 +127,15 @@ class SearchStudy:
 
     def _suggest(self, visible: Study, number: int, first: Sequence[Point]) -> FrozenTrial:
         """Draw a suggestion from the copy, or take ``first``, and add it to both studies."""
-        visible.sampler = self._build_sampler(number)
+        seed = self._derive_seed(number)
+        sampler: BaseSampler = RandomSampler(seed=seed)
+        if self._definition.sampler == "nsga2":
+            sampler = NSGAIISampler(seed=seed)
+        elif self._definition.sampler == "tpe":
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                sampler = TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
+        visible.sampler = sampler
         for point in first:
             visible.enqueue_trial(dict(point))
         self._fill(visible.ask())
@@ -157,23 +163,8 @@ class SearchStudy:
     def _derive_seed(self, number: int) -> int:
         return child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
 
-    def _build_sampler(self, number: int) -> BaseSampler:
-        seed = self._derive_seed(number)
-        if self._definition.sampler == "nsga2":
-            return NSGAIISampler(seed=seed)
-        if self._definition.sampler != "tpe":
-            return RandomSampler(seed=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            return TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
-
     def write_result(self, number: int, result: SuggestionResult) -> None:
-        """Write the result of a suggestion.
-
-        Only a done trial has values. A stopped trial is pruned, with the epoch as an attribute. A
-        diverged or crashed one fails, so that no sampler reads it, with the worst finite values as
-        an attribute.
-        """
+        """Write the result of a suggestion; no sampler reads a trial that diverged or crashed."""
         trial = self._open(number)
         trial.set_user_attr(STATUS, result.status)
         if result.status == "done":
