@@ -27,7 +27,6 @@ from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.extra import ExtraEvaluations
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.run import SearchRun, plan_search
 from tune_calib.tuning.search.storage import journal_file
@@ -67,11 +66,9 @@ class EntryJob:
 def plan_jobs(
     file: ReadFile, command: str = "", needs_data: bool = True, is_dry: bool = False
 ) -> list[EntryJob]:
-    """Build the runs of an experiment file; refuse missing data (if needed) and resources."""
+    """Build the runs of an experiment file; refuse missing data, if needed."""
     jobs, at, data_root = [], file.source.at, file.content.data_root
     for each in build_jobs(file, command):
-        with at(file.position_of(each.entry, "resources")):
-            Resources(1, each.job.location.gpus)
         with at(("data_root",)):
             if needs_data:
                 DATASETS[each.job.resolved.overrides["data"]["dataset"]].locate(data_root)

@@ -17,21 +17,18 @@ from tune_calib.spec.trial import SLOTS
 def _slot_schema(schema: dict[str, Any]) -> None:
     """Add the keys of every slot to the schema: its own, and those of its methods."""
     for slot in schema["properties"]:
-        keys = SLOTS[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
+        keys = SLOTS[slot].model_json_schema()["properties"]
+        of_methods: dict[str, list[dict[str, Any]]] = {}
+        for method in (METHODS[name] for name in METHODS if METHODS[name].kind == slot):
+            for key, value in method.params.model_json_schema()["properties"].items():
+                of_methods.setdefault(key, []).append(value | {"title": method.name})
+        # Settings of several methods are alternatives.
+        for key, values in of_methods.items():
+            keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
         allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
         # The target of $ref is checked when the file is read.
         plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
         schema["properties"][slot] |= {"properties": plain, "additionalProperties": False}
-
-
-def _settings_of_methods(slot: str) -> dict[str, Any]:
-    """Return the settings of methods by key; those of several methods as alternatives."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name in METHODS:
-        if METHODS[name].kind == slot:
-            for key, value in METHODS[name].params.model_json_schema()["properties"].items():
-                found.setdefault(key, []).append(value | {"title": name})
-    return {key: one[0] if len(one) == 1 else {"anyOf": one} for key, one in found.items()}
 
 
 class MethodSettings(Part):

@@ -114,10 +114,18 @@ def resolve_spec(
         refuse_backbone(recipe.backbones, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
+        own, below = dict(overrides.get(name, {})), defaults.get(name, {})
         if name == "network" and not has_training:
-            slots[name] = _frozen_network(overrides[name])
+            if "backbone" not in own:
+                raise UserError(
+                    "a frozen network (network.epochs=0) needs the name of its backbone: "
+                    "network.backbone",
+                    "network.epochs",
+                )
+            refuse_training(own)
+            refuse_unknown(own, list(known_keys(name, "ce")), "a frozen network", name)
+            slots[name] = own
         elif name == "network" or name in overrides:
-            own, below = dict(overrides.get(name, {})), defaults.get(name, {})
             method = method_of(name, own)
             if recipe is not None and method is not None:
                 below = {**below, **recipe.of_method(method, *places)}
@@ -138,19 +146,6 @@ def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]
     # Shares, rules and constants of a recipe belong to the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
-
-
-def _frozen_network(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the slot of a frozen network; refuse settings that would train it."""
-    if "backbone" not in overrides:
-        raise UserError(
-            "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone",
-            "network.epochs",
-        )
-    refuse_training(overrides)
-    known = list(known_keys("network", "ce"))
-    refuse_unknown(overrides, known, "a frozen network", "network")
-    return dict(overrides)
 
 
 def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:

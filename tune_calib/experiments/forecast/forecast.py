@@ -89,6 +89,11 @@ def _of_ladder(job: LadderRun) -> Needs:
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
     left = [trial for trial in planned if trial.spec.hash not in finished]
+    populations = list[Heads]()
+    for batch in plan.populations:
+        # A head that post-hoc methods share is trained once.
+        slots = {canonical_json(t.spec.head): t.spec.head for t in batch.trials if t.spec.head}
+        populations.append((batch.first.spec, list(slots.values())))
     needs = Needs(
         job=job,
         planned=len(planned),
@@ -97,7 +102,7 @@ def _of_ladder(job: LadderRun) -> Needs:
         heads_at_once=job.location.at_once(),
         trials=planned,
         networks=_by_id(trial.dependents[0] for trial in plan.networks),
-        populations=[_list_heads(trial.trials) for trial in plan.populations],
+        populations=populations,
         evaluated=[(trial.spec, 1) for trial in left],
         ray_trials=len(plan.networks) + len(plan.populations),
     )
@@ -177,12 +182,6 @@ def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int)
 
 def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
     return {trial.spec.network_id: trial.spec for trial in trials}
-
-
-def _list_heads(trials: Sequence[PlannedTrial]) -> Heads:
-    """Return the heads of a batch; a head that post-hoc methods share is trained once."""
-    slots = {canonical_json(t.spec.head): t.spec.head for t in trials if t.spec.head is not None}
-    return trials[0].spec, list(slots.values())
 
 
 @dataclass
