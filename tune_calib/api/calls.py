@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, TypeVar
 
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
+from analysis.load import load
+from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
 from tune_calib.api.request import add_arguments, bind, build_signature
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
-from tune_calib.results.folders import is_search
+from tune_calib.results.folders import find_entries, is_search
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
@@ -203,7 +204,14 @@ def open_results(
     Raises:
         UserError: The folder contains no results, or they are damaged.
     """
-    return opened(parse_path(fspath(out)), study_storage)
+    folder = parse_path(fspath(out))
+    if below := find_entries(folder):
+        entries: Any = {e.name: open_results(str(e), study_storage=study_storage) for e in below}
+        return OpenSweepFile(folder, entries)
+    if is_search(folder):
+        return OpenSearch(folder, study_storage=study_storage)
+    load(folder)  # a folder without results is refused here
+    return OpenSweep(folder)
 
 
 def _run_ladder(request: AblateRequest | CompareRequest, command: str) -> OpenSweep:

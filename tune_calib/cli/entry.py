@@ -156,18 +156,13 @@ def _flush() -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output stopped reading
-        _drop_output()
-        sys.exit(1)
     except OSError as error:
-        _drop_output()
+        # Otherwise Python would complain about pending output at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader of the output stopped reading
+            sys.exit(1)
         raise UserError(f"cannot write the output: {error.strerror}; send it elsewhere") from None
-
-
-def _drop_output() -> None:
-    """Discard pending output, about which Python would complain at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str) -> NoReturn:

@@ -58,9 +58,8 @@ class EntryJob:
         resolved = resolve_files(job.resolved, where.data_root, where.store, is_dry)
         if isinstance(job, LadderRun):
             return replace(self, job=replace(job, resolved=resolved))
-        return replace(
-            self, job=replace(job, definition=replace(job.definition, resolved=resolved))
-        )
+        definition = replace(job.definition, resolved=resolved)
+        return replace(self, job=replace(job, definition=definition))
 
 
 def plan_jobs(

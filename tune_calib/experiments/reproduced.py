@@ -107,26 +107,20 @@ def find_runs(request: TableRequest) -> dict[str, str]:
 
 
 def store_logits(request: TableRequest, job: EntryJob) -> list[str]:
-    """Store the logits that the figures of a run need, if any.
-
-    An error is returned as a line, since the table lacks only a figure then.
-    """
+    """Store the logits that the figures of a run need; return an error as a line."""
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
     location = job.job.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
         take_pictures(location.out, location.store, location.data_root, device)
-    except UserError as error:
+    except UserError as error:  # the table then lacks only a figure
         return [f"{job.name}: {error}"]
     return []
 
 
 def _build_entries(request: TableRequest) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
-    """Yield an entry for each run and setting, and one for each frozen network.
-
-    Each has a name, the names of its run and the position of its setting in the table.
-    """
+    """Yield name, run, position of the setting, and content of each entry."""
     table, settings = request.table, request.settings
     for (run, what), (index, own) in product(table.entries.items(), settings.items()):
         slots = {slot for rung in what.build_ladder().rungs for slot in rung.slots}
@@ -162,11 +156,7 @@ def _build_entries(request: TableRequest) -> Iterator[tuple[str, str, int, dict[
 
 
 def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
-    """List the data sets, weights and GPU that a table needs and this machine lacks.
-
-    A forecast for a named GPU needs weights only if their folder is named, since the networks are
-    read from them. A dry run needs no GPU.
-    """
+    """List the data sets, weights and GPU that a table needs and this machine lacks."""
     ask, table = request.request, request.table
     if ask.scale not in table.scales:
         return [f"no scale {ask.scale!r}, only {', '.join(table.scales)}"]
@@ -177,7 +167,7 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
     for own in request.settings.values():
         for file in (*own.weights.values(), *([own.start] if own.start else [])):
             if ask.weights is None:
-                if request.gpu_model is None:
+                if request.gpu_model is None:  # else the networks need not be read
                     lacking[f"no {file}, so name its folder by `weights`"] = None
             elif not request.weights_path(file).is_file():
                 lacking[f"no weights {request.weights_path(file)}"] = None

@@ -155,8 +155,7 @@ class DatasetInfo:
     def _stored_as(self, slot: Any) -> dict[str, Any]:
         """Return the stored size of the images, or the properties found by a scan of the files."""
         if self.general is not None:
-            effective: dict[str, Any] = self.general.effective(slot)
-            return effective
+            return dict(self.general.effective(slot))
         for key in ("grey", "image_column", "label_column", "found"):
             if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse"):
                 raise UserError(f"data.{key} does not apply to {self.name}; leave it out")

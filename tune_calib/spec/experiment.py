@@ -134,7 +134,7 @@ class Where(Keys, request.ExtrasRequest):
     """Keys of the file that an entry may override by naming them."""
 
     datasets: tuple[request.Dataset, ...] = Field(
-        (request.DataRequest.model_fields["dataset"].default,), min_length=1
+        (request.TrainingRequest.model_fields["dataset"].default,), min_length=1
     )
     """data sets (see: tune-calib list datasets), one run each"""
     backbones: tuple[request.Backbone, ...] = Field((), min_length=1)
@@ -199,8 +199,7 @@ class Entry(request.Choice, Where):
     def build_ladder(self) -> Ladder:
         """Return the ladder of an entry that is not a search."""
         if self.ladder is not None:
-            ladder: Ladder = LADDERS[self.ladder]
-            return ladder
+            return LADDERS[self.ladder]
         if self.all is not None:
             return build_kind_comparison(self.all)
         settings = [method.set.by_slot() for method in self.methods]

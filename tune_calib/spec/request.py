@@ -166,8 +166,8 @@ class Choice(Part):
         return self
 
 
-class DataRequest(Part):
-    """The data."""
+class TrainingRequest(Part):
+    """The data, and the training of networks and heads."""
 
     dataset: Annotated[Dataset, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
     """data set (see: tune-calib list datasets)"""
@@ -183,11 +183,6 @@ class DataRequest(Part):
         OptionHelp(DATA, "the data set's"),
     ] = None
     """pixel normalisation: name or lists"""
-
-
-class TrainingRequest(Part):
-    """The training of networks and heads."""
-
     backbone: Annotated[
         str | None, OptionHelp(TRAINING, "the recipe's", names=lambda: BACKBONES)
     ] = None
@@ -263,7 +258,7 @@ class ExtrasRequest(Part):
         return draws
 
 
-class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest, DataRequest):
+class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest):
     """The fields that ladders, comparisons and searches share."""
 
 
@@ -443,9 +438,8 @@ def format_command(
         if is_argument(model, key):
             words += map(str, value if isinstance(value, tuple) else (value,))
         else:
-            words += text.option_words(
-                (key.replace("_", "-"), each) for each in _list_values(value)
-            )
+            option = key.replace("_", "-")
+            words += text.option_words((option, each) for each in _list_values(value))
     return text.command_line([*words, *further])
 
 
