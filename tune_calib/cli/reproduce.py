@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.entries import EntryJob
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
-    from tune_calib.tuning.ladder import LadderRun
-    from tune_calib.tuning.search.run import SearchRun
 
 
 @with_request(ReproduceRequest)
@@ -131,7 +129,7 @@ def _run(plan: _Plan) -> list[str]:
 
     out = plan.file.out
 
-    def begin(job: "LadderRun | SearchRun") -> None:
+    def begin(job: Any) -> None:
         # Before its first trial, so that a stopped run records its scale.
         update_lock(plan.request, out, {}, plan.command)
         print_settings(job)

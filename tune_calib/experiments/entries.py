@@ -149,9 +149,8 @@ def _list_settings(
 def _build_ladder_run(
     file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
 ) -> LadderRun:
-    model: type[AblateRequest | CompareRequest]
-    model = CompareRequest if entry.ladder is None else AblateRequest
-    request = build_request(model, values)
+    request = build_request(entry.request_model, values)
+    assert isinstance(request, AblateRequest | CompareRequest)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     extra = ExtraEvaluations(request.shift, request.bootstrap)
     run = LadderRun(ladder, resolve(request), location, extra)

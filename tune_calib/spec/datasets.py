@@ -129,8 +129,6 @@ class DatasetInfo:
         if slot.import_record is not None:
             changed["classes"] = slot.import_record.classes
         if slot.held_out_classes:
-            if slot.import_record is not None:
-                raise UserError("data.held_out_classes needs images, which imported data lack")
             changed |= self._without(slot.held_out_classes, changed)
         if slot.norm is not None:
             changed["mean"], changed["std"] = self._norm("norm", slot.norm)

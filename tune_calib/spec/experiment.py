@@ -110,11 +110,8 @@ class Keys(Part):
     def _leave_out(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        optional = {
-            field.alias or name
-            for name, field in cls.model_fields.items()
-            if not field.is_required()
-        }
+        fields = cls.model_fields.items()
+        optional = {own.alias or name for name, own in fields if not own.is_required()}
         return {k: value for k, value in values.items() if value is not None or k not in optional}
 
 

@@ -257,10 +257,7 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
 
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
-    parts = name.split("+")
-    if not all(part.strip() for part in parts):
-        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
-    methods = [METHODS[part] for part in parts]
+    methods = [METHODS[part] for part in name.split("+")]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:

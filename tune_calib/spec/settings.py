@@ -148,8 +148,8 @@ def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
 
 
-def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
-    """List the settings that override those of a recipe, e.g. ``["network.epochs 10"]``."""
+def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
+    """Add the settings that override those of a recipe to its name, e.g. ``, but head.lr 1``."""
     own = flatten(_of_recipe(recipe, overrides))
 
     def is_same(name: str, value: Any) -> bool:
@@ -157,11 +157,12 @@ def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
             return value in recipe.backbones
         return format_setting(own[name]) == format_setting(value)
 
-    return [
-        f"{name} {format_setting(value)}"
-        for name, value in flatten(overrides).items()
-        if name in own and not is_same(name, value)
+    changes = [
+        f"{setting} {format_setting(value)}"
+        for setting, value in flatten(overrides).items()
+        if setting in own and not is_same(setting, value)
     ]
+    return f"{name}, but {', '.join(changes)}" if changes else name
 
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:

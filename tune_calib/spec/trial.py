@@ -66,15 +66,14 @@ class TrialSpec(StrictModel):
 
     def _fit_import(self) -> None:
         """Refuse settings that need a network, which imported data do not have."""
-        if self.data.imported is None and self.network.backbone != IMPORTED:
-            return
-        if self.data.imported is None or self.network.backbone != IMPORTED:
+        is_imported = self.data.imported is not None
+        if is_imported != (self.network.backbone == IMPORTED):
             raise UserError(
                 f"imported data and network.backbone={IMPORTED} go together: give "
                 "data.imported=NAME, and leave network.backbone out",
                 "network.backbone",
             )
-        if self.head is None:
+        if not is_imported or self.head is None:
             return
         if self.head.augment != "none" or self.head.bn_mode != "eval":
             raise UserError(

@@ -60,13 +60,12 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     if gpu is not None:  # the rates are of one trial that has the GPU to itself
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     rows, titles = [], TITLES if jobs[0].job.location.uses_ray else TITLES[:-1]
+    recipes: dict[str, dict[str, None]] = {}
     for each, needs in zip(jobs, all_needs, strict=True):
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         trials = needs.ray_trials + len(needs.extra)
         row = [each.name, planned, needs.done, sums.add(needs), needs.heads, trials]
         rows.append(row[: len(titles)])
-    recipes: dict[str, dict[str, None]] = {}
-    for each in jobs:
         recipes.setdefault(_format_recipe(each.job.resolved), {})[each.entry] = None
     lines = [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
