@@ -18,7 +18,6 @@ from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.describe import describe
 from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.metrics import METRICS, Metric
@@ -106,13 +105,13 @@ def describe_entries(what: str, name: str | None = None) -> list[Entry]:
         if name is not None and name not in tables:
             raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
         return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
-    registry, describe_record = REGISTRIES[what]
+    registry, describe = REGISTRIES[what]
     found = []
     for each in [name] if name else registry:
         registry.require(each)
         facts = registry.facts(each)  # from the index, without importing the record
         listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
-        found.append({"name": each, **(listed or describe_record(registry[each]))})
+        found.append({"name": each, **(listed or describe(registry[each]))})
     return found
 
 
@@ -168,6 +167,9 @@ def explain(
     if bibtex:
         cite([name])
         return
+
+    from tune_calib.spec.describe import describe
+
     console.echo(format_markdown(describe(name), min(100, shutil.get_terminal_size().columns)))
 
 

@@ -115,7 +115,7 @@ class Keys(Part):
         return {k: value for k, value in values.items() if value is not None or k not in optional}
 
 
-class SearchOptions(Keys, request.Choice, request.Budget, request.Sampling):
+class SearchOptions(Keys, request.Choice, request.Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     one_of = ("trials", "heads", "hours")

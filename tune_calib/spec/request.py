@@ -291,7 +291,7 @@ class CompareRequest(Choice, LadderRequest):
 
 
 class Sampling(Part):
-    """The sampler and the objective of a search."""
+    """The sampler, the objective and the length of a search."""
 
     sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
     """sampler of settings: tpe, random, nsga2 or grid"""
@@ -313,6 +313,8 @@ class Sampling(Part):
     """number of parallel Ray trials"""
     scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
     """rule that stops networks early: none or asha"""
+    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
+    """number of suggestions to try"""
 
 
 class Retry(Part):
@@ -331,14 +333,7 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class Budget(Part):
-    """The length of a search."""
-
-    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
-    """number of suggestions to try"""
-
-
-class SearchRequest(Retry, Storage, Budget, Sampling, TrialsRequest):
+class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method."""
 
     method: Annotated[str, Name(METHODS), OptionHelp(names=lambda: SPACES)]
