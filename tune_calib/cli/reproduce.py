@@ -8,7 +8,7 @@ import typer
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import defaults
-from tune_calib.cli.common import format_typed, print_settings, run_stoppable
+from tune_calib.cli.common import print_settings, run_stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
@@ -115,7 +115,7 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
     if dry_run:
         console.echo(as_option(console.shown(describe_dry_runs(plan.file, plan.jobs))))
         return []
-    failures: list[str] = run_stoppable(format_typed(), lambda: _run(plan))
+    failures: list[str] = run_stoppable(defaults.format_typed(), lambda: _run(plan))
     for failure in failures:
         console.echo(failure, err=True)
     return failures

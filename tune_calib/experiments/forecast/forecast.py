@@ -1,7 +1,7 @@
 """Forecast the remaining work of ladders and searches: networks, heads, disk space and time."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tune_calib.data.corruptions import SEVERITIES
@@ -89,7 +89,7 @@ def _of_ladder(job: LadderRun) -> Needs:
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
     left = [trial for trial in planned if trial.spec.hash not in finished]
-    populations = list[Heads]()
+    networks, populations = [each.dependents[0].spec for each in plan.networks], list[Heads]()
     for batch in plan.populations:
         # A head that post-hoc methods share is trained once.
         slots = {canonical_json(t.spec.head): t.spec.head for t in batch.trials if t.spec.head}
@@ -101,7 +101,7 @@ def _of_ladder(job: LadderRun) -> Needs:
         at_once=job.location.at_once(max(trial.spec.network.threads for trial in planned)),
         heads_at_once=job.location.at_once(),
         trials=planned,
-        networks=_by_id(trial.dependents[0] for trial in plan.networks),
+        networks={spec.network_id: spec for spec in networks},
         populations=populations,
         evaluated=[(trial.spec, 1) for trial in left],
         ray_trials=len(plan.networks) + len(plan.populations),
@@ -132,7 +132,7 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
     like, rows = suggestion[0].spec, done(job.out)
-    networks = _by_id(trial for trial in baseline if trial.spec.hash not in rows)
+    networks = {t.spec.network_id: t.spec for t in baseline if t.spec.hash not in rows}
     needs = Needs(
         job=job,
         planned=None,
@@ -180,16 +180,12 @@ def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int)
     return batches
 
 
-def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
-    return {trial.spec.network_id: trial.spec for trial in trials}
-
-
 @dataclass
 class Forecast:
     """Totals over ladders and searches.
 
     Seconds are summed by activity, counting parallel trials once; they are NaN if a rate is
-    unknown. ``sources`` names the origin of each rate.
+    unknown. ``sources`` are lines on the origin of each rate.
     """
 
     store: Store
@@ -297,4 +293,4 @@ class Forecast:
     def _note(self, what: str, rate: Rate) -> None:
         is_known = not math.isnan(rate.seconds)
         source = f"{rate.seconds:.3g} s an epoch, {rate.source}" if is_known else rate.source
-        self.sources.setdefault(what, source)
+        self.sources.setdefault(what, f"  {what}: {source}")
