@@ -42,10 +42,7 @@ T = TypeVar("T")
 
 
 def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]], Callable[..., T]]:
-    """Give a function of a request and its command line the documented fields as arguments.
-
-    The command line, which is stored with the results, has no options ``without``.
-    """
+    """Make a call of a function of a request and its command line, without some options."""
 
     def decorate(function: Callable[[R, str], T]) -> Callable[..., T]:
         name, returned = function.__name__, inspect.signature(function).return_annotation

@@ -116,8 +116,7 @@ class OpenSweep:
     def __str__(self) -> str:
         """Return the table as a terminal shows it."""
         with with_plugins_of(self.out):
-            sweep = load(self.out)
-            return "\n\n".join(filter(None, [str(tables.ladder(sweep)), self.notes]))
+            return "\n\n".join(filter(None, [str(tables.ladder(load(self.out))), self.notes]))
 
     def __repr__(self) -> str:
         """Return the folder and the status of its trials."""
@@ -126,8 +125,7 @@ class OpenSweep:
     def _repr_html_(self) -> str:
         """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
         with with_plugins_of(self.out):
-            sweep = load(self.out)
-            parts = [html(tables.ladder(sweep).without_blank())]
+            parts = [html(tables.ladder(load(self.out)).without_blank())]
         with contextlib.suppress(UserError):  # results without bins
             content = io.BytesIO()
             self.figure().savefig(content, format="png", dpi=150)

@@ -98,8 +98,7 @@ class Command(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                is_option = isinstance(parameter, TyperOption)
-                default = "Options" if is_option else "Arguments"
+                default = "Options" if isinstance(parameter, TyperOption) else "Arguments"
                 panel = getattr(parameter, "rich_help_panel", None) or default
                 groups.setdefault(panel, []).append(record)
         examples = [("$", line) for line in self.examples]

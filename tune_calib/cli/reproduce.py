@@ -135,8 +135,7 @@ def _run(plan: _Plan) -> list[str]:
         print_settings(job)
 
     failures, text = [], None
-    ends = run_jobs(plan.file, plan.jobs, None, begin)
-    for job, ended in zip(plan.jobs, ends, strict=True):
+    for job, ended in zip(plan.jobs, run_jobs(plan.file, plan.jobs, None, begin), strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
             failures += store_logits(plan.request, job)

@@ -99,7 +99,13 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
     """Build the runs of an entry: a request for each data set, backbone and searched method."""
     entry = file.content.entries[name]
     position: Position = ("entries", name)
-    ladder = None if entry.search else _build_ladder(file, position, entry)
+    ladder = None
+    if entry.search is None:
+        for index, method in enumerate(entry.methods):
+            with file.source.at((*position, "methods", index)):
+                build_rung(method.method, method.set.by_slot(), "variant")
+        with file.source.at((*position, "methods")):
+            ladder = entry.build_ladder()
     for dataset, backbone in file.combinations(entry):
         tail = "-".join([dataset, *([backbone] if backbone else [])])
         values = {**_list_values(file, entry), "dataset": dataset, "backbone": backbone}
@@ -181,15 +187,6 @@ def count_batch(run: SearchRun) -> int:
     """Return the number of suggestions that the machine tries at the same time."""
     is_head = run.definition.candidates.kind == "head"
     return run.definition.population * run.at_once if is_head else run.at_once
-
-
-def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
-    for index, method in enumerate(entry.methods):
-        at, settings = (*position, "methods", index), method.set.by_slot()
-        with file.source.at(at):
-            build_rung(method.method, settings, "variant")
-    with file.source.at((*position, "methods")):
-        return entry.build_ladder()
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:

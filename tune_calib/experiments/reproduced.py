@@ -216,10 +216,9 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]
 def update_lock(
     request: TableRequest, out: AnyPath, entries: dict[str, str], command: str
 ) -> tuple[dict[str, str], str]:
-    """Write the lock file of a table, given the entry of each folder that ``command`` has run.
+    """Add the entry of each folder that a command has run to the lock file of a table.
 
-    Returns the run of each folder of the table, including those of earlier commands, and the
-    command that repeats all of them.
+    Returns the run of each folder, and the command that repeats all of them.
     """
     lock, run_of = read_lock(out), find_runs(request)
     before = {

@@ -59,8 +59,7 @@ class ResolvedRequest:
                 "there is only one frozen network, so `network_seeds` do not apply: leave them out "
                 "and use `head_seeds`"
             )
-        heads = Seeds((0,), self.seeds.head, is_paired=False)
-        object.__setattr__(self, "seeds", heads)
+        object.__setattr__(self, "seeds", Seeds((0,), self.seeds.head, is_paired=False))
 
     @property
     def is_frozen(self) -> bool:

@@ -182,11 +182,7 @@ def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int)
 
 @dataclass
 class Forecast:
-    """Totals over ladders and searches.
-
-    Seconds are summed by activity, counting parallel trials once; they are NaN if a rate is
-    unknown. ``sources`` are lines on the origin of each rate.
-    """
+    """Totals over ladders and searches; seconds are NaN if a rate is unknown."""
 
     store: Store
     rates: dict[str, Rates]  # by device, cpu or cuda
@@ -196,8 +192,9 @@ class Forecast:
     network_bytes: int = 0
     head_bytes: int = 0  # of ladders and comparisons alone: searches store no heads
     checkpoint_bytes: int = 0  # of the networks that are in training at the same time
+    # By activity, counting parallel trials once.
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.0))
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)  # a line on the origin of each rate
     shifted: set[tuple[str, str]] = field(default_factory=set)  # banks by network and shift set
 
     def add(self, needs: Needs) -> int:

@@ -204,9 +204,7 @@ class Rates:
                 if not row["head"] or row["status"] != "done" or (self.gpu and not on_gpu):
                     continue
                 with suppress(UserError):  # a spec of an earlier version
-                    head = json.loads(row["head"])
-                    slot = TrialSpec.build(network={}, head=head).head
-                    assert slot is not None
+                    slot = HeadSlot.build(**json.loads(row["head"]))
                     key = row["data"], row["backbone"], _shape_of(slot)
                     seconds, epochs = sums.get(key, (0.0, 0))
                     seconds += row["wall_s"] / row["population"]
