@@ -15,8 +15,7 @@ from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
-from tune_calib.text import format_count, format_setting, nearest
-from tune_calib.text import short_repr as quoted
+from tune_calib.text import format_count, format_setting, nearest, short_repr
 
 READINGS = Path(__file__).parents[1] / "methods/readings.md"
 """Ambiguities in the papers; sources link to a section ``docs/pages/methods/index.md#...``."""
@@ -28,7 +27,7 @@ def describe(name: str) -> str:
     """Describe the method or ladder with this name, or both, and the readings they refer to."""
     if name not in METHODS and name not in LADDERS:
         known = sorted({*METHODS, *LADDERS})
-        raise UserError(f"unknown method or ladder {quoted(name)}{nearest(name, known)}")
+        raise UserError(f"unknown method or ladder {short_repr(name)}{nearest(name, known)}")
     parts = [describe_method(METHODS[name])] if name in METHODS else []
     named = {section for part in parts for section in _SECTION.findall(part)}
     for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
