@@ -77,8 +77,7 @@ class RemotePath:
 
     def iterdir(self) -> Iterator["RemotePath"]:
         """Yield the files and folders in it."""
-        for info in self._list():
-            yield self / info.base_name
+        return (self / info.base_name for info in self._list())
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
         """Yield the paths below it that match, as ``Path.glob`` does."""
@@ -97,8 +96,7 @@ class RemotePath:
     def read_bytes(self) -> bytes:
         """Return the content."""
         with self._connect("read") as (system, path), system.open_input_stream(path) as stream:
-            content: bytes = stream.read()
-        return content
+            return bytes(stream.read())
 
     def read_text(self) -> str:
         """Return the content as text."""
@@ -236,13 +234,11 @@ def content_digest(files: Sequence[Path]) -> str:
     """
     stamps = _stamps(files)
     path = None
-    with contextlib.suppress(RuntimeError):  # there is no home folder
+    with contextlib.suppress(RuntimeError, OSError, ValueError):  # e.g. there is no home folder
         path = cache_folder() / "digests" / hashlib.sha256(repr(stamps).encode()).hexdigest()
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError):
-            digest = path.read_text("utf-8")
-            if re.fullmatch("[0-9a-f]{64}", digest):
-                return digest
+        digest = path.read_text("utf-8")
+        if re.fullmatch("[0-9a-f]{64}", digest):
+            return digest
     whole = hashlib.sha256()
     # Folder names are class names; the path of their common parent is irrelevant.
     base = os.path.commonpath([each.absolute().parent for each in files])
@@ -292,9 +288,7 @@ def parse_path(text: str) -> AnyPath:
 
 def is_file_name(name: str) -> bool:
     """Return whether a name is that of a file directly in a folder on every system."""
-    return name not in ("", ".", "..") and not any(
-        character in "/\\:" or ord(character) < 32 for character in name
-    )
+    return name not in (".", "..") and re.fullmatch(r"[^/\\:\x00-\x1f]+", name) is not None
 
 
 def check_path(text: str) -> None:

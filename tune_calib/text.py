@@ -62,22 +62,16 @@ def format_validation_error(error: ValidationError, model: type[BaseModel]) -> s
         of_field = [each for each in found if each["loc"][:branch] == field]
         # Validation got furthest with the type that the value resembles most.
         first = max(of_field, key=lambda each: len(each["loc"]))
-        where = (*field, *first["loc"][branch + 1 :])
-        complaints = [
-            format_mistake(each)
-            for each in of_field
-            if (*field, *each["loc"][branch + 1 :]) == where
-        ]
+        rest = first["loc"][branch + 1 :]
+        alike = [each for each in of_field if each["loc"][branch + 1 :] == rest]
+        where, complaints = (*field, *rest), [format_mistake(each) for each in alike]
     if str(first["input"]).lower() == "none" and _accepts_none(model, where):
         complaints.append("null")  # tables show it as none, but YAML reads that as a string
-    words = " or ".join(
-        [complaints[0], *(each.removeprefix("must be ") for each in complaints[1:])]
-    )
-    return (
-        f"{'.'.join(map(str, where))}: {words}, got {short_repr(first['input'])}"
-        if where
-        else words
-    )
+    further = (each.removeprefix("must be ") for each in complaints[1:])
+    words = " or ".join([complaints[0], *further])
+    if not where:
+        return words
+    return f"{'.'.join(map(str, where))}: {words}, got {short_repr(first['input'])}"
 
 
 def _branch(location: Sequence[int | str], model: Any) -> int | None:

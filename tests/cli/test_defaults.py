@@ -9,7 +9,7 @@ from docs.generate.commands import commands
 from tests import fake_results
 from tests.support import each, here
 from tune_calib.cli import app, defaults
-from tune_calib.cli.common import format_typed
+from tune_calib.cli.defaults import format_typed
 
 COMMANDS = commands()
 

@@ -6,17 +6,20 @@ trials are skipped, whether a command or a function ran them.
 """
 
 import functools
+import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from typing import Any, TypeVar
 
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile, opened
-from tune_calib.api.request import with_request
+from analysis.load import load
+from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.request import add_arguments, bind, build_signature
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
-from tune_calib.results.folders import is_search
+from tune_calib.results.folders import find_entries, is_search
+from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
     AblateRequest,
@@ -24,6 +27,7 @@ from tune_calib.spec.request import (
     EvaluateRequest,
     RunRequest,
     SearchRequest,
+    build_request,
     field_names,
     format_command,
 )
@@ -36,27 +40,30 @@ from tune_calib.tuning.progress.screen import screen
 R = TypeVar("R", bound=Part)
 T = TypeVar("T")
 
-Words = tuple[str, ...]
-
 
 def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]], Callable[..., T]]:
-    """Make a call of a function of a request and its command line, with a screen and loggers.
-
-    The command line, which is stored with the results, has no options ``without``.
-    """
+    """Make a call of a function of a request and its command line, without some options."""
 
     def decorate(function: Callable[[R, str], T]) -> Callable[..., T]:
-        name = function.__name__
+        name, returned = function.__name__, inspect.signature(function).return_annotation
+        signature = build_signature(model, returned)
 
-        @with_request(model)
         @functools.wraps(function)
-        def call(request: R, log: Words, plugin: Words) -> T:
-            first: Any = getattr(request, field_names(model)[0]) or ()
-            words = map(str, first if isinstance(first, tuple) else (first,))
-            options = [*(("log", each) for each in log), *(("plugin", each) for each in plugin)]
-            command = format_command(name, request, without, option_words(options))
-            with screen(" ".join([name, *words])), logged(log):
-                results = function(request, command)
+        def call(*args: Any, **kwargs: Any) -> T:
+            given, always = bind(name, signature, args, kwargs)
+            with plugins.restored():
+                named = map(plugins.read, always["plugin"])
+                plugins.use([*plugins.installed(), *plugins.in_use(), *named])
+                try:
+                    request = build_request(model, given)
+                except UserError as error:
+                    raise UserError(f"{name}: {error}") from None
+                first: Any = getattr(request, field_names(model)[0]) or ()
+                words = map(str, first if isinstance(first, tuple) else (first,))
+                options = option_words((key, each) for key in always for each in always[key])
+                command = format_command(name, request, without, options)
+                with screen(" ".join([name, *words])), logged(always["log"]):
+                    results = function(request, command)
             # These have no row and are run again by the next call.
             if isinstance(results, OpenSweep | OpenSearch) and results.crashed:
                 crashed = results.crashed
@@ -64,10 +71,14 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                     f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}; the same "
                     "call runs them again (for a search, with `retry`); tracebacks: "
                     f"{results.out / CRASHES}",
-                    stacklevel=3,  # the line of the caller
+                    stacklevel=2,
                 )
             return results
 
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        annotations = {key: each.annotation for key, each in signature.parameters.items()}
+        call.__annotations__ = {**annotations, "return": returned}
+        call.__doc__ = add_arguments(model, signature, inspect.getdoc(function) or "")
         return call
 
     return decorate
@@ -174,7 +185,7 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
             entries[one.name] = OpenSweep(one.folder, tuple(one.failures))
     failures = tuple(f"{one.name}: {line}" for one in ended for line in one.failures)
     if failures:
-        warnings.warn(f"{len(failures)} failed; first: {failures[0]}", stacklevel=4)
+        warnings.warn(f"{len(failures)} failed; first: {failures[0]}", stacklevel=3)
     return OpenSweepFile(read.out, entries, failures)
 
 
@@ -190,7 +201,14 @@ def open_results(
     Raises:
         UserError: The folder contains no results, or they are damaged.
     """
-    return opened(parse_path(fspath(out)), study_storage)
+    folder = parse_path(fspath(out))
+    if below := find_entries(folder):
+        entries: Any = {e.name: open_results(str(e), study_storage=study_storage) for e in below}
+        return OpenSweepFile(folder, entries)
+    if is_search(folder):
+        return OpenSearch(folder, study_storage=study_storage)
+    load(folder)  # a folder without results is refused here
+    return OpenSweep(folder)
 
 
 def _run_ladder(request: AblateRequest | CompareRequest, command: str) -> OpenSweep:

@@ -26,7 +26,6 @@ from analysis.tables.render import html, markdown
 from analysis.text import format_counts
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import find_entries, is_search
 from tune_calib.results.plugin_folders import describe_unloaded, read_records
 from tune_calib.spec import plugins
 from tune_calib.spec.resolved import ResolvedRequest
@@ -117,8 +116,7 @@ class OpenSweep:
     def __str__(self) -> str:
         """Return the table as a terminal shows it."""
         with with_plugins_of(self.out):
-            sweep = load(self.out)
-            return "\n\n".join(filter(None, [str(tables.ladder(sweep)), self.notes]))
+            return "\n\n".join(filter(None, [str(tables.ladder(load(self.out))), self.notes]))
 
     def __repr__(self) -> str:
         """Return the folder and the status of its trials."""
@@ -127,8 +125,7 @@ class OpenSweep:
     def _repr_html_(self) -> str:
         """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
         with with_plugins_of(self.out):
-            sweep = load(self.out)
-            parts = [html(tables.ladder(sweep).without_blank())]
+            parts = [html(tables.ladder(load(self.out)).without_blank())]
         with contextlib.suppress(UserError):  # results without bins
             content = io.BytesIO()
             self.figure().savefig(content, format="png", dpi=150)
@@ -336,21 +333,8 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
 
     def _repr_html_(self) -> str:
         """Return every entry under its name, for notebooks."""
-        parts = [
-            f"<h3>{escape(name)}</h3>\n{each._repr_html_()}" for name, each in self.entries.items()
-        ]
+        parts = [f"<h3>{escape(name)}</h3>\n{each._repr_html_()}" for name, each in self.items()]
         return "\n".join([*parts, *_preformatted("\n".join(self.failures))])
-
-
-def opened(out: AnyPath, study_storage: str | None) -> OpenSweep | OpenSearch | OpenSweepFile:
-    """Return the results in a folder; refuse a folder without results."""
-    if below := find_entries(out):
-        entries: dict[str, Any] = {each.name: opened(each, study_storage) for each in below}
-        return OpenSweepFile(out, entries)
-    if is_search(out):
-        return OpenSearch(out, study_storage=study_storage)
-    load(out)  # a folder without results is refused here
-    return OpenSweep(out)
 
 
 @contextlib.contextmanager

@@ -1,64 +1,22 @@
-"""Functions whose arguments are the documented fields of a request."""
+"""Signatures and docstrings of functions whose arguments are the fields of a request."""
 
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
 from os import PathLike
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
-from tune_calib.spec import plugins
-from tune_calib.spec.request import ALWAYS, build_request, field_names, is_argument, option_help
+from tune_calib.spec.request import ALWAYS, field_names, is_argument, option_help
 from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import nearest
-
-R = TypeVar("R", bound=Part)
-T = TypeVar("T")
 
 Words = str | Sequence[str]
 
 
-def with_request(model: type[R]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """Give a function of a request, ``log`` and ``plugin`` the documented fields as arguments."""
-
-    def decorate(function: Callable[..., T]) -> Callable[..., T]:
-        signature = _signature(model, inspect.signature(function).return_annotation)
-
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> T:
-            name = function.__name__
-            for key in kwargs:
-                if key not in signature.parameters:
-                    hint = nearest(key, list(signature.parameters))
-                    raise UserError(f"{name}: unknown `{key}`{hint}")
-            try:
-                given = signature.bind(*args, **kwargs).arguments
-            except TypeError as error:
-                raise UserError(f"{name}: {error}") from None
-            log, plugin = (_words(name, key, given.pop(key, None)) for key in ALWAYS)
-            with plugins.restored():
-                named = map(plugins.read, plugin)
-                plugins.use([*plugins.installed(), *plugins.in_use(), *named])
-                try:
-                    request = build_request(model, given)
-                except UserError as error:
-                    raise UserError(f"{name}: {error}") from None
-                return function(request, log, plugin)
-
-        call.__signature__ = signature  # type: ignore[attr-defined]
-        call.__annotations__ = {
-            **{key: each.annotation for key, each in signature.parameters.items()},
-            "return": signature.return_annotation,
-        }
-        call.__doc__ = _document(model, signature, inspect.getdoc(function) or "")
-        return call
-
-    return decorate
-
-
-def _signature(model: type[Part], returned: Any) -> Signature:
+def build_signature(model: type[Part], returned: Any) -> Signature:
+    """Build the signature of a call: the fields of a request, ``log`` and ``plugin``."""
     parameters = []
     for name in field_names(model):
         field, is_named = model.model_fields[name], not is_argument(model, name)
@@ -85,7 +43,7 @@ def _accepted(annotation: Any) -> Any:
     return annotation
 
 
-def _document(model: type[Part], signature: Signature, text: str) -> str:
+def add_arguments(model: type[Part], signature: Signature, text: str) -> str:
     """Insert a section about the arguments into a docstring, before its other sections."""
     lines = []
     for name, parameter in signature.parameters.items():
@@ -115,8 +73,23 @@ def format_type(annotation: Any) -> str:
     return str(getattr(annotation, "__name__", annotation))
 
 
-def _words(name: str, key: str, value: Any) -> tuple[str, ...]:
-    words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
-    if not all(isinstance(each, str | PathLike) for each in words):
-        raise UserError(f"{name}: `{key}` must be a string or a list of strings, got {value!r}")
-    return tuple(map(str, words))
+def bind(
+    name: str, signature: Signature, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[str, ...]]]:
+    """Return the fields of a request that a call gives, and its values of ``ALWAYS``."""
+    for key in kwargs:
+        if key not in signature.parameters:
+            hint = nearest(key, list(signature.parameters))
+            raise UserError(f"{name}: unknown `{key}`{hint}")
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise UserError(f"{name}: {error}") from None
+    always = {}
+    for key in ALWAYS:
+        value = given.pop(key, None)
+        words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
+        if not all(isinstance(each, str | PathLike) for each in words):
+            raise UserError(f"{name}: `{key}` must be a string or a list of strings, got {value!r}")
+        always[key] = tuple(map(str, words))
+    return given, always

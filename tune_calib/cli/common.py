@@ -11,7 +11,6 @@ from typing import Any
 
 import typer
 
-from tune_calib.cli import defaults
 from tune_calib.cli.entry import as_option, damage_in_one_line
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
@@ -19,7 +18,7 @@ from tune_calib.paths import AnyPath, parse_path
 from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 from tune_calib.spec.names import CRASHES
-from tune_calib.text import command_line, format_count
+from tune_calib.text import format_count
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -29,13 +28,6 @@ def published_tables() -> Iterable[str]:
     from analysis.published import describe_published
 
     return describe_published()
-
-
-def format_typed() -> str:
-    """Return the command as typed, with the user's defaults as options."""
-    words = sys.argv[1:]
-    end = words.index("--") if "--" in words else len(words)
-    return command_line(["tune-calib", *words[:end], *defaults.words(), *words[end:]])
 
 
 def run_stoppable(again: str, run: Callable[[], Any]) -> Any:

@@ -5,6 +5,7 @@ later use include the defaults as options, so that they mean the same anywhere.
 """
 
 import contextlib
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -15,7 +16,7 @@ import typer
 from typer.core import TyperOption
 
 from tune_calib.errors import UserError
-from tune_calib.text import mask_url, nearest
+from tune_calib.text import command_line, mask_url, nearest
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
 
@@ -62,9 +63,11 @@ def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def words() -> tuple[str, ...]:
-    """Return the defaults of the running command as options."""
-    return _in_force.get()
+def format_typed() -> str:
+    """Return the command as typed, with the user's defaults as options."""
+    words = sys.argv[1:]
+    end = words.index("--") if "--" in words else len(words)
+    return command_line(["tune-calib", *words[:end], *_in_force.get(), *words[end:]])
 
 
 @contextlib.contextmanager

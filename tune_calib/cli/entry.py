@@ -98,8 +98,7 @@ class Command(TyperCommand):
         groups: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             if (record := parameter.get_help_record(ctx)) is not None:
-                is_option = isinstance(parameter, TyperOption)
-                default = "Options" if is_option else "Arguments"
+                default = "Options" if isinstance(parameter, TyperOption) else "Arguments"
                 panel = getattr(parameter, "rich_help_panel", None) or default
                 groups.setdefault(panel, []).append(record)
         examples = [("$", line) for line in self.examples]
@@ -156,18 +155,13 @@ def _flush() -> None:
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output stopped reading
-        _drop_output()
-        sys.exit(1)
     except OSError as error:
-        _drop_output()
+        # Otherwise Python would complain about pending output at exit.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader of the output stopped reading
+            sys.exit(1)
         raise UserError(f"cannot write the output: {error.strerror}; send it elsewhere") from None
-
-
-def _drop_output() -> None:
-    """Discard pending output, about which Python would complain at exit."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _refuse(message: str) -> NoReturn:

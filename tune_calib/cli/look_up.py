@@ -170,8 +170,7 @@ def explain(
 
     from tune_calib.spec.describe import describe
 
-    text = describe(name)
-    console.echo(format_markdown(text, min(100, shutil.get_terminal_size().columns)))
+    console.echo(format_markdown(describe(name), min(100, shutil.get_terminal_size().columns)))
 
 
 def format_markdown(text: str, width: int) -> str:

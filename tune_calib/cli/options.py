@@ -60,51 +60,46 @@ def with_options(run: Callable[..., Any], *parameters: Parameter) -> Callable[..
 def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
     """Return the type and the description from which Typer makes the option of a field."""
     shown, field = request.option_help(model, name), model.model_fields[name]
-    kind = _type_of(name, field.annotation, is_required=field.is_required())
-    further: dict[str, Any] = {"help": field.description}
-    if shown.names is not None:
-        further["autocompletion"] = complete(shown.names)
+    kind = _plain(field.annotation)
+    if name == "set" or get_origin(kind) is tuple:
+        kind = list[str] | None
+    else:
+        kind = str if name == "norm" or get_origin(kind) is Literal else kind
+        kind = kind | None if type(None) in get_args(field.annotation) else kind
+    names = None if shown.names is None else complete(shown.names)
     if not shown.panel:
-        return kind, typer.Argument(**further)
-    if shown.default is not None:
-        further["show_default"] = shown.default
-    if kind == list[str] | None:
-        further["help"] = f"{field.description}; repeatable"
-    if shown.metavar is not None or kind == list[str] | None:
-        further["metavar"] = shown.metavar or "NAME"  # shorter than the type
-    if name == "gpus":
-        further["parser"] = _share
-    flag = [f"--{name.replace('_', '-')}"] if kind is bool else []
-    return kind, typer.Option(*flag, rich_help_panel=shown.panel, **further)
+        return kind, typer.Argument(help=field.description, autocompletion=names)
+    is_repeatable = kind == list[str] | None
+    return kind, typer.Option(
+        *([f"--{name.replace('_', '-')}"] if kind is bool else []),
+        help=f"{field.description}; repeatable" if is_repeatable else field.description,
+        autocompletion=names,
+        # Shorter than the type.
+        metavar="NAME" if is_repeatable and shown.metavar is None else shown.metavar,
+        parser=_share if name == "gpus" else None,
+        show_default=True if shown.default is None else shown.default,
+        rich_help_panel=shown.panel,
+    )
 
 
 def _parameter(model: type[Part], name: str) -> Parameter:
     field, (kind, option) = model.model_fields[name], option_of(model, name)
-    default = Parameter.empty if field.is_required() else field.default
-    if get_origin(_plain(field.annotation)) is tuple:
-        default = None
-    only = Parameter.KEYWORD_ONLY
-    return Parameter(name, only, default=default, annotation=Annotated[kind, option])
+    default = None if kind == list[str] | None else field.default
+    return Parameter(
+        name,
+        Parameter.KEYWORD_ONLY,
+        default=Parameter.empty if field.is_required() else default,
+        annotation=Annotated[kind, option],
+    )
 
 
 def _plain(annotation: Any) -> Any:
     """Return an annotation without None and without validators."""
     if get_origin(annotation) is Annotated:
         return _plain(get_args(annotation)[0])
-    parts = [each for each in get_args(annotation) if each is not type(None)]
-    is_optional = type(None) in get_args(annotation)
-    return _plain(parts[0]) if is_optional else annotation
-
-
-def _type_of(name: str, annotation: Any, is_required: bool) -> Any:
-    """Return the type of a word on the command line."""
-    kind = _plain(annotation)
-    if name == "set" or get_origin(kind) is tuple:
-        return list[str] | None
-    if name == "norm" or get_origin(kind) is Literal:
-        kind = str
-    is_optional = type(None) in get_args(annotation)
-    return kind | None if is_optional and not is_required else kind
+    if type(None) not in get_args(annotation):
+        return annotation
+    return _plain(next(each for each in get_args(annotation) if each is not type(None)))
 
 
 def read_request(model: type[R], options: Mapping[str, Any]) -> R:
@@ -149,7 +144,7 @@ def _value(words: str, value: str) -> Any:
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 
 
-DataRoot = Annotated[Path | None, option_of(request.DataRequest, "data_root")[1]]
+DataRoot = Annotated[Path | None, option_of(request.TrainingRequest, "data_root")[1]]
 StoreRoot = Annotated[str | None, option_of(request.Folders, "store")[1]]
 StudyStorage = Annotated[str | None, option_of(request.Storage, "study_storage")[1]]
 GpuModel = Annotated[str | None, option_of(request.Forecast, "gpu_model")[1]]

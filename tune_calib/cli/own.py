@@ -4,7 +4,7 @@ import shlex
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -17,10 +17,8 @@ from tune_calib.paths import parse_path
 from tune_calib.results.folders import find_entries, is_search, read_search_manifest
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import rankable_metrics
+from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import format_count
-
-if TYPE_CHECKING:
-    from tune_calib.spec.slots.data import ImportedData
 
 _FILES = "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays"
 
@@ -62,7 +60,7 @@ def import_(
     echo(f"next: {shlex.join(words)}")
 
 
-def _describe(name: str, record: "ImportedData") -> str:
+def _describe(name: str, record: ImportedData) -> str:
     sizes = {each: getattr(record, each) for each in ("train", "select", "calib", "test")}
     lines = [
         f"imported as {name} ({record.digest}): {record.classes} classes, "

@@ -8,7 +8,7 @@ import typer
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import defaults
-from tune_calib.cli.common import format_typed, print_settings, run_stoppable
+from tune_calib.cli.common import print_settings, run_stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.entries import EntryJob
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
-    from tune_calib.tuning.ladder import LadderRun
-    from tune_calib.tuning.search.run import SearchRun
 
 
 @with_request(ReproduceRequest)
@@ -117,7 +115,7 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
     if dry_run:
         console.echo(as_option(console.shown(describe_dry_runs(plan.file, plan.jobs))))
         return []
-    failures: list[str] = run_stoppable(format_typed(), lambda: _run(plan))
+    failures: list[str] = run_stoppable(defaults.format_typed(), lambda: _run(plan))
     for failure in failures:
         console.echo(failure, err=True)
     return failures
@@ -131,14 +129,13 @@ def _run(plan: _Plan) -> list[str]:
 
     out = plan.file.out
 
-    def begin(job: "LadderRun | SearchRun") -> None:
+    def begin(job: Any) -> None:
         # Before its first trial, so that a stopped run records its scale.
         update_lock(plan.request, out, {}, plan.command)
         print_settings(job)
 
     failures, text = [], None
-    ends = run_jobs(plan.file, plan.jobs, None, begin)
-    for job, ended in zip(plan.jobs, ends, strict=True):
+    for job, ended in zip(plan.jobs, run_jobs(plan.file, plan.jobs, None, begin), strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
             failures += store_logits(plan.request, job)

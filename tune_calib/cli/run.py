@@ -10,12 +10,12 @@ import typer
 
 from tune_calib.cli.common import (
     exit_if_crashed,
-    format_typed,
     print_plan,
     print_settings,
     run_stoppable,
     write_overview,
 )
+from tune_calib.cli.defaults import format_typed
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page

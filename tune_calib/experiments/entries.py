@@ -26,7 +26,6 @@ from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray.executor import Resources
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.run import SearchRun, plan_search
 from tune_calib.tuning.search.storage import journal_file
@@ -58,19 +57,16 @@ class EntryJob:
         resolved = resolve_files(job.resolved, where.data_root, where.store, is_dry)
         if isinstance(job, LadderRun):
             return replace(self, job=replace(job, resolved=resolved))
-        return replace(
-            self, job=replace(job, definition=replace(job.definition, resolved=resolved))
-        )
+        definition = replace(job.definition, resolved=resolved)
+        return replace(self, job=replace(job, definition=definition))
 
 
 def plan_jobs(
     file: ReadFile, command: str = "", needs_data: bool = True, is_dry: bool = False
 ) -> list[EntryJob]:
-    """Build the runs of an experiment file; refuse missing data (if needed) and resources."""
+    """Build the runs of an experiment file; refuse missing data, if needed."""
     jobs, at, data_root = [], file.source.at, file.content.data_root
     for each in build_jobs(file, command):
-        with at(file.position_of(each.entry, "resources")):
-            Resources(1, each.job.location.gpus)
         with at(("data_root",)):
             if needs_data:
                 DATASETS[each.job.resolved.overrides["data"]["dataset"]].locate(data_root)
@@ -102,7 +98,13 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
     """Build the runs of an entry: a request for each data set, backbone and searched method."""
     entry = file.content.entries[name]
     position: Position = ("entries", name)
-    ladder = None if entry.search else _build_ladder(file, position, entry)
+    ladder = None
+    if entry.search is None:
+        for index, method in enumerate(entry.methods):
+            with file.source.at((*position, "methods", index)):
+                build_rung(method.method, method.set.by_slot(), "variant")
+        with file.source.at((*position, "methods")):
+            ladder = entry.build_ladder()
     for dataset, backbone in file.combinations(entry):
         tail = "-".join([dataset, *([backbone] if backbone else [])])
         values = {**_list_values(file, entry), "dataset": dataset, "backbone": backbone}
@@ -152,9 +154,8 @@ def _list_settings(
 def _build_ladder_run(
     file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
 ) -> LadderRun:
-    model: type[AblateRequest | CompareRequest]
-    model = CompareRequest if entry.ladder is None else AblateRequest
-    request = build_request(model, values)
+    request = build_request(entry.request_model, values)
+    assert isinstance(request, AblateRequest | CompareRequest)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     run = LadderRun(ladder, resolve(request), location, request.shift, request.bootstrap)
     _ = run.known_trials  # refuses settings that do not fit
@@ -184,15 +185,6 @@ def count_batch(run: SearchRun) -> int:
     """Return the number of suggestions that the machine tries at the same time."""
     is_head = run.definition.candidates.kind == "head"
     return run.definition.population * run.at_once if is_head else run.at_once
-
-
-def _build_ladder(file: ReadFile, position: Position, entry: Entry) -> Ladder:
-    for index, method in enumerate(entry.methods):
-        at, settings = (*position, "methods", index), method.set.by_slot()
-        with file.source.at(at):
-            build_rung(method.method, settings, "variant")
-    with file.source.at((*position, "methods")):
-        return entry.build_ladder()
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:

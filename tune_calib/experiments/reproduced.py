@@ -76,26 +76,16 @@ class TableRequest:
         return Path(_ANY_WEIGHTS) if self.request.weights is None else self.request.weights / file
 
 
-@dataclass(frozen=True)
-class _TableEntry:
-    """An entry in the experiment file of a table: one run in one setting."""
-
-    name: str
-    run: str
-    index: int
-    content: dict[str, Any]
-
-
 def build_file(request: TableRequest) -> ReadFile:
     """Build the experiment file of a table at a scale."""
     if request.gpu_model is not None:
         GPUS.require(request.gpu_model)
     entries, own = list(_build_entries(request)), request.table.source
     lines = dict(own.lines)
-    for entry in entries:
-        for above in (("scales", request.request.scale, entry.index), ("entries", entry.run)):
+    for name, run, index, _ in entries:
+        for above in (("scales", request.request.scale, index), ("entries", run)):
             lines |= {
-                ("entries", entry.name, *at[len(above) :]): line
+                ("entries", name, *at[len(above) :]): line
                 for at, line in own.lines.items()
                 if at[: len(above)] == above
             }
@@ -105,7 +95,7 @@ def build_file(request: TableRequest) -> ReadFile:
         "data_root": request.request.data_root,
         "address": request.request.address,
         "gpu_model": request.gpu_model,
-        "entries": {entry.name: entry.content for entry in entries},
+        "entries": {name: entry for name, _, _, entry in entries},
     }
     source = replace(own, value=content, lines=lines)
     return ReadFile(request.table.name, source, source.validate(ExperimentFile), among=request.out)
@@ -113,27 +103,24 @@ def build_file(request: TableRequest) -> ReadFile:
 
 def find_runs(request: TableRequest) -> dict[str, str]:
     """Return the run in the table of each entry of its experiment file."""
-    return {entry.name: entry.run for entry in _build_entries(request)}
+    return {name: run for name, run, _, _ in _build_entries(request)}
 
 
 def store_logits(request: TableRequest, job: EntryJob) -> list[str]:
-    """Store the logits that the figures of a run need, if any.
-
-    An error is returned as a line, since the table lacks only a figure then.
-    """
+    """Store the logits that the figures of a run need; return an error as a line."""
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
     location = job.job.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
         take_pictures(location.out, location.store, location.data_root, device)
-    except UserError as error:
+    except UserError as error:  # the table then lacks only a figure
         return [f"{job.name}: {error}"]
     return []
 
 
-def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
-    """Yield an entry for each run and setting, and one for each frozen network."""
+def _build_entries(request: TableRequest) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
+    """Yield name, run, position of the setting, and content of each entry."""
     table, settings = request.table, request.settings
     for (run, what), (index, own) in product(table.entries.items(), settings.items()):
         slots = {slot for rung in what.build_ladder().rungs for slot in rung.slots}
@@ -156,7 +143,7 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
         if not own.weights:
             if own.start:
                 merged["network"] = {**network, "weights": str(request.weights_path(own.start))}
-            yield _TableEntry(f"{run}-{index}" if index else run, run, index, content)
+            yield (f"{run}-{index}" if index else run), run, index, content
         for backbone, file in own.weights.items():
             frozen = {
                 "network": {**network, "epochs": 0, "weights": str(request.weights_path(file))},
@@ -165,15 +152,11 @@ def _build_entries(request: TableRequest) -> Iterator[_TableEntry]:
             # There is one network, so only the heads have seeds.
             heads = {"networks": 1, "heads": seeds.head_seeds or seeds.seeds or 1}
             each = {"backbones": [backbone], "seeds": heads, "set": {**merged, **frozen}}
-            yield _TableEntry(f"{run}-given-{backbone}", run, index, {**content, **each})
+            yield f"{run}-given-{backbone}", run, index, {**content, **each}
 
 
 def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
-    """List the data sets, weights and GPU that a table needs and this machine lacks.
-
-    A forecast for a named GPU needs weights only if their folder is named, since the networks are
-    read from them. A dry run needs no GPU.
-    """
+    """List the data sets, weights and GPU that a table needs and this machine lacks."""
     ask, table = request.request, request.table
     if ask.scale not in table.scales:
         return [f"no scale {ask.scale!r}, only {', '.join(table.scales)}"]
@@ -184,7 +167,7 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
     for own in request.settings.values():
         for file in (*own.weights.values(), *([own.start] if own.start else [])):
             if ask.weights is None:
-                if request.gpu_model is None:
+                if request.gpu_model is None:  # else the networks need not be read
                     lacking[f"no {file}, so name its folder by `weights`"] = None
             elif not request.weights_path(file).is_file():
                 lacking[f"no weights {request.weights_path(file)}"] = None
@@ -233,10 +216,9 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]
 def update_lock(
     request: TableRequest, out: AnyPath, entries: dict[str, str], command: str
 ) -> tuple[dict[str, str], str]:
-    """Write the lock file of a table, given the entry of each folder that ``command`` has run.
+    """Add the entry of each folder that a command has run to the lock file of a table.
 
-    Returns the run of each folder of the table, including those of earlier commands, and the
-    command that repeats all of them.
+    Returns the run of each folder, and the command that repeats all of them.
     """
     lock, run_of = read_lock(out), find_runs(request)
     before = {
@@ -247,21 +229,14 @@ def update_lock(
     runs = before | {folder: run_of[entry] for folder, entry in entries.items()}
     commands = [own for own in str(lock.get("command", "")).split(_AND) if own]
     whole = _AND.join(dict.fromkeys([*commands, command]))
-    identity = {"table": request.table.name, "scale": request.request.scale, "runs": runs}
-    write_lock(out, [out / name for name in runs], whole, identity)
-    return runs, whole
-
-
-def write_lock(
-    out: AnyPath, folders: list[AnyPath], command: str, identity: dict[str, Any]
-) -> None:
-    """Write ``lock.json`` of a table: its identity, its command, programs and machines."""
     packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     record = {
         "version": 1,
-        "command": command,
-        **identity,
+        "command": whole,
+        "table": request.table.name,
+        "scale": request.request.scale,
+        "runs": runs,
         # The program that wrote this file last, which need not have run any trial.
         "program": {
             "git_revision": git_revision(),
@@ -271,9 +246,10 @@ def write_lock(
             "packages": dict(sorted(packages.items(), key=lambda own: own[0].lower())),
         },
         # The programs that computed the numbers, perhaps on other machines.
-        "trials": {folder.name: _list_provenance(folder) for folder in folders},
+        "trials": {folder: _list_provenance(out / folder) for folder in runs},
     }
     atomic_write(out / LOCK, f"{json.dumps(record, indent=1, default=str)}\n".encode())
+    return runs, whole
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:

@@ -35,11 +35,7 @@ class Ended:
 def run_jobs(
     file: ReadFile, jobs: list[EntryJob], retry: str | None, begin: Begin = lambda job: None
 ) -> Iterator[Ended]:
-    """Run the jobs of an experiment file; one that fails does not stop the others.
-
-    Trials of searches with status ``retry`` are suggested once more. ``begin`` is called before
-    each job with remaining work.
-    """
+    """Run the jobs of an experiment file; one that fails does not stop the others."""
     for each in jobs:
         with file.source.at(each.position):
             refuse_here(file.content.address, each.job.find_left().needs)
@@ -52,12 +48,11 @@ def run_jobs(
             except UserError as error:
                 yield Ended(each.name, folder, [spell_keys(error)], is_refused=True)
             except Exception as error:
-                if isinstance(error, OSError) and (line := describe_os_error(error)) is not None:
-                    yield Ended(each.name, folder, [line])
-                    continue
-                # A bug in one entry must not stop the others, which may take hours.
-                traceback.print_exc()
-                reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                reason = describe_os_error(error) if isinstance(error, OSError) else None
+                if reason is None:
+                    # A bug in one entry must not stop the others, which may take hours.
+                    traceback.print_exc()
+                    reason = f"{type(error).__name__}: {error}".splitlines()[0]
                 yield Ended(each.name, folder, [reason])
 
 
@@ -73,11 +68,7 @@ def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
 
 
 def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
-    """Search until the next batch would exceed a budget in hours.
-
-    The search is extended step by step, at most to twice its length, based on the time of its
-    trials so far, including those of earlier sessions.
-    """
+    """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
     batch = count_batch(job)
     before, started = spent_s(job.out) / job.at_once, time.monotonic()
     study = find_study(job.out, job.study_storage)

@@ -129,8 +129,6 @@ class DatasetInfo:
         if slot.import_record is not None:
             changed["classes"] = slot.import_record.classes
         if slot.held_out_classes:
-            if slot.import_record is not None:
-                raise UserError("data.held_out_classes needs images, which imported data lack")
             changed |= self._without(slot.held_out_classes, changed)
         if slot.norm is not None:
             changed["mean"], changed["std"] = self._norm("norm", slot.norm)
@@ -155,8 +153,7 @@ class DatasetInfo:
     def _stored_as(self, slot: Any) -> dict[str, Any]:
         """Return the stored size of the images, or the properties found by a scan of the files."""
         if self.general is not None:
-            effective: dict[str, Any] = self.general.effective(slot)
-            return effective
+            return dict(self.general.effective(slot))
         for key in ("grey", "image_column", "label_column", "found"):
             if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse"):
                 raise UserError(f"data.{key} does not apply to {self.name}; leave it out")

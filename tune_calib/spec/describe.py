@@ -15,8 +15,7 @@ from tune_calib.spec.ladder import LADDERS, Ladder
 from tune_calib.spec.methods import METHODS, NEEDS, MethodInfo
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
-from tune_calib.text import format_count, format_setting, nearest
-from tune_calib.text import short_repr as quoted
+from tune_calib.text import format_count, format_setting, nearest, short_repr
 
 READINGS = Path(__file__).parents[1] / "methods/readings.md"
 """Ambiguities in the papers; sources link to a section ``docs/pages/methods/index.md#...``."""
@@ -26,13 +25,18 @@ _SECTION = re.compile(r"docs/pages/methods/index\.md#([\w-]+)")
 
 def describe(name: str) -> str:
     """Describe the method or ladder with this name, or both, and the readings they refer to."""
-    parts = [describe_method(METHODS[name])] if name in METHODS else []
-    parts += [_readings(part) for part in parts]
-    parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
-    if not parts:
+    if name not in METHODS and name not in LADDERS:
         known = sorted({*METHODS, *LADDERS})
-        raise UserError(f"unknown method or ladder {quoted(name)}{nearest(name, known)}")
-    return _SECTION.sub("the readings below", "\n\n".join(filter(None, parts)))
+        raise UserError(f"unknown method or ladder {short_repr(name)}{nearest(name, known)}")
+    parts = [describe_method(METHODS[name])] if name in METHODS else []
+    named = {section for part in parts for section in _SECTION.findall(part)}
+    for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        title, _, text = section.partition("\n")
+        if re.sub(r"[^\w]+", "-", title.lower()).strip("-") in named:
+            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text.strip())
+            parts.append(f"## Readings of the papers: {title}\n\n{plain}")
+    parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
+    return _SECTION.sub("the readings below", "\n\n".join(parts))
 
 
 def describe_method(method: MethodInfo) -> str:
@@ -111,18 +115,6 @@ def _on(place: str) -> str:
 
 def _values(own: Mapping[str, Any]) -> str:
     return ", ".join(f"`{key}` = `{format_setting(value)}`" for key, value in own.items())
-
-
-def _readings(text: str) -> str:
-    """Return the sections of ``READINGS`` that a text names, each once."""
-    wanted = set(_SECTION.findall(text))
-    parts = []
-    for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
-        title, _, text = section.partition("\n")
-        if re.sub(r"[^\w]+", "-", title.lower()).strip("-") in wanted:
-            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text.strip())
-            parts.append(f"## Readings of the papers: {title}\n\n{plain}")
-    return "\n\n".join(parts)
 
 
 def describe_ladder(ladder: Ladder) -> str:

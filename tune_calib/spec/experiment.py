@@ -17,21 +17,18 @@ from tune_calib.spec.trial import SLOTS
 def _slot_schema(schema: dict[str, Any]) -> None:
     """Add the keys of every slot to the schema: its own, and those of its methods."""
     for slot in schema["properties"]:
-        keys = SLOTS[slot].model_json_schema()["properties"] | _settings_of_methods(slot)
+        keys = SLOTS[slot].model_json_schema()["properties"]
+        of_methods: dict[str, list[dict[str, Any]]] = {}
+        for method in (METHODS[name] for name in METHODS if METHODS[name].kind == slot):
+            for key, value in method.params.model_json_schema()["properties"].items():
+                of_methods.setdefault(key, []).append(value | {"title": method.name})
+        # Settings of several methods are alternatives.
+        for key, values in of_methods.items():
+            keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
         allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
         # The target of $ref is checked when the file is read.
         plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
         schema["properties"][slot] |= {"properties": plain, "additionalProperties": False}
-
-
-def _settings_of_methods(slot: str) -> dict[str, Any]:
-    """Return the settings of methods by key; those of several methods as alternatives."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for name in METHODS:
-        if METHODS[name].kind == slot:
-            for key, value in METHODS[name].params.model_json_schema()["properties"].items():
-                found.setdefault(key, []).append(value | {"title": name})
-    return {key: one[0] if len(one) == 1 else {"anyOf": one} for key, one in found.items()}
 
 
 class MethodSettings(Part):
@@ -113,15 +110,12 @@ class Keys(Part):
     def _leave_out(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        optional = {
-            field.alias or name
-            for name, field in cls.model_fields.items()
-            if not field.is_required()
-        }
+        fields = cls.model_fields.items()
+        optional = {own.alias or name for name, own in fields if not own.is_required()}
         return {k: value for k, value in values.items() if value is not None or k not in optional}
 
 
-class SearchOptions(Keys, request.Choice, request.Budget, request.Sampling):
+class SearchOptions(Keys, request.Choice, request.Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     one_of = ("trials", "heads", "hours")
@@ -137,7 +131,7 @@ class Where(Keys, request.ExtrasRequest):
     """Keys of the file that an entry may override by naming them."""
 
     datasets: tuple[request.Dataset, ...] = Field(
-        (request.DataRequest.model_fields["dataset"].default,), min_length=1
+        (request.TrainingRequest.model_fields["dataset"].default,), min_length=1
     )
     """data sets (see: tune-calib list datasets), one run each"""
     backbones: tuple[request.Backbone, ...] = Field((), min_length=1)
@@ -202,8 +196,7 @@ class Entry(request.Choice, Where):
     def build_ladder(self) -> Ladder:
         """Return the ladder of an entry that is not a search."""
         if self.ladder is not None:
-            ladder: Ladder = LADDERS[self.ladder]
-            return ladder
+            return LADDERS[self.ladder]
         if self.all is not None:
             return build_kind_comparison(self.all)
         settings = [method.set.by_slot() for method in self.methods]

@@ -61,9 +61,8 @@ class PlannedTrial:
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     """Expand a ladder to trial specs in the order of its rungs."""
     overrides, pairs = request.overrides, request.seeds.pairs()
-    rungs = [
-        rung for rung in select_rungs(ladder, request) if request.controls or rung.kind != "control"
-    ]
+    rungs = select_rungs(ladder, request)
+    rungs = [rung for rung in rungs if request.controls or rung.kind != "control"]
     refuse_unknown(rungs, overrides)
     # Before the specs are built: validating and hashing a million of them takes a while.
     refuse_large(len(rungs) * len(pairs))
@@ -167,14 +166,11 @@ def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> 
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
     for slot in SLOTS:
-        own = rung.slots.get(slot, {})
+        own, overrides = rung.slots.get(slot, {}), request.overrides.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
             # Settings that its methods lack are for other rungs.
             known = set(known_keys(slot, method_of(slot, own)))
-            below = {
-                key: value for key, value in request.overrides.get(slot, {}).items() if key in known
-            }
-            slots[slot] = {**below, **own}
+            slots[slot] = {**{k: v for k, v in overrides.items() if k in known}, **own}
             if slot in seed_of:
                 # It overrides everything: a seed is an axis of the design, not a setting.
                 slots[slot]["seed"] = seed_of[slot]
@@ -261,10 +257,7 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
 
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
-    parts = name.split("+")
-    if not all(part.strip() for part in parts):
-        raise UserError(f"{name!r} has an empty part; write e.g. ls+mac_cal+temperature")
-    methods = [METHODS[part] for part in parts]
+    methods = [METHODS[part] for part in name.split("+")]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:

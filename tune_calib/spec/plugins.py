@@ -197,12 +197,21 @@ def _register(plugin: Plugin) -> None:
                     add(record)
             else:
                 _run(plugin)
-        _refuse_incomplete(plugin)
+        registered = list(_registered(plugin.content))
+        if not registered:
+            raise UserError("it registers nothing")
+        from tune_calib.spec.recipe import refuse_unknown_settings  # it loads all slots
+
+        for dataset in DATASETS.of(plugin.content):
+            refuse_unknown_settings(dataset.quick.settings if dataset.quick else {})
+        for metric in METRICS.of(plugin.content):
+            if metric.compute is None:
+                raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
         found = locate_error(error, files.__contains__)
         raise UserError(f"plug-in {found.place or plugin.where}: {found.text}") from None
-    _ran[plugin.content] = plugin, list(_registered(plugin.content))
+    _ran[plugin.content] = plugin, registered
     _in_use[plugin.content] = plugin
 
 
@@ -251,18 +260,6 @@ def _registered(content: str) -> Iterator[tuple[Any, Any]]:
     for registry in REGISTRIES:
         yield from ((registry.register, record) for record in registry.of(content))
         yield from ((registry.register_family, rule) for rule in registry.families_of(content))
-
-
-def _refuse_incomplete(plugin: Plugin) -> None:
-    if next(_registered(plugin.content), None) is None:
-        raise UserError("it registers nothing")
-    from tune_calib.spec.recipe import refuse_unknown_settings  # it loads all slots
-
-    for dataset in DATASETS.of(plugin.content):
-        refuse_unknown_settings(dataset.quick.settings if dataset.quick else {})
-    for metric in METRICS.of(plugin.content):
-        if metric.compute is None:
-            raise UserError(f"metric {metric.name!r} has no `compute` function")
 
 
 _SLOTS = tuple(f"spec.slots.{name}" for name in ("base", "data", "network", "head", "posthoc"))

@@ -7,19 +7,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, model_vali
 from pydantic.dataclasses import dataclass
 
 from tune_calib.registry import Registry
+from tune_calib.spec import request
 from tune_calib.spec.experiment import Entry, Where
-from tune_calib.spec.request import (
-    DATA,
-    WHERE,
-    Address,
-    Backbone,
-    DataRoot,
-    Dataset,
-    OptionHelp,
-    Out,
-    Overrides,
-    SeedPairs,
-)
+from tune_calib.spec.request import OptionHelp
 from tune_calib.spec.strict import LocalPath, Part, Share, Words, as_tuple
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
@@ -126,7 +116,7 @@ class Run(Entry):
 class Setting(Where):
     """The data sets and networks of a table at some scale; each entry is run on all of them."""
 
-    weights: dict[Backbone, str] = Field(default_factory=dict)
+    weights: dict[request.Backbone, str] = Field(default_factory=dict)
     """Files of networks trained by others, by backbone. They replace ``backbones`` and are not
     trained; ``seeds`` are those of heads."""
     start: str | None = None
@@ -184,18 +174,20 @@ class ReproduceRequest(Part):
     scale: Annotated[Scale, OptionHelp(OPTIONS, names=lambda: SCALES)] = Field(
         "cpu", description="; ".join(f"{name}: {what}" for name, what in SCALES.items())
     )
-    seeds: Annotated[SeedPairs, OptionHelp(OPTIONS, "the scale's")] = None
+    seeds: Annotated[request.SeedPairs, OptionHelp(OPTIONS, "the scale's")] = None
     dataset: Annotated[
-        tuple[Dataset, ...], BeforeValidator(as_tuple), OptionHelp(DATA, "the scale's")
+        tuple[request.Dataset, ...],
+        BeforeValidator(as_tuple),
+        OptionHelp(request.DATA, "the scale's"),
     ] = ()
     """only these data sets of the scale"""
-    data_root: DataRoot = None
+    data_root: request.DataRoot = None
     weights: Annotated[LocalPath | None, OptionHelp(OPTIONS)] = None
     """folder with networks trained by others; without it, entries that need them are left out"""
-    set: Annotated[Overrides, OptionHelp(OPTIONS, metavar="SLOT.KEY=VALUE")] = None
-    out: Annotated[Out, OptionHelp(WHERE, "runs/reproduce-SCALE", "PATH")] = None
-    address: Address = None
-    gpus: Annotated[Share | None, OptionHelp(WHERE, "the scale's")] = None
+    set: Annotated[request.Overrides, OptionHelp(OPTIONS, metavar="SLOT.KEY=VALUE")] = None
+    out: Annotated[request.Out, OptionHelp(request.WHERE, "runs/reproduce-SCALE", "PATH")] = None
+    address: request.Address = None
+    gpus: Annotated[Share | None, OptionHelp(request.WHERE, "the scale's")] = None
     """GPUs per trial: 0, 1 or 1/k"""
 
 

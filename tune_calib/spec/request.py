@@ -166,8 +166,8 @@ class Choice(Part):
         return self
 
 
-class DataRequest(Part):
-    """The data."""
+class TrainingRequest(Part):
+    """The data, and the training of networks and heads."""
 
     dataset: Annotated[Dataset, OptionHelp(DATA, names=lambda: DATASETS)] = "digits"
     """data set (see: tune-calib list datasets)"""
@@ -183,11 +183,6 @@ class DataRequest(Part):
         OptionHelp(DATA, "the data set's"),
     ] = None
     """pixel normalisation: name or lists"""
-
-
-class TrainingRequest(Part):
-    """The training of networks and heads."""
-
     backbone: Annotated[
         str | None, OptionHelp(TRAINING, "the recipe's", names=lambda: BACKBONES)
     ] = None
@@ -263,7 +258,7 @@ class ExtrasRequest(Part):
         return draws
 
 
-class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest, DataRequest):
+class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest):
     """The fields that ladders, comparisons and searches share."""
 
 
@@ -296,7 +291,7 @@ class CompareRequest(Choice, LadderRequest):
 
 
 class Sampling(Part):
-    """The sampler and the objective of a search."""
+    """The sampler, the objective and the length of a search."""
 
     sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
     """sampler of settings: tpe, random, nsga2 or grid"""
@@ -318,6 +313,8 @@ class Sampling(Part):
     """number of parallel Ray trials"""
     scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
     """rule that stops networks early: none or asha"""
+    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
+    """number of suggestions to try"""
 
 
 class Retry(Part):
@@ -336,14 +333,7 @@ class Storage(Part):
     """URL of a database for the Optuna study"""
 
 
-class Budget(Part):
-    """The length of a search."""
-
-    trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
-    """number of suggestions to try"""
-
-
-class SearchRequest(Retry, Storage, Budget, Sampling, TrialsRequest):
+class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     """A search of the settings of a method."""
 
     method: Annotated[str, Name(METHODS), OptionHelp(names=lambda: SPACES)]
@@ -443,9 +433,8 @@ def format_command(
         if is_argument(model, key):
             words += map(str, value if isinstance(value, tuple) else (value,))
         else:
-            words += text.option_words(
-                (key.replace("_", "-"), each) for each in _list_values(value)
-            )
+            option = key.replace("_", "-")
+            words += text.option_words((option, each) for each in _list_values(value))
     return text.command_line([*words, *further])
 
 

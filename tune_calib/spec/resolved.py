@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.recipe import QUICK, Recipe
-from tune_calib.spec.settings import add_import, find_recipe, is_frozen, list_changes, resolve_spec
+from tune_calib.spec.settings import add_changes, add_import, find_recipe, is_frozen, resolve_spec
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -59,8 +59,7 @@ class ResolvedRequest:
                 "there is only one frozen network, so `network_seeds` do not apply: leave them out "
                 "and use `head_seeds`"
             )
-        heads = Seeds((0,), self.seeds.head, is_paired=False)
-        object.__setattr__(self, "seeds", heads)
+        object.__setattr__(self, "seeds", Seeds((0,), self.seeds.head, is_paired=False))
 
     @property
     def is_frozen(self) -> bool:
@@ -101,7 +100,7 @@ class ResolvedRequest:
         if self.recipe is None:
             return None
         name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
-        label = ", ".join([name, *self._changes()])
+        label = add_changes(name, self.recipe, self.overrides)
         return f"{label}; each method by its authors' recipe" if self.own_recipes else label
 
     @property
@@ -109,15 +108,10 @@ class ResolvedRequest:
         """Return ``recipe_label`` with the recipe's title and source, for captions."""
         if self.recipe is None:
             return None
-        if self.is_frozen:
-            return ", ".join([f"heads by recipe {self.recipe.name}", *self._changes()])
         about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
-        return ", ".join([f"recipe {self.recipe.name} ({about})", *self._changes()])
-
-    def _changes(self) -> list[str]:
-        assert self.recipe is not None
-        changes = list_changes(self.recipe, self.overrides)
-        return [f"but {', '.join(changes)}"] if changes else []
+        name = f"recipe {self.recipe.name}"
+        name = f"heads by {name}" if self.is_frozen else f"{name} ({about})"
+        return add_changes(name, self.recipe, self.overrides)
 
     def spec(self) -> TrialSpec:
         """Return the spec of only the data and the network."""

@@ -114,10 +114,18 @@ def resolve_spec(
         refuse_backbone(recipe.backbones, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
+        own, below = dict(overrides.get(name, {})), defaults.get(name, {})
         if name == "network" and not has_training:
-            slots[name] = _frozen_network(overrides[name])
+            if "backbone" not in own:
+                raise UserError(
+                    "a frozen network (network.epochs=0) needs the name of its backbone: "
+                    "network.backbone",
+                    "network.epochs",
+                )
+            refuse_training(own)
+            refuse_unknown(own, list(known_keys(name, "ce")), "a frozen network", name)
+            slots[name] = own
         elif name == "network" or name in overrides:
-            own, below = dict(overrides.get(name, {})), defaults.get(name, {})
             method = method_of(name, own)
             if recipe is not None and method is not None:
                 below = {**below, **recipe.of_method(method, *places)}
@@ -140,21 +148,8 @@ def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]
     return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
 
 
-def _frozen_network(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the slot of a frozen network; refuse settings that would train it."""
-    if "backbone" not in overrides:
-        raise UserError(
-            "a frozen network (network.epochs=0) needs the name of its backbone: network.backbone",
-            "network.epochs",
-        )
-    refuse_training(overrides)
-    known = list(known_keys("network", "ce"))
-    refuse_unknown(overrides, known, "a frozen network", "network")
-    return dict(overrides)
-
-
-def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
-    """List the settings that override those of a recipe, e.g. ``["network.epochs 10"]``."""
+def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
+    """Add the settings that override those of a recipe to its name, e.g. ``, but head.lr 1``."""
     own = flatten(_of_recipe(recipe, overrides))
 
     def is_same(name: str, value: Any) -> bool:
@@ -162,11 +157,12 @@ def list_changes(recipe: Recipe, overrides: Settings) -> list[str]:
             return value in recipe.backbones
         return format_setting(own[name]) == format_setting(value)
 
-    return [
-        f"{name} {format_setting(value)}"
-        for name, value in flatten(overrides).items()
-        if name in own and not is_same(name, value)
+    changes = [
+        f"{setting} {format_setting(value)}"
+        for setting, value in flatten(overrides).items()
+        if setting in own and not is_same(setting, value)
     ]
+    return f"{name}, but {', '.join(changes)}" if changes else name
 
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:

@@ -61,14 +61,10 @@ class Setting:
 
     def values(self) -> Sequence[Choice] | None:
         """Return all values; None for a range of real numbers."""
-        from optuna import distributions
-
-        match self.distribution:
-            case distributions.CategoricalDistribution(choices=choices):
-                return list(choices)
-            case distributions.IntDistribution(low=low, high=high, step=step):
-                return range(low, high + 1, step)
-        return None
+        own: Any = self.distribution
+        if hasattr(own, "choices"):
+            return list(own.choices)
+        return range(own.low, own.high + 1, own.step) if isinstance(own.low, int) else None
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values."""

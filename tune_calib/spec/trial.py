@@ -41,9 +41,21 @@ class TrialSpec(StrictModel):
                 f"{self.network.backbone!r} does not support; use e.g. small_cnn, resnet18 or "
                 "densenet121"
             )
-        self._refuse_seen()
+        if self.network.weights is not None and self.data.holds_out_train:
+            seen = (BACKBONES[name].trained_on.get(self.network.weights) for name in BACKBONES)
+            if self.data.dataset in seen:
+                raise UserError(
+                    f"the weights {self.network.weights} were trained on all training images of "
+                    f"{self.data.dataset}, so none is left for selection; use `holdout` test",
+                    "network.weights",
+                )
         self._fit_import()
-        self._refuse_classes()
+        classes = METHODS[self.posthoc.method].classes if self.posthoc else None
+        if self.posthoc and classes not in (None, self.data.info.classes):
+            raise UserError(
+                f"post-hoc method {self.posthoc.method!r} takes {classes} classes, and "
+                f"{self.data.dataset!r} has {self.data.info.classes}; leave it out"
+            )
         start = getattr(self.head.params, "start", None) if self.head else None
         if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
@@ -54,15 +66,14 @@ class TrialSpec(StrictModel):
 
     def _fit_import(self) -> None:
         """Refuse settings that need a network, which imported data do not have."""
-        if self.data.imported is None and self.network.backbone != IMPORTED:
-            return
-        if self.data.imported is None or self.network.backbone != IMPORTED:
+        is_imported = self.data.imported is not None
+        if is_imported != (self.network.backbone == IMPORTED):
             raise UserError(
                 f"imported data and network.backbone={IMPORTED} go together: give "
                 "data.imported=NAME, and leave network.backbone out",
                 "network.backbone",
             )
-        if self.head is None:
+        if not is_imported or self.head is None:
             return
         if self.head.augment != "none" or self.head.bn_mode != "eval":
             raise UserError(
@@ -76,29 +87,6 @@ class TrialSpec(StrictModel):
             raise UserError(
                 f"head method {self.head.method!r} is trained on features of train, but the import "
                 f"has no {lacks}; use post-hoc methods, or import them too"
-            )
-
-    def _refuse_classes(self) -> None:
-        """Refuse a post-hoc method that does not support the data set's number of classes."""
-        if self.posthoc is None:
-            return
-        taken, classes = METHODS[self.posthoc.method].classes, self.data.info.classes
-        if taken not in (None, classes):
-            raise UserError(
-                f"post-hoc method {self.posthoc.method!r} takes {taken} classes, and "
-                f"{self.data.dataset!r} has {classes}; leave it out"
-            )
-
-    def _refuse_seen(self) -> None:
-        """Refuse to select on images that published weights were trained on."""
-        if self.network.weights is None or not self.data.holds_out_train:
-            return
-        seen = (BACKBONES[name].trained_on.get(self.network.weights) for name in BACKBONES)
-        if self.data.dataset in seen:
-            raise UserError(
-                f"the weights {self.network.weights} were trained on all training images of "
-                f"{self.data.dataset}, so none is left for selection; use `holdout` test",
-                "network.weights",
             )
 
     @classmethod

@@ -10,7 +10,7 @@ import pytest
 from tests import fake_results
 from tests.tuning.search.support import any_job, moved, question_of, searched, stored
 from tune_calib.cli import main
-from tune_calib.cli.common import format_typed
+from tune_calib.cli.defaults import format_typed
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord, SearchManifest
 from tune_calib.results.tables import write_results

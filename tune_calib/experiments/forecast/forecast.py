@@ -1,7 +1,7 @@
 """Forecast the remaining work of ladders and searches: networks, heads, disk space and time."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tune_calib.data.corruptions import SEVERITIES
@@ -94,6 +94,11 @@ def _of_ladder(job: LadderRun) -> Needs:
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
     left = [trial for trial in planned if trial.spec.hash not in finished]
+    networks, populations = [each.dependents[0].spec for each in plan.networks], list[Heads]()
+    for batch in plan.populations:
+        # A head that post-hoc methods share is trained once.
+        slots = {canonical_json(t.spec.head): t.spec.head for t in batch.trials if t.spec.head}
+        populations.append((batch.first.spec, list(slots.values())))
     needs = Needs(
         job=job,
         planned=len(planned),
@@ -101,8 +106,8 @@ def _of_ladder(job: LadderRun) -> Needs:
         at_once=job.location.at_once(max(trial.spec.network.threads for trial in planned)),
         heads_at_once=job.location.at_once(),
         trials=planned,
-        networks=_by_id(trial.dependents[0] for trial in plan.networks),
-        populations=[_list_heads(trial.trials) for trial in plan.populations],
+        networks={spec.network_id: spec for spec in networks},
+        populations=populations,
         evaluated=[(trial.spec, 1) for trial in left],
         ray_trials=len(plan.networks) + len(plan.populations),
     )
@@ -132,7 +137,7 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
     like, rows = suggestion[0].spec, done(job.out)
-    networks = _by_id(trial for trial in baseline if trial.spec.hash not in rows)
+    networks = {t.spec.network_id: t.spec for t in baseline if t.spec.hash not in rows}
     needs = Needs(
         job=job,
         planned=None,
@@ -180,23 +185,9 @@ def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int)
     return batches
 
 
-def _by_id(trials: Iterable[PlannedTrial]) -> dict[str, TrialSpec]:
-    return {trial.spec.network_id: trial.spec for trial in trials}
-
-
-def _list_heads(trials: Sequence[PlannedTrial]) -> Heads:
-    """Return the heads of a batch; a head that post-hoc methods share is trained once."""
-    slots = {canonical_json(t.spec.head): t.spec.head for t in trials if t.spec.head is not None}
-    return trials[0].spec, list(slots.values())
-
-
 @dataclass
 class Forecast:
-    """Totals over ladders and searches.
-
-    Seconds are summed by activity, counting parallel trials once; they are NaN if a rate is
-    unknown. ``sources`` names the origin of each rate.
-    """
+    """Totals over ladders and searches; seconds are NaN if a rate is unknown."""
 
     store: Store
     rates: dict[str, Rates]  # by device, cpu or cuda
@@ -206,8 +197,9 @@ class Forecast:
     network_bytes: int = 0
     head_bytes: int = 0  # of ladders and comparisons alone: searches store no heads
     checkpoint_bytes: int = 0  # of the networks that are in training at the same time
+    # By activity, counting parallel trials once.
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ORDER, 0.0))
-    sources: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)  # a line on the origin of each rate
     shifted: set[tuple[str, str]] = field(default_factory=set)  # banks by network and shift set
 
     def add(self, needs: Needs) -> int:
@@ -303,4 +295,4 @@ class Forecast:
     def _note(self, what: str, rate: Rate) -> None:
         is_known = not math.isnan(rate.seconds)
         source = f"{rate.seconds:.3g} s an epoch, {rate.source}" if is_known else rate.source
-        self.sources.setdefault(what, source)
+        self.sources.setdefault(what, f"  {what}: {source}")

@@ -119,12 +119,8 @@ class Rates:
         return self._once(str(kind_of(spec)), lambda: self._find_network(spec))
 
     def _find_network(self, spec: TrialSpec) -> Rate:
-        measured = [
-            about["train_s"] / len(about["history"])
-            for kind, about in self._trained
-            if kind == kind_of(spec) and self._ran_here(spec, about)
-        ]
-        if measured:
+        own = kind_of(spec)
+        if measured := [epoch_s for kind, epoch_s in self._trained if kind == own]:
             return self._measured(statistics.median(measured), f"{len(measured)} in the store")
         step_s, image_s = self._batch(spec, spec.network.threads)
         if math.isnan(step_s):
@@ -163,24 +159,20 @@ class Rates:
         return self._once((plain.network_id, threads), find)
 
     @cached_property
-    def _trained(self) -> list[tuple[tuple[DataSlot, NetworkSlot], dict[str, Any]]]:
-        """The networks in the store: the kind and the manifest of each."""
+    def _trained(self) -> list[tuple[tuple[DataSlot, NetworkSlot], float]]:
+        """Kind and seconds an epoch of the stored networks that were trained as here."""
         trained = []
         for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
             about = json.loads(path.read_text())
             with suppress(UserError):  # a spec of an earlier version
                 spec = TrialSpec.build(**json.loads(about["spec"]))
-                if about["history"]:
-                    trained.append((kind_of(spec), about))
+                if self.gpu is not None:
+                    is_same = self.gpu.is_named(about.get("machine", {}).get("gpu"))
+                else:
+                    is_same = about.get("threads") == spec.network.threads
+                if about["history"] and is_same and about.get("device") == self.device.type:
+                    trained.append((kind_of(spec), about["train_s"] / len(about["history"])))
         return trained
-
-    def _ran_here(self, spec: TrialSpec, about: dict[str, Any]) -> bool:
-        """Return whether a stored network was trained on the device and threads of this run."""
-        if self.gpu is not None:
-            name = about.get("machine", {}).get("gpu")
-            return self.gpu.is_named(name) and about["device"] == "cuda"
-        ran = {"threads": spec.network.threads, "device": self.device.type}
-        return ran.items() <= about.items()
 
     def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
         """Return the rate of a head batch on the bank of a network, unknown as in ``network``."""
@@ -212,9 +204,7 @@ class Rates:
                 if not row["head"] or row["status"] != "done" or (self.gpu and not on_gpu):
                     continue
                 with suppress(UserError):  # a spec of an earlier version
-                    head = json.loads(row["head"])
-                    slot = TrialSpec.build(network={}, head=head).head
-                    assert slot is not None
+                    slot = HeadSlot.build(**json.loads(row["head"]))
                     key = row["data"], row["backbone"], _shape_of(slot)
                     seconds, epochs = sums.get(key, (0.0, 0))
                     seconds += row["wall_s"] / row["population"]

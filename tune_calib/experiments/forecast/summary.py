@@ -49,7 +49,7 @@ def describe_dry_run(job: Job) -> str:
     """Describe a ladder or search as before its start, with disk space and sources of the rates."""
     needs, sums = find_needs(job), start_forecast(job.location)
     block = _describe(needs, sums.add(needs), _format_time(sums))
-    return "\n".join([block, _format_disk(sums), *_list_sources(sums), NOTHING])
+    return "\n".join([block, _format_disk(sums), *sums.sources.values(), NOTHING])
 
 
 def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
@@ -60,13 +60,12 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     if gpu is not None:  # the rates are of one trial that has the GPU to itself
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     rows, titles = [], TITLES if jobs[0].job.location.uses_ray else TITLES[:-1]
+    recipes: dict[str, dict[str, None]] = {}
     for each, needs in zip(jobs, all_needs, strict=True):
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         trials = needs.ray_trials + len(needs.extra)
         row = [each.name, planned, needs.done, sums.add(needs), needs.heads, trials]
         rows.append(row[: len(titles)])
-    recipes: dict[str, dict[str, None]] = {}
-    for each in jobs:
         recipes.setdefault(_format_recipe(each.job.resolved), {})[each.entry] = None
     lines = [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
@@ -83,7 +82,7 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     elif any(each.job.location.gpus for each in jobs) and not torch.cuda.is_available():
         lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
-    return Text([head, table_of(titles, rows), "", *map(Prose, [*lines, *_list_sources(sums)])])
+    return Text([head, table_of(titles, rows), "", *map(Prose, [*lines, *sums.sources.values()])])
 
 
 def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
@@ -213,10 +212,6 @@ def _format_disk(sums: Forecast) -> str:
         f"{len(sums.banks)} feature banks {_format_size(banks)} + heads {_format_size(heads)}; "
         f"during training, checkpoints of {_format_size(sums.checkpoint_bytes)} more"
     )
-
-
-def _list_sources(sums: Forecast) -> list[str]:
-    return [f"  {what}: {source}" for what, source in sums.sources.items()]
 
 
 def _format_size(count: int) -> str:

@@ -86,14 +86,9 @@ class NetworkSlot(OptimisedSlot):
                 "network.epochs is 0, so nothing is trained: set it to 1 or more, or give the file "
                 "of a trained network as `weights`"
             )
-        refuse_training(
-            {
-                key: value
-                for key, field in type(self).model_fields.items()
-                if key in (*OF_TRAINING, "method", "seed")
-                and (value := getattr(self, key)) != field.default
-            }
-        )
+        settings = {key: getattr(self, key) for key in type(self).model_fields}
+        defaults = {key: field.default for key, field in type(self).model_fields.items()}
+        refuse_training({k: own for k, own in settings.items() if own != defaults[k]})
         return self
 
     @model_validator(mode="after")
