@@ -17,7 +17,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.forecast.rates import SHARE, Rates, flops
+from tune_calib.experiments.forecast.rates import SHARES, Rates, flops
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
@@ -94,7 +94,7 @@ def test_a_step_is_three_times_the_products_of_a_pass_but_for_the_first_layer():
 def test_the_papers_own_seconds_come_out_in_the_mean_and_each_within_a_factor_of_two_and_a_half():
     wide = []
     for backbone in ("resnet50", "resnet110", "wrn26_10", "densenet121"):
-        step_s = flops(spec_of(backbone=backbone)) / GPUS["A40"].peak("tf32") / SHARE
+        step_s = flops(spec_of(backbone=backbone)) / GPUS["A40"].peak("tf32") / SHARES["tf32"]
         wide.append(math.log(350 * 352 * step_s / PUBLISHED[backbone]))
     assert max(map(abs, wide)) < math.log(2.5)
     assert sum(wide) / len(wide) == pytest.approx(0, abs=0.05)

@@ -45,10 +45,11 @@ from tune_calib.spec.trial import TrialSpec, canonical_json
 
 T = TypeVar("T")
 
-SHARE = 0.14
-"""Share of a GPU's stated peak rate that training reaches, one number for all GPUs, networks and
-precisions: the geometric mean over the four networks in table 4 of MaC-Cal, trained on an A40,
-which reach 7 to 32 %; see docs/pages/experiment-files.md#a-named-gpu."""
+SHARES = {"fp32": 0.41, "tf32": 0.14, "bf16": 0.06}
+"""Share of a GPU's stated peak rate that training reaches by precision, for all GPUs and networks.
+In fp32, the geometric mean of ResNet-18 (37 %) and fast_cnn (46 %) on an H100; in TF32, that of the
+four networks in table 4 of MaC-Cal on an A40 (7 to 32 %); in bf16, that of fast_cnn on an H100. See
+docs/pages/experiment-files.md#a-named-gpu."""
 
 HEAD_STEP_S = 1e-3
 """Seconds per step of a head batch on a GPU, whose matrix products are too small to count."""
@@ -152,7 +153,8 @@ class Rates:
             if self.gpu is None:
                 with on_threads(threads):
                     return batch_s(plain, self.device)
-            step_s = flops(plain) / self.gpu.peak(plain.network.precision) / SHARE
+            precision = plain.network.precision
+            step_s = flops(plain) / self.gpu.peak(precision) / SHARES[precision]
             # The forward pass is one of three equally expensive passes of a step.
             return step_s, step_s / plain.network.batch_size / 3
 

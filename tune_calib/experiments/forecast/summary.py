@@ -14,7 +14,7 @@ from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import EntryJob, Job
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
-from tune_calib.experiments.forecast.rates import SHARE, Rates
+from tune_calib.experiments.forecast.rates import SHARES, Rates
 from tune_calib.progress import report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
@@ -74,11 +74,10 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         f"time on {where}: {_format_time(sums)}" if sums.parts else "time: nothing is left to do"
     )
     if gpu is not None:
-        peaks = ", ".join(f"{name} {rate:g}" for name, rate in gpu.teraflops.items())
-        lines.append(
-            f"  stated rates: {SHARE:.0%} of the peak TFLOP/s of the {gpu.name}, {peaks} "
-            f"({gpu.source})"
+        peaks = ", ".join(
+            f"{name} {SHARES[name]:.0%} of {rate:g}" for name, rate in gpu.teraflops.items()
         )
+        lines.append(f"  stated rates: peak TFLOP/s of the {gpu.name}, {peaks} ({gpu.source})")
     elif any(each.job.location.gpus for each in jobs) and not torch.cuda.is_available():
         lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
