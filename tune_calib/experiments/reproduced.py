@@ -97,7 +97,8 @@ def build_file(request: TableRequest) -> ReadFile:
         "gpu_model": request.gpu_model,
         "entries": {name: entry for name, _, _, entry in entries},
     }
-    source = replace(own, value=content, lines=lines)
+    overrides = request.request.set or {}
+    source = replace(own, value=content, lines=lines, overrides=overrides)
     return ReadFile(request.table.name, source, source.validate(ExperimentFile), among=request.out)
 
 

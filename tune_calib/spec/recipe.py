@@ -17,10 +17,17 @@ QUICK = "quick"
 
 
 def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return settings with names such as ``head.lr`` by slot."""
+    """Return settings with names such as ``head.lr`` by slot; refuse what is not a setting."""
     slots: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
-        slot, _, key = name.partition(".")
+        slot, dot, key = name.partition(".")
+        if not dot or slot not in SLOTS:
+            known = ", ".join(SLOTS)
+            raise UserError(f"{name}: write slot.key, where slot is one of {known}", setting="set")
+        if key in NOT_SETTINGS:
+            raise UserError(
+                f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
+            )
         slots.setdefault(slot, {})[key] = value
     return slots
 

@@ -12,7 +12,7 @@ from tune_calib.spec.ladder import (
     build_kind_comparison,
     refuse_unused,
 )
-from tune_calib.spec.names import IMPORTED, NOT_SETTINGS, SLOTS
+from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.recipe import by_slot
 from tune_calib.spec.request import (
     GIVES,
@@ -45,15 +45,6 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     if weights is not None:
         given["network.epochs"] = 0
     for name, value in (request.set or {}).items():
-        slot, dot, key = name.partition(".")
-        if not dot or slot not in SLOTS:
-            raise UserError(
-                f"{name}: write slot.key, where slot is one of {', '.join(SLOTS)}", setting="set"
-            )
-        if key in NOT_SETTINGS:
-            raise UserError(
-                f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
-            )
         if name in given:
             raise UserError(
                 f"{name} is given twice (`dataset`, {', '.join(f'`{each}`' for each in GIVES)} "

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,7 @@ class YamlFile:
     path: Path
     value: dict[str, Any]
     lines: Mapping[Position, int]  # of each key and list item, 1-based
+    overrides: Collection[str] = ()  # settings that are not from the file
 
     def error(self, at: Position, message: str) -> UserError:
         """Build the one-line error for a mistake at a position."""
@@ -53,6 +54,8 @@ class YamlFile:
         try:
             yield
         except UserError as error:
+            if error.setting in self.overrides:
+                raise
             at = position if error.setting is None else self._find(error.setting, position)
             raise self.error(at, str(error)) from None
 
