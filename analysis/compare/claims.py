@@ -101,7 +101,13 @@ def _decide(none: Verdict, changes: _Changes, comparisons: int) -> Verdict:
     if changes.why:
         return replace(none, why=changes.why)
     gain = gain_of(none.comparison, mean)
-    needed = _needed(change, error, gain)
+
+    def is_enough(seeds: int) -> bool:
+        return len(change) > 1 and half_width(float(change.std(ddof=1)), seeds, error) < abs(gain)
+
+    needed = None
+    if is_enough(_MANY):
+        needed = bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
     if len(change) < MIN_PAIRS and not changes.is_one:
         why = f"{len(change)} of at least {MIN_PAIRS} seeds"
         return replace(none, seeds=needed or MIN_PAIRS, why=why)
@@ -190,20 +196,6 @@ def gain_of(comparison: Comparison, value: float) -> float:
     is_less = comparison.kind == "rank" or METRICS[parted(comparison.metric)[0]].is_less_better
     gain = -value if is_less else value
     return gain - (comparison.least if comparison.kind == "size" else 0.0)
-
-
-def _needed(change: Floats, error: float, gain: float) -> int | None:
-    """Return the number of seeds that would decide a claim; None if none would or if unknown."""
-    if len(change) < 2:
-        return None
-    spread = float(change.std(ddof=1))
-
-    def is_enough(seeds: int) -> bool:
-        return half_width(spread, seeds, error) < abs(gain)
-
-    if not is_enough(_MANY):
-        return None
-    return bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
 
 
 def _sample_error(

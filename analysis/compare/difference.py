@@ -23,10 +23,7 @@ USUAL = ("accuracy", "ece", "nll")
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
 ) -> View:
-    """Compare two runs rung by rung with matched seeds, see ``over_seeds``.
-
-    The view has a row per shared rung and metric, then the settings that differ.
-    """
+    """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:
