@@ -182,18 +182,14 @@ def describe_best(sweep: Sweep) -> str:
     if best == first:
         result = f"{name}, the first, is the best ({value})"
     else:
-        result = f"{name} is the best ({value}), {_change(sweep, metric.name, name, first)}"
+        base, matched = sweep.labels[first], over_seeds(sweep, metric.name)
+        pairs = matched.values[[base, name]].astype(float).dropna()
+        # Rounded as in paired tests: the last bit of a float is no difference.
+        change = (pairs[name] - pairs[base]).round(12).to_numpy()
+        is_one = {base, name} <= set(matched.fixed)  # one trial each, repeated in every block
+        gain = f"without a trial matched with {base}"
+        if len(change):
+            gain = describe_change(metric.name, change[:1] if is_one else change, base)
+        result = f"{name} is the best ({value}), {gain}"
     compared = f"Of {len(means)} {sweep.row_name}s compared by {metric.title} on test"
     return f"{compared}, {result}; {regime_of(sweep).brief}."
-
-
-def _change(sweep: Sweep, metric: str, best: str, first: int) -> str:
-    """Describe the paired difference to the first rung."""
-    base, matched = sweep.labels[first], over_seeds(sweep, metric)
-    pairs = matched.values[[base, best]].astype(float).dropna()
-    if pairs.empty:
-        return f"without a trial matched with {base}"
-    # Rounded as in paired tests: the last bit of a float is no difference.
-    change = (pairs[best] - pairs[base]).round(12).to_numpy()
-    is_one = {base, best} <= set(matched.fixed)  # one trial each, repeated in every block
-    return describe_change(metric, change[:1] if is_one else change, base)
