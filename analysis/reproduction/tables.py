@@ -61,6 +61,9 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
     rows: list[tuple[object, ...]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
     dataset = sweep.manifest.dataset
+    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
+    others = {"svhn", "cifar10", "cifar100"} - {dataset}
+    is_papers_mean = sets == sorted(f"{OOD}/{name}" for name in others)
     names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
     for name in table.metrics:
         metric, own_split = parted(name)
@@ -73,7 +76,7 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         keys = [key for key in same if key[1] == backbone] or same or every
         # Seconds on different machines are not comparable.
         is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
-        is_same = _is_same_mean(sweep, split) and not is_of_machine
+        is_same = (split != FOREIGN_MEAN or is_papers_mean) and not is_of_machine
         ours = ladder_table(sweep, [metric], split).set_index("rung")
         for rung in sweep.rungs:
             own = ours.loc[rung.index]
@@ -94,13 +97,6 @@ def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
         return name
     named = printed_name(table.published, rung.label) if table.published else None
     return named or rung.label
-
-
-def _is_same_mean(sweep: Sweep, split: str) -> bool:
-    """Return whether a split is not a mean over OOD sets, or is the mean of the papers."""
-    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
-    others = {"svhn", "cifar10", "cifar100"} - {sweep.manifest.dataset}
-    return split != FOREIGN_MEAN or sets == sorted(f"{OOD}/{name}" for name in others)
 
 
 def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +34,10 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     if not search.outcome.suggestions:
         planned = search.outcome.planned
         return Text([f"{out}: no suggestion has ended, {planned} planned"]), []
-    names, gallery = write_folder(
-        folder,
-        _table_texts(search),
-        SEARCH_FIGURES,
-        search,
-        lambda gallery, files: _page(search, gallery, files),
-    )
+    texts = {"suggestions.csv": search.table().to_csv(index=False)}
+    for table in (tables.best(search), tables.importance(search), tables.share(search)):
+        texts |= in_files(table)
+    names, gallery = write_folder(folder, texts, SEARCH_FIGURES, search, partial(_page, search))
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
         tables.best(search).bare,
@@ -84,13 +82,6 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         files=files,
         links=links,
     ).render()
-
-
-def _table_texts(search: SearchResults) -> dict[str, str]:
-    contents = {"suggestions.csv": search.table().to_csv(index=False)}
-    for table in (tables.best(search), tables.importance(search), tables.share(search)):
-        contents |= in_files(table)
-    return contents
 
 
 def describe_choice(search: SearchResults) -> str:

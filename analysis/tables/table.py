@@ -172,7 +172,15 @@ def _layout(table: Table, screen: Screen) -> str:
             chosen = fit_columns(table, [own.least + _GAP for own in every], screen.width + _GAP)
         missing = [key for i, key in enumerate(column_keys(table.heads)) if i not in chosen]
     shown = [every[index] for index in chosen]
-    body = "\n".join(_rows(shown, _widths(shown, screen.width), table.rules))
+    widths = [column.most for column in shown]
+    if screen.width is not None:
+        # Spare room goes to the first columns.
+        room = screen.width - sum(column.least for column in shown) - _GAP * (len(shown) - 1)
+        for index, column in enumerate(shown):
+            more = max(min(column.most - column.least, room), 0)
+            widths[index] = column.least + more
+            room -= more
+    body = "\n".join(_rows(shown, widths, table.rules))
     note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
     return f"{body}\n{note.on(screen)}" if missing else body
 
@@ -211,19 +219,6 @@ def fit_columns(table: Table, widths: Sequence[float], room: float) -> list[int]
             shown.append(index)
             room -= widths[index]
     return sorted(shown)
-
-
-def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:
-    """Return the widths of columns; spare room goes to the first of them."""
-    if width is None:
-        return [column.most for column in columns]
-    room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
-    widths = []
-    for column in columns:
-        more = max(min(column.most - column.least, room), 0)
-        widths.append(column.least + more)
-        room -= more
-    return widths
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
