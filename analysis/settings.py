@@ -27,17 +27,18 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-    """Number distinct settings without seeds; return the number of each trial, and the settings.
-
-    Each combination of slots is parsed once. Only one text is in memory at a time, since those of
-    200,000 trials would take hundreds of megabytes.
-    """
+    """Number distinct settings without seeds; return the number of each trial, and the settings."""
     codes, texts = {}, {}
     for slot in SLOTS:
         column = rows.reindex(columns=[slot])[slot].astype("category").cat
         numbers: dict[str, int] = {}
-        plain = (_without_seed(slot, text) for text in column.categories)
-        own = [numbers.setdefault(text, len(numbers)) for text in plain]
+        own = []
+        # One text at a time, since those of 200,000 trials would take hundreds of megabytes.
+        for text in column.categories:
+            plain, count = _SEED.subn('"seed":0', text)
+            # Two seeds: the method has a hyper-parameter of that name too.
+            is_own = count == 1 and slot in ("network", "head")
+            own.append(numbers.setdefault(plain if is_own else text, len(numbers)))
         codes[slot] = np.array([*own, -1])[column.codes]
         texts[slot] = [*numbers, None]
     frame = pd.DataFrame(codes)
@@ -47,14 +48,6 @@ def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
         for kind in frame.drop_duplicates().to_dict("records")
     ]  # fmt: skip
     return frame.groupby(list(SLOTS), sort=False).ngroup().to_numpy(), known
-
-
-def _without_seed(slot: str, text: str) -> str:
-    """Set the seed of a slot to 0, unless its method has a hyper-parameter of that name too."""
-    if slot not in ("network", "head"):
-        return text
-    plain, count = _SEED.subn('"seed":0', text)
-    return plain if count == 1 else text
 
 
 @cache

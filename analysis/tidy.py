@@ -63,10 +63,7 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
-    """Return a line per rung and reason for planned trials without numbers, or without a metric.
-
-    For example ``+ two: 2 of 5 diverged (network seed/head seed 0/0, 3/3)``.
-    """
+    """Return a line per rung and reason for planned trials without numbers, or without a metric."""
     rows = planned_trials(sweep)
     if metric is not None:
         found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]

@@ -1,7 +1,4 @@
-"""Tables of the spread of methods and of a declared test, for readers and as numbers.
-
-If there are too few blocks for a test, a statement replaces its p-value.
-"""
+"""Tables of the spread of methods and of a declared test, for readers and as numbers."""
 
 import json
 from dataclasses import dataclass, field

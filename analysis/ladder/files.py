@@ -34,10 +34,7 @@ from tune_calib.text import format_count, nearest
 def write_files(
     sweep: Sweep, test: str | None, options: Sequence[str], folder: Path
 ) -> tuple[Text, list[str]]:
-    """Write the files of a report; return the text to print and the paths of the files.
-
-    ``options`` are the words of the command line that the page shows.
-    """
+    """Write the files of a report; return the text to print and the paths of the files."""
     if sweep.trials.empty:
         planned = format_count(len(sweep.manifest.planned), "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
@@ -54,7 +51,7 @@ def write_files(
         lambda gallery, files: page(results, gallery, files, options),
     )
     own = recipes.recipes(sweep)
-    trained: list[Part] = [own.caption, own.bare] if own.records else []
+    trained: list[Part] = [own.caption, replace(own, caption="")] if own.records else []
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
     troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
@@ -70,7 +67,7 @@ def load_sweep(
     metrics: tuple[str, ...] = (),
     intervals: bool = False,
 ) -> Sweep:
-    """Load a run with the options that ``write_report`` describes."""
+    """Load a run with the options of its report."""
     sweep = replace(load(out), shows_regime=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
         sweep = compare_with(sweep, published)

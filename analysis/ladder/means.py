@@ -100,10 +100,7 @@ def spread_over(sweep: Sweep) -> str:
 
 
 def mean_over(sweep: Sweep) -> str:
-    """Describe mean and spread, e.g. ``mean ± sd over 5 seeds of network and head``.
-
-    The number of trials of each rung follows unless every rung has one for each of these seeds.
-    """
+    """Describe mean and spread, and the number of trials unless each rung has one per seed."""
     numbers = sweep.numbers(sweep.done["spec_hash"])
     if not numbers:
         return "no finished trial"

@@ -193,16 +193,23 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
     """Return the table of verdicts, a row per claim and base network."""
     rows: list[Record] = []
     for one in judged:
-        verdict = one.verdict
-        comparison = verdict.comparison
-        is_rank = comparison.kind == "rank"
-        metric = RANK if is_rank else printed_of(parted(comparison.metric)[0])
+        verdict, comparison = one.verdict, one.verdict.comparison
+        metric = printed_of(parted(comparison.metric)[0])
+        # The comparison is with a rung or with a number.
+        other = verdict.than or Cell.number(metric, comparison.number).text
+        factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
+        less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""
+        compared = f"{metric.title}: {comparison.rung} - {factor}{other}{less}"
+        if comparison.kind == "trend":
+            compared = f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
+        if comparison.kind == "rank":
+            metric, compared = RANK, f"rank by {compared}"
         rows.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
                 "results": Cell(one.where),
                 "verdict": Cell(f"({verdict.outcome})" if one.is_part else verdict.outcome),
-                "compared": Cell(_describe_comparison(verdict)),
+                "compared": Cell(compared),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
                 "seeds": Cell.of(verdict.pairs),
@@ -219,20 +226,6 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
 def title_of(claim: Claim) -> str:
     """Return the text of a claim, marked if the paper does not state it."""
     return f"Not in the paper: {claim.text}" if claim.is_ours else claim.text
-
-
-def _describe_comparison(verdict: Verdict) -> str:
-    """Describe the terms of the difference."""
-    comparison = verdict.comparison
-    metric = printed_of(parted(comparison.metric)[0])
-    if comparison.kind == "trend":
-        return f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
-    # The comparison is with a rung or with a number.
-    other = verdict.than or Cell.number(metric, comparison.number).text
-    factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
-    rank = "rank by " if comparison.kind == "rank" else ""
-    less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""
-    return f"{rank}{metric.title}: {comparison.rung} - {factor}{other}{less}"
 
 
 def _reasons(verdict: Verdict) -> str:

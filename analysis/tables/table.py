@@ -29,14 +29,11 @@ _PROSE = 20  # a column with a longer cell contains words, which may be wrapped
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its caption, a record per row with cells by head, and its layout.
-
-    The first column names the rows, and all rows have the same heads.
-    """
+    """A table: its caption, a record per row with cells by head, and its layout."""
 
     key: str  # id in a page, and name of its files
     caption: str  # sentences; a terminal begins a new line at a line break
-    records: Sequence[Record]
+    records: Sequence[Record]  # with the same heads, the first of which names the rows
     chosen_by: tuple[str, ...] = ()  # columns with a list of values to filter by in a page
     rules: Mapping[int, str] = field(default_factory=dict)  # rows that begin a block, and its name
     links: Mapping[str, str] = field(default_factory=dict)  # page of a row by the text of its name
@@ -96,11 +93,6 @@ class Table:
         known = [[each.value is not None for each in own if not each.is_blank] for own in columns]
         return [index > 0 and 2 * sum(own) > len(own) for index, own in enumerate(known)]
 
-    @property
-    def bare(self) -> "Table":
-        """Return the table without its caption and notes."""
-        return replace(self, caption="", notes=())
-
     def without_blank(self) -> "Table":
         """Return the table without blank columns."""
         used = [h for h in self.heads if not all(record[h].is_blank for record in self.records)]
@@ -120,16 +112,6 @@ class Table:
         table = self.without_blank() if screen.width and not screen.columns else self
         body = _layout(table, screen if self.is_main else replace(screen, columns=(), some=""))
         return "\n".join([body, *caption])
-
-
-def _aligned(column: Sequence[Cell]) -> list[str]:
-    """Return the marked texts of a column, with aligned digits."""
-    texts = [each.marked("plain") for each in column]
-    room = max((len(text) - len(c.text) for text, c in zip(texts, column, strict=True)), default=0)
-    return [
-        text if each.rank or each.value is None else text + " " * room
-        for text, each in zip(texts, column, strict=True)
-    ]
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -160,10 +142,15 @@ class _Column:
 
 def _layout(table: Table, screen: Screen) -> str:
     """Lay out the rows of a table for a screen, and name the columns that do not fit."""
-    every = [
-        _Column(head, _aligned([record[head] for record in table.records]), is_number)
-        for head, is_number in zip(table.heads, table.are_numbers, strict=True)
-    ]
+    every = []
+    for head, is_number in zip(table.heads, table.are_numbers, strict=True):
+        cells = [record[head] for record in table.records]
+        texts = [cell.marked("plain") for cell in cells]
+        # The digits of numbers with and without a mark are aligned.
+        pairs = list(zip(texts, cells, strict=True))
+        room = " " * max(len(text) - len(cell.text) for text, cell in pairs)
+        texts = [text if c.rank or c.value is None else text + room for text, c in pairs]
+        every.append(_Column(head, texts, is_number))
     chosen = _requested(table.heads, screen.columns)
     missing: list[str] = []
     if not screen.columns:

@@ -85,21 +85,18 @@ def draw_cost(results: LadderResults) -> Drawing | None:
         own = table[table["quantity"] == quantity]
         _draw_bars(axis, own, [rungs.index(rung) for rung in own["rung"]], quantity)
         axis.set_xlabel(PANELS[quantity], fontsize=7.5)
-    labels = [f"{sweep.labels[rung]} ({_count(table[table['rung'] == rung])})" for rung in rungs]
+    labels = []
+    for rung in rungs:
+        own = table[(table["rung"] == rung) & table["quantity"].isin(list(_OTHER))]
+        counts = " and ".join(dict.fromkeys(str(n) for n in own["n"]))
+        lacking = f", no {_OTHER[own['quantity'].item()]}" if len(own) < len(_OTHER) else ""
+        labels.append(f"{sweep.labels[rung]} (n = {counts}{lacking})")
     axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0, 0].invert_yaxis()
     if "total_s" in shown:
         handles = [Patch(color=grey, label=COST_PARTS[part]) for part, grey in _GREYS.items()]
         style.legend_below(figure, handles, 2)
     return figure
-
-
-def _count(rows: pd.DataFrame) -> str:
-    """Return how many trials of a rung were measured; two numbers if they differ by quantity."""
-    rows = rows[rows["quantity"].isin(list(_OTHER))]
-    counts = " and ".join(dict.fromkeys(str(n) for n in rows["n"]))
-    lacking = f", no {_OTHER[rows['quantity'].item()]}" if len(rows) < len(_OTHER) else ""
-    return f"n = {counts}{lacking}"
 
 
 def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:

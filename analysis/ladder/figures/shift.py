@@ -1,7 +1,4 @@
-"""Figures of shifted images: metrics over the severity of corruptions, and foreign images.
-
-They correspond to MaC-Cal, Fig. 5 and table 2.
-"""
+"""Figures of corruptions by severity, and of foreign images (MaC-Cal, Fig. 5 and table 2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -146,10 +143,7 @@ def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[in
 
 
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw a box over the kinds for each rung at every severity; clean images have one value.
-
-    A box shows quartiles and range; a mark at the median identifies the rung without colours.
-    """
+    """Draw quartiles, range and, with the mark of the rung, the median over the kinds."""
     width = 0.82 / len(rungs)
     for order, rung in enumerate(rungs):
         rows, color = table[table["rung"] == rung.index], style.color(rung.index)
