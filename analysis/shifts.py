@@ -92,33 +92,28 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
     of draws, the largest is used; a trial that lacks draws of a shift set is left out.
     """
     where = "split" if split == "test" else "set"
-    names = ["spec_hash", "metric", "resamples", "draws", where]
-    table = read_table(out, "intervals" if split == "test" else "shifts", columns=names)
-    sets = ["test"] if split == "test" else _sets(split, table["set"].unique().to_pylist())
+    columns = ["spec_hash", "metric", "resamples", "draws", where]
+    table = read_table(out, "intervals" if split == "test" else "shifts", columns=columns)
+    # The sets over which the split is the mean, or the split itself if it is no mean.
+    sets = [split]
+    family, *parts = split.split("/")
+    if split == FOREIGN_MEAN:
+        sets = foreign_sets(table["set"].unique().to_pylist())
+    elif family in FAMILIES:
+        kind, severity = (*parts, MEAN)[:2]
+        kinds = FAMILIES[family] if kind == MEAN else (kind,)
+        severities = SEVERITIES if severity == MEAN else (severity,)
+        sets = [f"{family}/{one}/{level}" for one in kinds for level in severities]
     is_asked = pc.and_(
         pc.equal(table["metric"], metric), pc.is_in(table[where], pa.array(sets, pa.string()))
     )
     kept = table.filter(pc.and_(is_asked, pc.is_valid(table["draws"]))).sort_by("resamples")
     found: dict[str, dict[str, Floats]] = {}
-    columns = (kept[name] for name in ("spec_hash", where, "draws"))
-    for spec_hash, name, draws in zip(*columns, strict=True):
+    for spec_hash, of, draws in zip(kept["spec_hash"], kept[where], kept["draws"], strict=True):
         values = draws.values.to_numpy().astype(np.float64)
-        found.setdefault(spec_hash.as_py(), {})[name.as_py()] = values
+        found.setdefault(spec_hash.as_py(), {})[of.as_py()] = values
     return {
         spec_hash: np.mean(list(own.values()), axis=0)
         for spec_hash, own in found.items()
         if len(own) == len(sets) and len({len(values) for values in own.values()}) == 1
     }
-
-
-def _sets(split: str, there: Iterable[str]) -> list[str]:
-    """Return the sets over which a split is the mean, or the split itself if it is no mean."""
-    if split == FOREIGN_MEAN:
-        return foreign_sets(there)
-    family, *parts = split.split("/")
-    if family not in FAMILIES:
-        return [split]
-    kind, severity = (*parts, MEAN)[:2]
-    kinds = FAMILIES[family] if kind == MEAN else (kind,)
-    severities = SEVERITIES if severity == MEAN else (severity,)
-    return [f"{family}/{one}/{level}" for one in kinds for level in severities]

@@ -164,7 +164,7 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     matched = over_seeds(sweep, metric, split or "test")
     values = matched.values.astype(float)
     if comparison.kind == "rank":
-        values = _rank(values.dropna(), metric)
+        values = values.dropna().rank(axis=1, ascending=METRICS[metric].is_less_better)
     values = values[list(weights)].dropna()
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
@@ -180,11 +180,6 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     if is_of_samples and set(weights) <= set(matched.fixed):
         return replace(found, values=change[:1], error=error, is_one=True)
     return replace(found, error=error)
-
-
-def _rank(values: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Rank the columns in each row; the best has rank 1."""
-    return values.rank(axis=1, ascending=METRICS[metric].is_less_better)
 
 
 def gain_of(comparison: Comparison, value: float) -> float:
@@ -218,7 +213,8 @@ def _sample_error(
         }
         if len({values.shape for values in means.values()}) == 1:
             drawn = pd.DataFrame(means)
-            drawn = _rank(drawn, metric) if is_rank else drawn
+            if is_rank:
+                drawn = drawn.rank(axis=1, ascending=METRICS[metric].is_less_better)
             return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
     if split not in (None, "test") or is_rank:
         return math.nan  # shifted images and ranks have draws or no error at all

@@ -8,12 +8,11 @@ import pandas as pd
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.tests import MIN_PAIRS, compare_pairs
 from analysis.load import Sweep
-from analysis.settings import by_rung
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
 from analysis.text import Cell, full_stops
-from analysis.tidy import check_metric, default_split, planned_trials
+from analysis.tidy import by_rung, check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 

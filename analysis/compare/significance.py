@@ -91,24 +91,8 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 def view(verdict: Verdict) -> View:
     """Return the spread of each method, then the declared test."""
     metric, result = verdict.matched.metric, verdict.friedman
-    if result is None:
-        key, records = "comparisons", _comparisons(verdict)
-        # Both frames have low and high, here of the difference.
-        own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
-    else:
-        key, records = "friedman", _ranks(result)
-        own = result.ranks.rename("mean_rank").rename_axis("method").reset_index()
-    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
     label = label_of("significance", metric)
-    first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
-    declared = Table(key, caption, records, first=first, label=label, is_main=True)
-    frame = verdict.spreads.merge(own, on="method", how="left")
-    return View([_spread(verdict), declared], _content(verdict), frame)
-
-
-def _spread(verdict: Verdict) -> Table:
-    metric = verdict.matched.metric
-    records = [
+    spreads = [
         {
             "method": Cell(verdict.matched.label(row["method"])),
             "n": Cell.of(row["n"]),
@@ -119,7 +103,19 @@ def _spread(verdict: Verdict) -> Table:
         for row in verdict.spreads.to_dict("records")
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
-    return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
+    spread = Table("spread", caption, spreads, label=f"{label}-spread")
+    if result is None:
+        key, records = "comparisons", _comparisons(verdict)
+        # Both frames have low and high, here of the difference.
+        own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
+    else:
+        key, records = "friedman", _ranks(result)
+        own = result.ranks.rename("mean_rank").rename_axis("method").reset_index()
+    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
+    first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
+    declared = Table(key, caption, records, first=first, label=label, is_main=True)
+    frame = verdict.spreads.merge(own, on="method", how="left")
+    return View([spread, declared], _content(verdict), frame)
 
 
 def _comparisons(verdict: Verdict) -> list[Record]:

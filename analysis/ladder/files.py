@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -43,13 +44,8 @@ def write_files(
     if test is not None and not significance.are_rivals(sweep):
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(sweep, test or PAIRED_TESTS[0])
-    names, gallery = write_folder(
-        folder,
-        _texts(results),
-        LADDER_FIGURES,
-        results,
-        lambda gallery, files: page(results, gallery, files, options),
-    )
+    make_page = partial(page, results, options=options)
+    names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
     own = recipes.recipes(sweep)
     trained: list[Part] = [own.caption, replace(own, caption="")] if own.records else []
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})

@@ -15,11 +15,6 @@ from tune_calib.spec.names import count_flags
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
 
-def table_metrics(sweep: Sweep) -> tuple[str, ...]:
-    """Return the metrics of a ladder's table: the selected ones, else the default ones."""
-    return sweep.shown or usual_metrics(sweep.trials)
-
-
 def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
     """Return the seven default metrics, and those of plug-ins among the columns of the trials."""
     present = set(columns)
@@ -37,7 +32,8 @@ def ladder_table(
     statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
     rows = []
-    for metric in table_metrics(sweep) if metrics is None else metrics:
+    usual = sweep.shown or usual_metrics(sweep.trials)
+    for metric in usual if metrics is None else metrics:
         base = before = math.nan
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)

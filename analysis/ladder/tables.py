@@ -13,12 +13,11 @@ from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep, cached_per_sweep
 from analysis.published import titled
-from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import NOTHING, Cell, Record, format_counts, ranked, records_of
-from analysis.tidy import planned_trials
+from analysis.tidy import by_rung, planned_trials
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
@@ -106,7 +105,7 @@ def notes(sweep: Sweep) -> list[str]:
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
-    metrics = means.table_metrics(sweep)
+    metrics = sweep.shown or means.usual_metrics(sweep.trials)
     table, printed = means.ladder_table(sweep, (*metrics, "ece")), means.published_columns(sweep)
     of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]

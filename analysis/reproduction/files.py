@@ -63,10 +63,16 @@ class Made:
     @cached_property
     def judged(self) -> list[Judged]:
         """Return the verdicts on each claim for each base network, also for those of a mean."""
+        # The frozen networks of a data set form one group.
+        of_runs: dict[str, dict[str, list[Sweep]]] = {}
+        for run, sweep in self.sweeps:
+            key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
+            of_runs.setdefault(run, {}).setdefault(key, []).append(sweep)
         found = []
         for claim in self.table.claims:
             for run in [claim.run] if claim.run else self.table.entries:
-                groups = [sweeps for sweeps in self._groups(run) if _can_judge(claim, sweeps[0])]
+                known = of_runs.get(run, {}).values()
+                groups = [sweeps for sweeps in known if _can_judge(claim, sweeps[0])]
                 if not groups:
                     continue
                 printed = describe_print(self.table, run, groups[0][0].rungs, claim)
@@ -81,15 +87,6 @@ class Made:
                     verdict = judge([sweeps], claim)
                     found.append(Judged(folder, where, verdict, is_mean, printed))
         return found
-
-    def _groups(self, run: str) -> list[list[Sweep]]:
-        """Group the sweeps of a run; the frozen networks of a data set form one group."""
-        groups: dict[str, list[Sweep]] = {}
-        for own, sweep in self.sweeps:
-            if own == run:
-                key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
-                groups.setdefault(key, []).append(sweep)
-        return list(groups.values())
 
 
 def has_frozen_networks(sweep: Sweep) -> bool:

@@ -53,10 +53,8 @@ RULE = (
 def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
     """Return our numbers of a run and the printed ones, one row per (rung, metric, column).
 
-    The printed columns are those of the run's data set, or of its backbone alone if there is one. A
-    difference needs the same data set and, for a mean over OOD sets, the papers' sets; there is
-    none for seconds. Shift sets that were not evaluated have no column. Values are fractions, NaN
-    if missing.
+    The printed columns are those of the run's data set, or of its backbone alone if there is one.
+    Shift sets that were not evaluated have none. Values are fractions, NaN if missing.
     """
     rows: list[tuple[object, ...]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))

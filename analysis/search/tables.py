@@ -38,16 +38,12 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    flags = _flags(search)
+    flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
     caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
     notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.manifest.question.method, "best")
     return Table("best", caption, records, label=label, is_main=True, notes=notes)
-
-
-def _flags(search: SearchResults) -> str:
-    return "".join(f" {line}." for line in legend(search.trials["flags"]))
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
@@ -79,10 +75,8 @@ def suggestions(search: SearchResults) -> Table:
         {"suggestion": row["suggestion"], "status": Cell(status), **row}
         for row, status in zip(rows, table["status"], strict=True)
     ]
-    caption = (
-        f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
-        f"{_flags(search)}"
-    )
+    caption = f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
+    caption += "".join(f" {line}." for line in legend(search.trials["flags"]))
     return Table("suggestions", caption, records, chosen_by=("status",))
 
 

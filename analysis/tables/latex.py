@@ -218,15 +218,11 @@ def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterat
 def _height(block: Block, start: int, stop: int) -> int:
     """Count the lines of a body, including heads, rules and broken texts."""
     broken = [column.cells for column in block if column.is_broken]
-    # Ragged lines end early, so text takes more lines than its width suggests.
-    return (
-        max(len(column.head) for column in block)
-        + 3
-        + sum(
-            max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
-            for row in range(start, stop)
-        )
-    )
+    lines = max(len(column.head) for column in block) + 3
+    for row in range(start, stop):
+        # Ragged lines end early, so text takes more lines than its width suggests.
+        lines += max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
+    return lines
 
 
 def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:

@@ -1,8 +1,4 @@
-"""Tables of cells, and their layout on a screen.
-
-Columns that do not fit a screen are left out, the least important first, and a note names them. A
-pipe or a file has no width limit and gets all columns.
-"""
+"""Tables of cells, and their layout on a screen, which leaves out columns that do not fit."""
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -148,8 +144,8 @@ def _layout(table: Table, screen: Screen) -> str:
         texts = [cell.marked("plain") for cell in cells]
         # The digits of numbers with and without a mark are aligned.
         pairs = list(zip(texts, cells, strict=True))
-        room = " " * max(len(text) - len(cell.text) for text, cell in pairs)
-        texts = [text if c.rank or c.value is None else text + room for text, c in pairs]
+        space = " " * max(len(text) - len(cell.text) for text, cell in pairs)
+        texts = [text if c.rank or c.value is None else text + space for text, c in pairs]
         every.append(_Column(head, texts, is_number))
     chosen = _requested(table.heads, screen.columns)
     missing: list[str] = []

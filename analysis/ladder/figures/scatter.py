@@ -18,8 +18,8 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults, angles, correlations
 from analysis.load import Sweep
-from analysis.settings import settings
 from analysis.text import Cell
+from analysis.tidy import settings
 from tune_calib.results.tables import read_files, read_table
 
 COLUMNS = 4
