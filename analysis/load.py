@@ -76,10 +76,9 @@ class Sweep:
     @cached_property
     def bins(self) -> pd.DataFrame:
         """Return one row per (trial, split, bin)."""
-        bins: pd.DataFrame
-        bins = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
+        own: pd.DataFrame = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
         # A trial that was run again has its bins twice.
-        return bins.drop_duplicates(["spec_hash", "split", "bin"])
+        return own.drop_duplicates(["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
