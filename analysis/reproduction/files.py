@@ -62,7 +62,7 @@ class Made:
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """Return the verdicts on each claim for each base network, also for those of a mean."""
+        """Return the verdicts on each claim: for each base network, and for a mean over them."""
         # The frozen networks of a data set form one group.
         of_runs: dict[str, dict[str, list[Sweep]]] = {}
         for run, sweep in self.sweeps:
@@ -71,8 +71,7 @@ class Made:
         found = []
         for claim in self.table.claims:
             for run in [claim.run] if claim.run else self.table.entries:
-                known = of_runs.get(run, {}).values()
-                groups = [sweeps for sweeps in known if _can_judge(claim, sweeps[0])]
+                groups = [own for own in of_runs.get(run, {}).values() if _can_judge(claim, own[0])]
                 if not groups:
                     continue
                 printed = describe_print(self.table, run, groups[0][0].rungs, claim)
