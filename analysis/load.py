@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -32,10 +32,7 @@ T = TypeVar("T")
 
 
 def cached_per_sweep(function: Callable[..., T]) -> Callable[..., T]:
-    """Cache the value of a function by sweep and arguments; callers must not modify it.
-
-    The tables of a report need the same rows, counts and checks.
-    """
+    """Cache the value of a function by sweep and arguments; callers must not modify it."""
 
     @wraps(function)
     def call(sweep: "Sweep", *args: Any, **named: Any) -> T:
@@ -58,10 +55,7 @@ class Sweep:
     shows_regime: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # whether its table has intervals over the test samples
-
-    @cached_property
-    def _cache(self) -> dict[Any, Any]:
-        return {}  # of ``cached_per_sweep``
+    _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
 
     # The long tables are read on first use, since ranks and tests only need the trials. Curves stay
     # in Arrow, since those of thousands of trials take gigabytes in pandas.
@@ -82,10 +76,9 @@ class Sweep:
     @cached_property
     def bins(self) -> pd.DataFrame:
         """Return one row per (trial, split, bin)."""
-        bins: pd.DataFrame
-        bins = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
+        own: pd.DataFrame = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
         # A trial that was run again has its bins twice.
-        return bins.drop_duplicates(["spec_hash", "split", "bin"])
+        return own.drop_duplicates(["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
@@ -212,20 +205,14 @@ def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame
     done_first = (rows["status"] != "done").sort_values(kind="stable").index
     last = rows["spec_hash"][done_first].drop_duplicates().sort_index().index
     rows = rows.loc[last].reset_index(drop=True)
-    flags = rows["flags"].fillna("") if "flags" in rows else pd.Series("", rows.index)
-    below = flags.mask(_is_below(rows), flags + "," + HEAD_BELOW)
-    return rows.assign(flags=below.str.strip(","))
-
-
-def _is_below(trials: pd.DataFrame) -> "pd.Series[bool]":
-    """Return whether the head of each trial is far less accurate on test than its network."""
     gap_se, accuracy = column("test", "confidence_gap_se"), column("test", "accuracy")
     names = [accuracy, gap_se, f"{BASE}/{accuracy}", f"{BASE}/{gap_se}"]
-    numbers = trials.reindex(columns=names).astype(float)
+    numbers = rows.reindex(columns=names).astype(float)
     lost = numbers[names[2]] - numbers[accuracy]
     # Rows have the standard error of the confidence gap, which is nearly that of the accuracy.
     errors = numbers[[gap_se, names[3]]].fillna(0.0)
     noise = 2 * (errors**2).sum(axis="columns") ** 0.5
-    is_head = trials.reindex(columns=["head_method"])["head_method"].notna()
-    is_below: pd.Series[bool] = is_head & (lost > BELOW) & (lost > noise)
-    return is_below
+    is_head = rows.reindex(columns=["head_method"])["head_method"].notna()
+    is_below = is_head & (lost > BELOW) & (lost > noise)
+    flags = rows["flags"].fillna("") if "flags" in rows else pd.Series("", rows.index)
+    return rows.assign(flags=flags.mask(is_below, flags + "," + HEAD_BELOW).str.strip(","))

@@ -3,6 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +29,7 @@ def write_report(
     metrics: Sequence[str] = (),
     intervals: bool = False,
 ) -> str:
-    """Write the report of a run unless it is up to date, and return the text to print.
-
-    ``published`` is a table to compare with (by default that of the ladder), and ``test`` the
-    paired test of a comparison. ``regime`` adds the columns of the network check, and ``intervals``
-    shows intervals over the test samples instead of the spread over seeds.
-    """
+    """Write the report of a run unless it is up to date, and return the text to print."""
     shown = tuple(dict.fromkeys(metrics))
     pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
     pairs += [*(("metric", name) for name in shown), ("intervals", intervals)]
@@ -72,9 +68,15 @@ def _renew(
             program, json.dumps([sorted(results.items()), *options, str(out)])
         )
     with folder_to_fill(out) as folder:
-        text = _read_text(folder, made_of)
-        if text is not None:
-            return text
+        last: ReportRecord | None = None
+        with suppress(OSError, DamagedFileError, UserError):
+            last = ReportRecord.read(folder)
+        if last is not None and last.made_of == made_of:
+            # Its files may have been changed, and its text may be damaged.
+            digest, kept = digests.digest_file, last.files.items()
+            is_whole = all(own and digest(folder / name) == own for name, own in kept)
+            if is_whole and (known := from_plain(last.text)) is not None:
+                return known
         text, files = write(folder)
         if made_of is not None and files:
             whole = {name: digests.digest_file(folder / name) for name in files}
@@ -83,20 +85,6 @@ def _renew(
             )
             record.write(folder)
         return text
-
-
-def _read_text(folder: Path, made_of: str | None) -> Text | None:
-    """Return the printed text of a report if it is up to date and its files are unchanged."""
-    try:
-        record = ReportRecord.read(folder)
-    except (OSError, DamagedFileError, UserError):
-        return None
-    if record.made_of != made_of:
-        return None
-    is_whole = all(
-        own and digests.digest_file(folder / n) == own for n, own in record.files.items()
-    )
-    return from_plain(record.text) if is_whole else None
 
 
 def sweep_status(out: AnyPath) -> str:

@@ -42,7 +42,7 @@ def kind_title(kind: str) -> str:
 
 
 def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
-    """Return one or all metrics on shifted images, with one row per trial."""
+    """Return one or all metrics on shifted images and their means, with one row per trial."""
     long: pd.DataFrame = read_table(out, "shifts", columns=_KEPT).to_pandas()
     if metric is not None:
         long = long[long["metric"] == metric]
@@ -50,7 +50,19 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
         return pd.DataFrame(index=pd.Index([], name="spec_hash"))
     # A killed run may have written some rows twice.
     long = long.drop_duplicates(["spec_hash", "set", "metric"], keep="last")
-    rows = pd.concat([long, *_means(long)])
+    severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
+    # The kinds of OOD images are their sets; a single set needs no mean.
+    sets = max(len(foreign_sets(long["set"])), 2)
+    kinds = {**{family: len(kinds) for family, kinds in FAMILIES.items()}, OOD: sets}
+    parts = long["set"].str.split("/", n=2, expand=True).fillna("")
+    parts = parts.reindex(columns=range(3), fill_value="")
+    own = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
+    own = own[own["family"].isin(kinds) & (own["set"] != FOREIGN_MEAN)]
+    is_of_benchmark = own["kind"].isin(CORRUPTION_KINDS) | (own["family"] == OOD)
+    of_severity = _mean(own[is_of_benchmark], "kind", kinds)
+    of_kind = _mean(own, "severity", severities)
+    of_both = _mean(of_severity, "severity", severities)
+    rows = pd.concat([long, of_kind, of_severity, of_both])
     rows["column"] = rows["set"] + "/" + rows["metric"]
     return rows.pivot(index="spec_hash", columns="column", values="value")
 
@@ -60,25 +72,8 @@ def foreign_sets(sets: Iterable[str]) -> list[str]:
     return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
-def _means(rows: pd.DataFrame) -> Iterable[pd.DataFrame]:
-    """Yield means over severities, over kinds and over both, for trials that have all of them."""
-    severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
-    sets = len(foreign_sets(rows["set"]))
-    # The kinds of OOD images are their sets; a single set needs no mean.
-    kinds = {**{family: len(kinds) for family, kinds in FAMILIES.items()}, OOD: max(sets, 2)}
-    parts = rows["set"].str.split("/", n=2, expand=True).fillna("")
-    parts = parts.reindex(columns=range(3), fill_value="")
-    rows = rows.assign(family=parts[0], kind=parts[1], severity=parts[2])
-    rows = rows[rows["family"].isin(kinds) & (rows["set"] != FOREIGN_MEAN)]
-    is_of_benchmark = rows["kind"].isin(CORRUPTION_KINDS) | (rows["family"] == OOD)
-    of_severity = _mean(rows[is_of_benchmark], "kind", kinds)
-    yield _mean(rows, "severity", severities)
-    yield of_severity
-    yield _mean(of_severity, "severity", severities)
-
-
 def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame:
-    """Average over kinds or severities; a mean over both has no severity in its name."""
+    """Average over kinds or severities for trials that have all of them."""
     key = [name for name in _KEY if name != over]
     groups = rows.groupby(key, as_index=False, sort=False)["value"]
     found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
@@ -97,33 +92,28 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
     of draws, the largest is used; a trial that lacks draws of a shift set is left out.
     """
     where = "split" if split == "test" else "set"
-    names = ["spec_hash", "metric", "resamples", "draws", where]
-    table = read_table(out, "intervals" if split == "test" else "shifts", columns=names)
-    sets = ["test"] if split == "test" else _sets(split, table["set"].unique().to_pylist())
+    columns = ["spec_hash", "metric", "resamples", "draws", where]
+    table = read_table(out, "intervals" if split == "test" else "shifts", columns=columns)
+    # The sets over which the split is the mean, or the split itself if it is no mean.
+    sets = [split]
+    family, *parts = split.split("/")
+    if split == FOREIGN_MEAN:
+        sets = foreign_sets(table["set"].unique().to_pylist())
+    elif family in FAMILIES:
+        kind, severity = (*parts, MEAN)[:2]
+        kinds = FAMILIES[family] if kind == MEAN else (kind,)
+        severities = SEVERITIES if severity == MEAN else (severity,)
+        sets = [f"{family}/{one}/{level}" for one in kinds for level in severities]
     is_asked = pc.and_(
         pc.equal(table["metric"], metric), pc.is_in(table[where], pa.array(sets, pa.string()))
     )
     kept = table.filter(pc.and_(is_asked, pc.is_valid(table["draws"]))).sort_by("resamples")
     found: dict[str, dict[str, Floats]] = {}
-    columns = (kept[name] for name in ("spec_hash", where, "draws"))
-    for spec_hash, name, draws in zip(*columns, strict=True):
+    for spec_hash, of, draws in zip(kept["spec_hash"], kept[where], kept["draws"], strict=True):
         values = draws.values.to_numpy().astype(np.float64)
-        found.setdefault(spec_hash.as_py(), {})[name.as_py()] = values
+        found.setdefault(spec_hash.as_py(), {})[of.as_py()] = values
     return {
         spec_hash: np.mean(list(own.values()), axis=0)
         for spec_hash, own in found.items()
         if len(own) == len(sets) and len({len(values) for values in own.values()}) == 1
     }
-
-
-def _sets(split: str, there: Iterable[str]) -> list[str]:
-    """Return the sets over which a split is the mean, or the split itself if it is no mean."""
-    if split == FOREIGN_MEAN:
-        return foreign_sets(there)
-    family, *parts = split.split("/")
-    if family not in FAMILIES:
-        return [split]
-    kind, severity = (*parts, MEAN)[:2]
-    kinds = FAMILIES[family] if kind == MEAN else (kind,)
-    severities = SEVERITIES if severity == MEAN else (severity,)
-    return [f"{family}/{one}/{level}" for one in kinds for level in severities]

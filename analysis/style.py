@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -89,8 +90,6 @@ def whole_ticks(axis: Axis) -> None:
 
 def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
     """Create a grid of panels as wide as the text, each ``height`` inches high."""
-    import matplotlib.pyplot as plt
-
     rows = -(-count // columns)
     size = (TEXT_IN, height * rows + 0.6)
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
@@ -150,8 +149,6 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
     """Write a figure as PNG (200 dpi), SVG with tooltips on its points, and PDF, and close it."""
-    import matplotlib.pyplot as plt
-
     folder.mkdir(parents=True, exist_ok=True)
     # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()

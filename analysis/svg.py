@@ -90,11 +90,8 @@ def _boxes(artist: Artist, dpi: float) -> Iterator[Bbox]:
 
 
 def write_tooltips(svg: bytes, figure: Figure) -> bytes:
-    """Add an invisible shape with a title over each labelled point to the SVG of a figure.
-
-    The titles are not in the marks themselves, because matplotlib omits marks that are not visible,
-    so that the n-th mark need not be the n-th point.
-    """
+    """Add an invisible shape with a title over each labelled point to the SVG of a figure."""
+    # Not in the marks themselves: without invisible ones, the n-th need not be the n-th point.
     labels = tooltips(figure)
     if not labels:
         return svg

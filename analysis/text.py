@@ -16,29 +16,26 @@ MARKS = {
 }
 
 
-class Printed(Protocol):
-    """The format of a kind of number, like that of a ``Metric``."""
+class _Format(Protocol):
+    """The factor, decimals and format of a kind of number, as a ``Metric`` has them."""
 
     @property
-    def scale(self) -> float:
-        """Return the factor of a printed value."""
+    def scale(self) -> float: ...
 
     @property
-    def digits(self) -> int:
-        """Return the number of decimals."""
+    def digits(self) -> int: ...
 
-    def format(self, value: float, signed: bool = False) -> str:
-        """Format a value."""
+    def format(self, value: float, signed: bool = False) -> str: ...
 
 
-def _printed(metric: str | Printed) -> Printed:
+def _format_of(metric: str | _Format) -> _Format:
     return METRICS[metric] if isinstance(metric, str) else metric
 
 
-def rounded(metric: str | Printed, value: float) -> float:
+def rounded(metric: str | _Format, value: float) -> float:
     """Return a value rounded as printed, so that values printed alike share a rank."""
     # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
-    record = _printed(metric)
+    record = _format_of(metric)
     return round(float(record.scale * value), record.digits) + 0.0
 
 
@@ -66,12 +63,12 @@ class Cell:
 
     @classmethod
     def number(
-        cls, metric: str | Printed, value: float, sd: float = math.nan, signed: bool = False
+        cls, metric: str | _Format, value: float, sd: float = math.nan, signed: bool = False
     ) -> "Cell":
         """Return the cell of a value, with its spread unless that is NaN."""
         if math.isnan(value):
             return NOTHING
-        record = _printed(metric)
+        record = _format_of(metric)
         spread = "" if math.isnan(sd) else f" ± {record.format(sd)}"
         return cls(f"{record.format(value, signed)}{spread}", rounded(record, value))
 
@@ -84,11 +81,11 @@ class Cell:
         return cls(f"{format_value(metric, value)}{spread}", rounded(metric, value))
 
     @classmethod
-    def span(cls, metric: str | Printed, low: float, high: float, signed: bool = False) -> "Cell":
+    def span(cls, metric: str | _Format, low: float, high: float, signed: bool = False) -> "Cell":
         """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
         if math.isnan(low):
             return NOTHING
-        record = _printed(metric)
+        record = _format_of(metric)
         text = f"{record.format(low, signed)} to {record.format(high, signed)}"
         return cls(text, rounded(record, low))
 

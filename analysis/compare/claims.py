@@ -101,7 +101,13 @@ def _decide(none: Verdict, changes: _Changes, comparisons: int) -> Verdict:
     if changes.why:
         return replace(none, why=changes.why)
     gain = gain_of(none.comparison, mean)
-    needed = _needed(change, error, gain)
+
+    def is_enough(seeds: int) -> bool:
+        return len(change) > 1 and half_width(float(change.std(ddof=1)), seeds, error) < abs(gain)
+
+    needed = None
+    if is_enough(_MANY):
+        needed = bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
     if len(change) < MIN_PAIRS and not changes.is_one:
         why = f"{len(change)} of at least {MIN_PAIRS} seeds"
         return replace(none, seeds=needed or MIN_PAIRS, why=why)
@@ -158,7 +164,7 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     matched = over_seeds(sweep, metric, split or "test")
     values = matched.values.astype(float)
     if comparison.kind == "rank":
-        values = _rank(values.dropna(), metric)
+        values = values.dropna().rank(axis=1, ascending=METRICS[metric].is_less_better)
     values = values[list(weights)].dropna()
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
@@ -176,11 +182,6 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     return replace(found, error=error)
 
 
-def _rank(values: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Rank the columns in each row; the best has rank 1."""
-    return values.rank(axis=1, ascending=METRICS[metric].is_less_better)
-
-
 def gain_of(comparison: Comparison, value: float) -> float:
     """Return the margin by which a weighted sum agrees with a claim; negative if it does not."""
     if comparison.kind == "close":
@@ -190,20 +191,6 @@ def gain_of(comparison: Comparison, value: float) -> float:
     is_less = comparison.kind == "rank" or METRICS[parted(comparison.metric)[0]].is_less_better
     gain = -value if is_less else value
     return gain - (comparison.least if comparison.kind == "size" else 0.0)
-
-
-def _needed(change: Floats, error: float, gain: float) -> int | None:
-    """Return the number of seeds that would decide a claim; None if none would or if unknown."""
-    if len(change) < 2:
-        return None
-    spread = float(change.std(ddof=1))
-
-    def is_enough(seeds: int) -> bool:
-        return half_width(spread, seeds, error) < abs(gain)
-
-    if not is_enough(_MANY):
-        return None
-    return bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
 
 
 def _sample_error(
@@ -226,7 +213,8 @@ def _sample_error(
         }
         if len({values.shape for values in means.values()}) == 1:
             drawn = pd.DataFrame(means)
-            drawn = _rank(drawn, metric) if is_rank else drawn
+            if is_rank:
+                drawn = drawn.rank(axis=1, ascending=METRICS[metric].is_less_better)
             return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
     if split not in (None, "test") or is_rank:
         return math.nan  # shifted images and ranks have draws or no error at all

@@ -8,12 +8,11 @@ import pandas as pd
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.tests import MIN_PAIRS, compare_pairs
 from analysis.load import Sweep
-from analysis.settings import by_rung
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
 from analysis.text import Cell, full_stops
-from analysis.tidy import check_metric, default_split, planned_trials
+from analysis.tidy import by_rung, check_metric, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -23,10 +22,7 @@ USUAL = ("accuracy", "ece", "nll")
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
 ) -> View:
-    """Compare two runs rung by rung with matched seeds, see ``over_seeds``.
-
-    The view has a row per shared rung and metric, then the settings that differ.
-    """
+    """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     _refuse(first, second)
     shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
     if not shared:

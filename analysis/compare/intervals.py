@@ -144,7 +144,16 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
     """Compute 95 % intervals of finished trials on test, by bootstrap or else from their bins."""
     trials = sweep.done.set_index("spec_hash")
     bins = sweep.bins[(sweep.bins["split"] == "test") & sweep.bins["spec_hash"].isin(trials.index)]
-    found = {name: _intervals(own) for name, own in bins.groupby("spec_hash", observed=True)}
+    found = {}
+    # An empty bin has no accuracy, and its NaN would make every sum NaN.
+    for name, own in bins[bins["count"] > 0].groupby("spec_hash", observed=True):
+        counts = own["count"].to_numpy(dtype=np.float64)
+        accuracy, confidence = (own[part].to_numpy() for part in ("accuracy", "confidence"))
+        # Rounding recovers the number of correct samples from the accuracies of the bins.
+        total, right = int(counts.sum()), round((counts * accuracy).sum())
+        wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
+        of_accuracy = right / total, float(wilson.low), float(wilson.high)
+        found[name] = (total, *of_accuracy, *ece_interval(counts, accuracy, confidence))
     rows = trials.loc[trials.index.isin(found), ["rung", "network_seed", "head_seed"]]
     rows["rung"] = rows["rung"].map(sweep.labels)
     rows = rows.join(pd.DataFrame(list(found.values()), index=list(found), columns=_COLUMNS))
@@ -153,19 +162,6 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
         drawn = sweep.intervals[column].reindex(wanted).set_axis(rows.index)
         rows[f"{metric}_{end}"] = drawn.fillna(rows[f"{metric}_{end}"])
     return rows.reset_index(drop=True)
-
-
-def _intervals(bins: pd.DataFrame) -> tuple[float, ...]:
-    """Return the values of ``_COLUMNS``."""
-    # An empty bin has no accuracy, and its NaN would make every sum NaN.
-    filled = bins[bins["count"] > 0]
-    counts = filled["count"].to_numpy(dtype=np.float64)
-    accuracy, confidence = (filled[name].to_numpy() for name in ("accuracy", "confidence"))
-    # Rounding recovers the number of correct samples from the accuracies of the bins.
-    total, right = int(counts.sum()), round((counts * accuracy).sum())
-    wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
-    of_ece = ece_interval(counts, accuracy, confidence)
-    return total, right / total, float(wilson.low), float(wilson.high), *of_ece
 
 
 def ece_interval(

@@ -1,10 +1,6 @@
-"""Tables of the spread of methods and of a declared test, for readers and as numbers.
-
-If there are too few blocks for a test, a statement replaces its p-value.
-"""
+"""Tables of the spread of methods and of a declared test, for readers and as numbers."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,14 +90,9 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 
 def view(verdict: Verdict) -> View:
     """Return the spread of each method, then the declared test."""
-    result = verdict.friedman
-    declared = _comparisons(verdict) if result is None else _ranks(verdict, result)
-    return View([_spread(verdict), declared], _content(verdict), _frame(verdict))
-
-
-def _spread(verdict: Verdict) -> Table:
-    metric = verdict.matched.metric
-    records = [
+    metric, result = verdict.matched.metric, verdict.friedman
+    label = label_of("significance", metric)
+    spreads = [
         {
             "method": Cell(verdict.matched.label(row["method"])),
             "n": Cell.of(row["n"]),
@@ -112,13 +103,25 @@ def _spread(verdict: Verdict) -> Table:
         for row in verdict.spreads.to_dict("records")
     ]
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
-    return Table("spread", caption, records, label=f"{label_of('significance', metric)}-spread")
+    spread = Table("spread", caption, spreads, label=f"{label}-spread")
+    if result is None:
+        key, records = "comparisons", _comparisons(verdict)
+        # Both frames have low and high, here of the difference.
+        own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
+    else:
+        key, records = "friedman", _ranks(result)
+        own = result.ranks.rename("mean_rank").rename_axis("method").reset_index()
+    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
+    first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
+    declared = Table(key, caption, records, first=first, label=label, is_main=True)
+    frame = verdict.spreads.merge(own, on="method", how="left")
+    return View([spread, declared], _content(verdict), frame)
 
 
-def _comparisons(verdict: Verdict) -> Table:
+def _comparisons(verdict: Verdict) -> list[Record]:
     """Return a row per comparison, with a statement if there is no p-value."""
     metric = verdict.matched.metric
-    records = [
+    return [
         {
             f"against {verdict.baseline}": Cell(verdict.matched.label(row["method"])),
             "pairs": Cell.of(row["pairs"]),
@@ -130,10 +133,9 @@ def _comparisons(verdict: Verdict) -> Table:
         }
         for row in verdict.comparisons.to_dict("records")
     ]
-    return _declared("comparisons", verdict, records)
 
 
-def _ranks(verdict: Verdict, result: Friedman) -> Table:
+def _ranks(result: Friedman) -> list[Record]:
     """Return the mean rank of each method, best first, and the methods that differ from it."""
     records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
@@ -143,15 +145,7 @@ def _ranks(verdict: Verdict, result: Friedman) -> Table:
             others = [str(other) for other in p.index[p < ALPHA]]
             cells["differs from (Nemenyi)"] = Cell(", ".join(others)) if others else NOTHING
         records.append(cells)
-    return _declared("friedman", verdict, records)
-
-
-def _declared(key: str, verdict: Verdict, records: Sequence[Record]) -> Table:
-    metric = verdict.matched.metric
-    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
-    label = label_of("significance", metric)
-    first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
-    return Table(key, caption, records, first=first, label=label, is_main=True)
+    return records
 
 
 def _p(p: float) -> Cell:
@@ -195,16 +189,6 @@ def friedman_sentence(result: Friedman) -> str:
         return f"{text}: no significant difference at {ALPHA:.0%}, so pairs are not tested."
     difference = f"{result.critical_difference:.2f}"
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
-
-
-def _frame(verdict: Verdict) -> pd.DataFrame:
-    """Return a row per method with its spread and its comparison or mean rank, as fractions."""
-    if verdict.friedman is not None:
-        own = verdict.friedman.ranks.rename("mean_rank").rename_axis("method").reset_index()
-    else:
-        # Both frames have low and high, here of the difference.
-        own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
-    return verdict.spreads.merge(own, on="method", how="left")
 
 
 def _content(verdict: Verdict) -> dict[str, Any]:

@@ -145,15 +145,11 @@ def friedman(matched: Matched) -> Friedman:
     notes += [f"{lost} blocks left out, since a method has no number there"] if lost else []
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
+    statement = _explain_no_ranks(ranks)
     found = Friedman(
-        metric=matched.metric,
-        unit=matched.unit,
-        blocks=len(complete),
-        ranks=ranks.mean(),
-        statement=_explain_no_ranks(ranks),
-        notes=tuple(notes),
+        matched.metric, matched.unit, len(complete), ranks.mean(), statement, tuple(notes)
     )
-    if found.statement:
+    if statement:
         return found
     # Both tests rank the values themselves, in either direction.
     statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -34,10 +35,7 @@ from tune_calib.text import format_count, nearest
 def write_files(
     sweep: Sweep, test: str | None, options: Sequence[str], folder: Path
 ) -> tuple[Text, list[str]]:
-    """Write the files of a report; return the text to print and the paths of the files.
-
-    ``options`` are the words of the command line that the page shows.
-    """
+    """Write the files of a report; return the text to print and the paths of the files."""
     if sweep.trials.empty:
         planned = format_count(len(sweep.manifest.planned), "trial")
         return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
@@ -46,15 +44,10 @@ def write_files(
     if test is not None and not significance.are_rivals(sweep):
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(sweep, test or PAIRED_TESTS[0])
-    names, gallery = write_folder(
-        folder,
-        _texts(results),
-        LADDER_FIGURES,
-        results,
-        lambda gallery, files: page(results, gallery, files, options),
-    )
+    make_page = partial(page, results, options=options)
+    names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
     own = recipes.recipes(sweep)
-    trained: list[Part] = [own.caption, own.bare] if own.records else []
+    trained: list[Part] = [own.caption, replace(own, caption="")] if own.records else []
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
     troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
@@ -70,7 +63,7 @@ def load_sweep(
     metrics: tuple[str, ...] = (),
     intervals: bool = False,
 ) -> Sweep:
-    """Load a run with the options that ``write_report`` describes."""
+    """Load a run with the options of its report."""
     sweep = replace(load(out), shows_regime=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
         sweep = compare_with(sweep, published)
@@ -182,18 +175,14 @@ def describe_best(sweep: Sweep) -> str:
     if best == first:
         result = f"{name}, the first, is the best ({value})"
     else:
-        result = f"{name} is the best ({value}), {_change(sweep, metric.name, name, first)}"
+        base, matched = sweep.labels[first], over_seeds(sweep, metric.name)
+        pairs = matched.values[[base, name]].astype(float).dropna()
+        # Rounded as in paired tests: the last bit of a float is no difference.
+        change = (pairs[name] - pairs[base]).round(12).to_numpy()
+        is_one = {base, name} <= set(matched.fixed)  # one trial each, repeated in every block
+        gain = f"without a trial matched with {base}"
+        if len(change):
+            gain = describe_change(metric.name, change[:1] if is_one else change, base)
+        result = f"{name} is the best ({value}), {gain}"
     compared = f"Of {len(means)} {sweep.row_name}s compared by {metric.title} on test"
     return f"{compared}, {result}; {regime_of(sweep).brief}."
-
-
-def _change(sweep: Sweep, metric: str, best: str, first: int) -> str:
-    """Describe the paired difference to the first rung."""
-    base, matched = sweep.labels[first], over_seeds(sweep, metric)
-    pairs = matched.values[[base, best]].astype(float).dropna()
-    if pairs.empty:
-        return f"without a trial matched with {base}"
-    # Rounded as in paired tests: the last bit of a float is no difference.
-    change = (pairs[best] - pairs[base]).round(12).to_numpy()
-    is_one = {base, best} <= set(matched.fixed)  # one trial each, repeated in every block
-    return describe_change(metric, change[:1] if is_one else change, base)

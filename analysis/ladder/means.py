@@ -15,11 +15,6 @@ from tune_calib.spec.names import count_flags
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
 
-def table_metrics(sweep: Sweep) -> tuple[str, ...]:
-    """Return the metrics of a ladder's table: the selected ones, else the default ones."""
-    return sweep.shown or usual_metrics(sweep.trials)
-
-
 def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
     """Return the seven default metrics, and those of plug-ins among the columns of the trials."""
     present = set(columns)
@@ -37,7 +32,8 @@ def ladder_table(
     statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
     rows = []
-    for metric in table_metrics(sweep) if metrics is None else metrics:
+    usual = sweep.shown or usual_metrics(sweep.trials)
+    for metric in usual if metrics is None else metrics:
         base = before = math.nan
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)
@@ -100,10 +96,7 @@ def spread_over(sweep: Sweep) -> str:
 
 
 def mean_over(sweep: Sweep) -> str:
-    """Describe mean and spread, e.g. ``mean ± sd over 5 seeds of network and head``.
-
-    The number of trials of each rung follows unless every rung has one for each of these seeds.
-    """
+    """Describe mean and spread, and the number of trials unless each rung has one per seed."""
     numbers = sweep.numbers(sweep.done["spec_hash"])
     if not numbers:
         return "no finished trial"

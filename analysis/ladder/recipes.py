@@ -7,10 +7,10 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import Sweep, cached_per_sweep
-from analysis.settings import settings
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import NOTHING, Cell, Record
+from analysis.tidy import settings
 from tune_calib.spec.metrics import BASE, column, format_value
 from tune_calib.spec.names import HEAD_BELOW
 from tune_calib.spec.slots.base import Slot

@@ -45,7 +45,6 @@ QUANTITIES = {
 SPLITS = {"train": "train, as the loss saw it", "select": "select, after the epoch"}
 SHARES = ("over", "under", "flipped")
 _KEY = ["spec_hash", "split", "epoch"]
-LAST_EPOCH = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +194,8 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
             numbers = (len(values), values.mean(), values.std(ddof=1))
             rows.append((rung.index, rung.label, split, quantity, *numbers))
     # With column names: a trial that diverged may be the only one with records.
-    return pd.DataFrame(rows, columns=LAST_EPOCH)
+    names = ["rung", "label", "split", "quantity", "n", "mean", "sd"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def samples(sweep: Sweep, last: pd.DataFrame) -> Table:

@@ -60,7 +60,15 @@ class ShiftTable:
 def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     """Return the tables of the shift sets that trials were evaluated on."""
     known = sweep.trials.notna().any() if len(sweep.trials) else pd.Series(dtype=bool)
-    tables = [_foreign(sweep)]
+    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
+    own = {"noise": "Gaussian noise", MEAN: "mean over the sets"}
+    titles = {**published_titles(), **sweep.manifest.titles, **own}
+    foreign = [
+        Column(titles.get(name, name), metric, METRICS[metric].head, f"{OOD}/{name}")
+        for name in [*(each.split("/")[1] for each in sets), MEAN]
+        for metric in OOD_SHOWN
+    ]
+    tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(foreign))]
     for family, kinds in FAMILIES.items():
         about = f"{_ABOUT[family]} Means over {len(kinds)} kinds{_LEFT_OUT[family]}."
         parts = {f"severity {n}": f"/{n}" for n in SEVERITIES} | {"mean": ""}
@@ -71,21 +79,9 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
         ]
         tables.append(ShiftTable(f"{family}-severity", about, tuple(columns)))
         tables += [_by_kind(sweep, family, metric, known) for metric in CORRUPTION_SHOWN]
-    present = [tuple(c for c in own.columns if known.get(c.name, False)) for own in tables]
+    present = [tuple(c for c in each.columns if known.get(c.name, False)) for each in tables]
     pairs = zip(tables, present, strict=True)
-    return [replace(own, columns=columns) for own, columns in pairs if columns]
-
-
-def _foreign(sweep: Sweep) -> ShiftTable:
-    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
-    own = {"noise": "Gaussian noise", MEAN: "mean over the sets"}
-    titles = {**published_titles(), **sweep.manifest.titles, **own}
-    columns = [
-        Column(titles.get(name, name), metric, METRICS[metric].head, f"{OOD}/{name}")
-        for name in [*(each.split("/")[1] for each in sets), MEAN]
-        for metric in OOD_SHOWN
-    ]
-    return ShiftTable(OOD, _ABOUT[OOD], tuple(columns))
+    return [replace(table, columns=columns) for table, columns in pairs if columns]
 
 
 def _by_kind(sweep: Sweep, family: str, metric: str, known: "pd.Series[bool]") -> ShiftTable:

@@ -13,12 +13,11 @@ from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep, cached_per_sweep
 from analysis.published import titled
-from analysis.settings import by_rung
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import NOTHING, Cell, Record, format_counts, ranked, records_of
-from analysis.tidy import planned_trials
+from analysis.tidy import by_rung, planned_trials
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
@@ -40,13 +39,20 @@ def ladder(sweep: Sweep) -> Table:
         records = _best_first(sweep, records)
     groups = {head: ("published ECE (%)" if head in papers else "this run",
                      head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
+    # A rule before the first control, and before variants after a step.
+    kinds = pairwise(rung.kind for rung in sweep.rungs)
+    rules = {
+        index: f"{kind}s"
+        for index, (before, kind) in enumerate(kinds, start=1)
+        if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
+    }
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
     over = means.mean_over(sweep)
     return Table(
         "ladder",
         f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {over}. {BEST}",
         records,
-        rules=_blocks(sweep),
+        rules=rules,
         first=[*first, "ΔECE base", "trials", *papers],
         groups=groups if papers else {},
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
@@ -99,7 +105,7 @@ def notes(sweep: Sweep) -> list[str]:
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
-    metrics = means.table_metrics(sweep)
+    metrics = sweep.shown or means.usual_metrics(sweep.trials)
     table, printed = means.ladder_table(sweep, (*metrics, "ece")), means.published_columns(sweep)
     of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
     may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
@@ -151,16 +157,6 @@ def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
     return {"Network on train (%)": Cell.number("accuracy", train), head: gap}
 
 
-def _blocks(sweep: Sweep) -> dict[int, str]:
-    """Return the rungs with a rule before them: the first control, and variants after a step."""
-    kinds = [rung.kind for rung in sweep.rungs]
-    return {
-        index: f"{kind}s"
-        for index, (before, kind) in enumerate(pairwise(kinds), start=1)
-        if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
-    }
-
-
 def plan(sweep: Sweep) -> Table:
     """Build a table of the planned trials of each rung by status."""
     records = []
@@ -198,7 +194,17 @@ def unfinished(sweep: Sweep) -> Table:
 def trials(sweep: Sweep) -> Table:
     """Build a table of every planned trial with its results."""
     rows = planned_trials(sweep)
-    names = _trial_columns(rows)
+    order = (*means.usual_metrics(rows), *OOD_SHOWN)
+    parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
+    names = [
+        (split, metric)
+        for split, metric in parts
+        # There are dozens of single corruptions; the shift tables show their means.
+        if metric in order
+        and not split.startswith(_HIDDEN_SPLITS)
+        and split.split("/")[0] not in FAMILIES
+    ]
+    names.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
@@ -212,21 +218,6 @@ def trials(sweep: Sweep) -> Table:
     note = "One row per planned trial; the time includes all trials that ran together with it."
     note += "".join(f" {line}." for line in legend(rows["flags"]))
     return Table("trial-rows", note, records, chosen_by=(sweep.row_name, "status"), total=len(rows))
-
-
-def _trial_columns(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Return split and metric of each column of single trials: first test, then the shift sets."""
-    order = (*means.usual_metrics(rows), *OOD_SHOWN)
-    parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
-    chosen = [
-        (split, metric)
-        for split, metric in parts
-        # There are dozens of single corruptions; the shift tables show their means.
-        if metric in order
-        and not split.startswith(_HIDDEN_SPLITS)
-        and split.split("/")[0] not in FAMILIES
-    ]
-    return sorted(chosen, key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
 
 
 def drawn_intervals(sweep: Sweep) -> Table:

@@ -32,18 +32,14 @@ _MAX_SVG_BYTES = 1_000_000
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure of the page.
+    """A figure of the page."""
 
-    ``key`` prefixes its ids; ``width`` is a fraction of the widest figure's width, so that text has
-    the same size in all figures; ``files`` is the path of its files from the page, without suffix.
-    """
-
-    key: str
+    key: str  # prefix of its ids
     title: str
     caption: str
     image: Markup
-    width: float
-    files: str
+    width: float  # in widths of the widest figure, so that text has the same size in all
+    files: str  # path of its files from the page, without suffix
 
 
 @dataclass

@@ -15,7 +15,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting
 from analysis.load import Sweep, load
-from analysis.page.figures import Picture, picture_of
+from analysis.page.figures import picture_of
 from analysis.page.page import Page, Section, environment
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import (
@@ -62,14 +62,16 @@ class Made:
 
     @cached_property
     def judged(self) -> list[Judged]:
-        """Return the verdicts on each claim for each base network with its run.
-
-        A claim about a mean is judged on the mean, and on each of its parts for information.
-        """
+        """Return the verdicts on each claim: for each base network, and for a mean over them."""
+        # The frozen networks of a data set form one group.
+        of_runs: dict[str, dict[str, list[Sweep]]] = {}
+        for run, sweep in self.sweeps:
+            key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
+            of_runs.setdefault(run, {}).setdefault(key, []).append(sweep)
         found = []
         for claim in self.table.claims:
             for run in [claim.run] if claim.run else self.table.entries:
-                groups = [sweeps for sweeps in self._groups(run) if _can_judge(claim, sweeps[0])]
+                groups = [own for own in of_runs.get(run, {}).values() if _can_judge(claim, own[0])]
                 if not groups:
                     continue
                 printed = describe_print(self.table, run, groups[0][0].rungs, claim)
@@ -80,15 +82,6 @@ class Made:
                 for dataset, parts in sets.items():
                     found += _judge_parts(claim, run, dataset, parts, printed)
         return found
-
-    def _groups(self, run: str) -> list[list[Sweep]]:
-        """Group the sweeps of a run; the frozen networks of a data set form one group."""
-        groups: dict[str, list[Sweep]] = {}
-        for own, sweep in self.sweeps:
-            if own == run:
-                key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
-                groups.setdefault(key, []).append(sweep)
-        return list(groups.values())
 
 
 def _judge_parts(
@@ -149,7 +142,7 @@ def write_reproduction(
     for name, text in contents.items():
         atomic_write(out / name, text.encode())
     regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
-    printed: list[Part] = [claims.bare] if claims.records else []
+    printed: list[Part] = [replace(claims, caption="")] if claims.records else []
     return Text([f"{table.name}: {table.title}", *printed, *regimes, f"page: {out / PAGE}"])
 
 
@@ -170,6 +163,14 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
     claims = replace(claims_table("", made.judged), key="claim-rows")
     troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
     trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
+    pictures = []  # from the reports of the runs, if they were drawn
+    for sweep in sweeps:
+        results, name, folder = LadderResults(sweep), sweep.out.name, sweep.out / "figures"
+        for figure in (LADDER_FIGURES[own] for own in made.table.figures):
+            if (folder / f"{figure.name}.svg").exists():
+                of_page, key = f"{name}/figures", f"{figure.name}-{name}"
+                picture = picture_of(figure, results, folder, of_page, key)
+                pictures.append(replace(picture, title=f"{picture.title}: {name_of(sweep)}"))
     return Page(
         title=f"{made.table.name}: {made.table.title}",
         lead=describe_verdicts(made.judged, sweeps),
@@ -180,7 +181,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
         troubles=troubles,
         sections=[
             Section("claims", "Claims", tables=[claims]),
-            Section("figures", "Figures", figures=_pictures(made)),
+            Section("figures", "Figures", figures=pictures),
             # The header shows the notes.
             Section("table", "Table", tables=[replace(own, notes=()) for own in tables]),
             Section("environment", "Environment", tables=[environment(trials)]),
@@ -212,17 +213,3 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
         return f"{text}; {regime_of(sweeps[0]).brief}."
     over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)
     return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
-
-
-def _pictures(made: Made) -> list[Picture]:
-    """Return the table's figures from the reports of its runs, if they were drawn."""
-    found = []
-    for _, sweep in made.sweeps:
-        name, results = sweep.out.name, LadderResults(sweep)
-        for figure in (LADDER_FIGURES[own] for own in made.table.figures):
-            if (sweep.out / "figures" / f"{figure.name}.svg").exists():
-                of_page, key = f"{name}/figures", f"{figure.name}-{name}"
-                picture = picture_of(figure, results, sweep.out / "figures", of_page, key)
-                title = f"{picture.title}: {name_of(sweep)}"
-                found.append(replace(picture, title=title))
-    return found

@@ -1,7 +1,4 @@
-"""Pages for readers of the papers: each claim with its verdict, and each table with a figure.
-
-They are computed from the results of ``tune-calib reproduce``.
-"""
+"""Pages on ``tune-calib reproduce``: each claim with its verdict, each table with a figure."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -84,10 +81,7 @@ def write_overview(out: AnyPath) -> AnyPath:
 
 
 def overview(tables: Sequence[Made]) -> str:
-    """Return the page of claims as Markdown: base networks, then a section per paper.
-
-    A table may have been made at several scales; its claims are judged for each.
-    """
+    """Return the page of claims as Markdown: base networks, then a section per paper."""
     papers: dict[str, list[Made]] = {}
     for own in tables:
         papers.setdefault(own.table.name.partition("/")[0], []).append(own)
@@ -214,6 +208,7 @@ def _scale(own: Made, pictured: Pictured) -> list[str]:
     commands = own.command.replace(" && ", "\n")
     parts = [f"```\n{commands}\n```"]
     for run, sweep in own.sweeps:
+        network = titled(name_of(sweep).split())
         frame = compare_with_print(own.table, run, sweep)
         # Two rows of one method may differ in the training of its heads.
         sentences = [
@@ -221,20 +216,10 @@ def _scale(own: Made, pictured: Pictured) -> list[str]:
         ]
         sentences += [of] if (of := paper_of(frame)) else []
         parts += [
-            f"**{titled(name_of(sweep).split())}**. "
-            f"{'. '.join([regime_of(sweep).sentence, *sentences])}.",
+            f"**{network}**. {'. '.join([regime_of(sweep).sentence, *sentences])}.",
             body(printed_table("", "", frame)),
-            *_pictures(own, sweep, pictured),
         ]
+        for name in own.table.figures[:1] if not has_frozen_networks(sweep) else ():
+            if path := pictured(own, sweep, name):
+                parts.append(f"![{LADDER_FIGURES[name].title}, {network}]({path})")
     return parts
-
-
-def _pictures(made: Made, sweep: Sweep, pictured: Pictured) -> list[str]:
-    """Return the first figure of the table, unless the networks are frozen."""
-    names = made.table.figures[:1] if not has_frozen_networks(sweep) else ()
-    found = [(name, pictured(made, sweep, name)) for name in names]
-    return [
-        f"![{LADDER_FIGURES[name].title}, {titled(name_of(sweep).split())}]({path})"
-        for name, path in found
-        if path is not None
-    ]

@@ -1,7 +1,4 @@
-"""Quantities in claims and tables of the papers that are not metrics, one number per trial.
-
-They are not means over test samples, so verdicts on them are over seeds only.
-"""
+"""Quantities of the papers that are no means over test samples, one number per trial."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -53,14 +53,15 @@ RULE = (
 def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
     """Return our numbers of a run and the printed ones, one row per (rung, metric, column).
 
-    The printed columns are those of the run's data set, or of its backbone alone if there is one. A
-    difference needs the same data set and, for a mean over OOD sets, the papers' sets; there is
-    none for seconds. Shift sets that were not evaluated have no column. Values are fractions, NaN
-    if missing.
+    The printed columns are those of the run's data set, or of its backbone alone if there is one.
+    Shift sets that were not evaluated have none. Values are fractions, NaN if missing.
     """
     rows: list[tuple[object, ...]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
     dataset = sweep.manifest.dataset
+    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
+    others = {"svhn", "cifar10", "cifar100"} - {dataset}
+    is_papers_mean = sets == sorted(f"{OOD}/{name}" for name in others)
     names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
     for name in table.metrics:
         metric, own_split = parted(name)
@@ -73,7 +74,7 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         keys = [key for key in same if key[1] == backbone] or same or every
         # Seconds on different machines are not comparable.
         is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
-        is_same = _is_same_mean(sweep, split) and not is_of_machine
+        is_same = (split != FOREIGN_MEAN or is_papers_mean) and not is_of_machine
         ours = ladder_table(sweep, [metric], split).set_index("rung")
         for rung in sweep.rungs:
             own = ours.loc[rung.index]
@@ -94,13 +95,6 @@ def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
         return name
     named = printed_name(table.published, rung.label) if table.published else None
     return named or rung.label
-
-
-def _is_same_mean(sweep: Sweep, split: str) -> bool:
-    """Return whether a split is not a mean over OOD sets, or is the mean of the papers."""
-    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
-    others = {"svhn", "cifar10", "cifar100"} - {sweep.manifest.dataset}
-    return split != FOREIGN_MEAN or sets == sorted(f"{OOD}/{name}" for name in others)
 
 
 def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
@@ -198,16 +192,23 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
     """Return the table of verdicts, a row per claim and base network."""
     rows: list[Record] = []
     for one in judged:
-        verdict = one.verdict
-        comparison = verdict.comparison
-        is_rank = comparison.kind == "rank"
-        metric = RANK if is_rank else printed_of(parted(comparison.metric)[0])
+        verdict, comparison = one.verdict, one.verdict.comparison
+        metric = printed_of(parted(comparison.metric)[0])
+        # The comparison is with a rung or with a number.
+        other = verdict.than or Cell.number(metric, comparison.number).text
+        factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
+        less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""
+        compared = f"{metric.title}: {comparison.rung} - {factor}{other}{less}"
+        if comparison.kind == "trend":
+            compared = f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
+        if comparison.kind == "rank":
+            metric, compared = RANK, f"rank by {compared}"
         rows.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
                 "results": Cell(one.where),
                 "verdict": Cell(f"({verdict.outcome})" if one.is_part else verdict.outcome),
-                "compared": Cell(_describe_comparison(verdict)),
+                "compared": Cell(compared),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
                 "seeds": Cell.of(verdict.pairs),
@@ -224,20 +225,6 @@ def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
 def title_of(claim: Claim) -> str:
     """Return the text of a claim, marked if the paper does not state it."""
     return f"Not in the paper: {claim.text}" if claim.is_ours else claim.text
-
-
-def _describe_comparison(verdict: Verdict) -> str:
-    """Describe the terms of the difference."""
-    comparison = verdict.comparison
-    metric = printed_of(parted(comparison.metric)[0])
-    if comparison.kind == "trend":
-        return f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
-    # The comparison is with a rung or with a number.
-    other = verdict.than or Cell.number(metric, comparison.number).text
-    factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
-    rank = "rank by " if comparison.kind == "rank" else ""
-    less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""
-    return f"{rank}{metric.title}: {comparison.rung} - {factor}{other}{less}"
 
 
 def _reasons(verdict: Verdict) -> str:

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.compare.intervals import Floats
 from analysis.compare.regime import of_baseline
 from analysis.compare.tests import describe_change
 from analysis.figure import SEARCH_FIGURES
@@ -33,16 +33,13 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     if not search.outcome.suggestions:
         planned = search.outcome.planned
         return Text([f"{out}: no suggestion has ended, {planned} planned"]), []
-    names, gallery = write_folder(
-        folder,
-        _table_texts(search),
-        SEARCH_FIGURES,
-        search,
-        lambda gallery, files: _page(search, gallery, files),
-    )
+    texts = {"suggestions.csv": search.table().to_csv(index=False)}
+    for table in (tables.best(search), tables.importance(search), tables.share(search)):
+        texts |= in_files(table)
+    names, gallery = write_folder(folder, texts, SEARCH_FIGURES, search, partial(_page, search))
     sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
     parts: list[Part] = [
-        tables.best(search).bare,
+        replace(tables.best(search), caption="", notes=()),
         *map(Prose, [*sentences, _state(search), *_troubles(search), *gallery.remarks]),
         *list_files(out, names),
     ]
@@ -86,13 +83,6 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     ).render()
 
 
-def _table_texts(search: SearchResults) -> dict[str, str]:
-    contents = {"suggestions.csv": search.table().to_csv(index=False)}
-    for table in (tables.best(search), tables.importance(search), tables.share(search)):
-        contents |= in_files(table)
-    return contents
-
-
 def describe_choice(search: SearchResults) -> str:
     """Return the first sentence of the page of a search."""
     metric, chosen = METRICS[search.metrics[0]], search.outcome.chosen
@@ -103,25 +93,22 @@ def describe_choice(search: SearchResults) -> str:
     if chosen is None:
         return f"{what}, none keeps the accuracy within the guard; {network}."
     value = format_value(metric.name, float(table["mean"][chosen]))
-    change = _changes(search, column("select", metric.name))
+    name = column("select", metric.name)
+    specs = next(s.specs for s in search.outcome.suggestions if s.number == chosen)
+    trials = search.trials.reindex(columns=["spec_hash", "rung", "network_seed", "head_seed", name])
+    own = trials[trials["spec_hash"].isin(specs)]
+    base = trials[trials["rung"] < 0].groupby("network_seed")[name].mean()
+    # The difference from the baseline, by network or by head of one network.
+    is_of_heads = own["network_seed"].nunique() == 1 and own["head_seed"].notna().any()
+    blocks = own["head_seed" if is_of_heads else "network_seed"]
+    differences = (own[name] - own["network_seed"].map(base)).groupby(blocks).mean().dropna()
+    # Rounded as in paired tests, since differences in the last bit are not meaningful.
+    change = differences.round(12).to_numpy()
     gain = "without a matched trial of the baseline"
     if len(change):
         gain = describe_change(metric.name, change, "the cross-entropy baseline")
     result = f"number {chosen} is chosen ({metric.title} {value}), {gain}"
     return f"{what}, {result}; {network}."
-
-
-def _changes(search: SearchResults, name: str) -> Floats:
-    """Return a column of the chosen suggestion minus the baseline, by network or by head of one."""
-    trials = search.trials.reindex(columns=["spec_hash", "rung", "network_seed", "head_seed", name])
-    specs = next(s.specs for s in search.outcome.suggestions if s.number == search.outcome.chosen)
-    own = trials[trials["spec_hash"].isin(specs)]
-    base = trials[trials["rung"] < 0].groupby("network_seed")[name].mean()
-    is_of_heads = own["network_seed"].nunique() == 1 and own["head_seed"].notna().any()
-    blocks = own["head_seed" if is_of_heads else "network_seed"]
-    change = (own[name] - own["network_seed"].map(base)).groupby(blocks).mean().dropna()
-    # Rounded as in paired tests, since differences in the last bit are not meaningful.
-    return change.round(12).to_numpy()
 
 
 def _setting(search: SearchResults) -> str:

@@ -104,24 +104,22 @@ class SearchResults:
     def focus(self, settings: Sequence[str] = (), metric: str | None = None) -> "SearchResults":
         """Select the settings (``head.gamma`` or ``gamma``) and the metric of figures."""
         rows = self.figure_table(metric).dropna(subset="mean")
-        names = tuple(dict.fromkeys(map(self._find_setting, settings)))
-        for name in names:
-            if rows[name].nunique() < 2:
+        found: dict[str, None] = {}
+        for text in settings:
+            names = [name for name in self.settings if text in (name, name.partition(".")[2])]
+            if not names:
                 raise UserError(
-                    f"setting {name} has fewer than two values among the finished suggestions"
+                    f"setting {text!r} was not searched{nearest(text, self.settings)}; "
+                    f"searched: {', '.join(self.settings)}"
                 )
-        return replace(self, only_settings=names, only_metric=metric)
-
-    def _find_setting(self, text: str) -> str:
-        names = [name for name in self.settings if text in (name, name.partition(".")[2])]
-        if not names:
-            raise UserError(
-                f"setting {text!r} was not searched{nearest(text, self.settings)}; "
-                f"searched: {', '.join(self.settings)}"
-            )
-        if len(names) > 1:
-            raise UserError(f"setting {text!r} is ambiguous; name {' or '.join(names)}")
-        return names[0]
+            if len(names) > 1:
+                raise UserError(f"setting {text!r} is ambiguous; name {' or '.join(names)}")
+            if rows[names[0]].nunique() < 2:
+                raise UserError(
+                    f"setting {names[0]} has fewer than two values among the finished suggestions"
+                )
+            found[names[0]] = None
+        return replace(self, only_settings=tuple(found), only_metric=metric)
 
     def are_defaults(self, table: pd.DataFrame) -> "pd.Series[bool]":
         """Return which rows of ``table`` have the method's own settings."""
@@ -202,11 +200,9 @@ class SearchResults:
         return frame.astype({**numeric, "is_within": bool})
 
     def figure_table(self, metric: str | None = None) -> pd.DataFrame:
-        """Return ``table`` for figures, where suggestions at chance have that status and no mean.
-
-        The ECE of a network at chance is near 0 and would stretch the scale.
-        """
+        """Return ``table`` for figures; suggestions at chance have that status and no mean."""
         table = self.table(metric)
+        # The ECE of a network at chance is near 0 and would stretch the scale.
         at_chance = table["flags"].map(lambda flags: is_chance([flags]))
         return table.assign(
             status=table["status"].mask(at_chance, AT_CHANCE), mean=table["mean"].mask(at_chance)

@@ -1,7 +1,4 @@
-"""Tables of a search: best suggestions, importance of settings, near-best share, optimism.
-
-Figures share the functions for the sensitivity of a metric to settings.
-"""
+"""Tables of a search: best suggestions, importance of settings, near-best share, optimism."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -41,16 +38,12 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    flags = _flags(search)
+    flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
     caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
     notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.manifest.question.method, "best")
     return Table("best", caption, records, label=label, is_main=True, notes=notes)
-
-
-def _flags(search: SearchResults) -> str:
-    return "".join(f" {line}." for line in legend(search.trials["flags"]))
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
@@ -82,10 +75,8 @@ def suggestions(search: SearchResults) -> Table:
         {"suggestion": row["suggestion"], "status": Cell(status), **row}
         for row, status in zip(rows, table["status"], strict=True)
     ]
-    caption = (
-        f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
-        f"{_flags(search)}"
-    )
+    caption = f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
+    caption += "".join(f" {line}." for line in legend(search.trials["flags"]))
     return Table("suggestions", caption, records, chosen_by=("status",))
 
 
@@ -101,7 +92,14 @@ def importance(search: SearchResults) -> Table:
             share = found.shares.get(metric, {}).get(name)
             head = f"importance for {METRICS[metric].title} (%)"
             row[head] = NOTHING if share is None else Cell.formatted(100 * share, ".1f")
-        row["searched in"] = _range(search.outcome.settings[name])
+        setting, low = search.outcome.settings[name], None
+        if "choices" in setting:
+            text = " | ".join("null" if c is None else str(c) for c in setting["choices"])
+        else:
+            low = float(setting["low"])  # by which the page sorts
+            text = f"{low:g} to {setting['high']:g}" + ", log" * bool(setting.get("log"))
+        needs = [f"{k} is {' or '.join(map(str, v))}" for k, v in setting["only_if"].items()]
+        row["searched in"] = Cell("; only if ".join([text, *needs]), low)
         row["default"] = setting_cell(defaults.get(name))
         cells = list(map(setting_cell, search.others_of(name)))
         # A single value stays a number, so that the page can sort by it.
@@ -117,18 +115,6 @@ def importance(search: SearchResults) -> Table:
         "measure may order the settings differently"
     )
     return Table("importance", f"{capital(caption)}.", records, label=label)
-
-
-def _range(setting: dict[str, Any]) -> Cell:
-    """Return the search range of a setting, sorted by its lower end."""
-    low = None
-    if "choices" in setting:
-        text = " | ".join("null" if c is None else str(c) for c in setting["choices"])
-    else:
-        low = float(setting["low"])
-        text = f"{low:g} to {setting['high']:g}" + ", log" * bool(setting.get("log"))
-    needs = [f"{k} is {' or '.join(map(str, v))}" for k, v in setting["only_if"].items()]
-    return Cell("; only if ".join([text, *needs]), low)
 
 
 def share(search: SearchResults) -> Table:

@@ -57,7 +57,6 @@ class _Entries:
         self.leads += [f"{name}: {lead[0].lower()}{lead[1:]}"] if lead else []
 
     def add_sweep(self, sweep: Sweep) -> None:
-        """Add a ladder or comparison."""
         name, manifest = sweep.out.name, sweep.manifest
         planned = format_count(len(manifest.planned), "trial")
         self.add(sweep, manifest.title, describe_setting(sweep), planned, describe_best(sweep))
@@ -79,7 +78,6 @@ class _Entries:
             )  # fmt: skip
 
     def add_search(self, search: SearchResults) -> None:
-        """Add a search."""
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")

@@ -218,20 +218,23 @@ def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterat
 def _height(block: Block, start: int, stop: int) -> int:
     """Count the lines of a body, including heads, rules and broken texts."""
     broken = [column.cells for column in block if column.is_broken]
-    # Ragged lines end early, so text takes more lines than its width suggests.
-    return (
-        max(len(column.head) for column in block)
-        + 3
-        + sum(
-            max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
-            for row in range(start, stop)
-        )
-    )
+    lines = max(len(column.head) for column in block) + 3
+    for row in range(start, stop):
+        # Ragged lines end early, so text takes more lines than its width suggests.
+        lines += max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
+    return lines
 
 
 def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:
     lines = [rf"\begin{{tabular}}{{{''.join(column.align for column in block)}}}", r"\toprule"]
-    lines += _groups([column.group for column in block])
+    if any(column.group for column in block):
+        heads_of_groups, rules_below, last = [], [], 0
+        for name, columns in groupby(column.group for column in block):
+            first, last = last + 1, last + len(list(columns))
+            head = rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}"
+            heads_of_groups.append(head if name else " & ".join([""] * (last - first + 1)))
+            rules_below += [rf"\cmidrule(lr){{{first}-{last}}}"] * bool(name)
+        lines += [" & ".join(heads_of_groups) + r" \\", "".join(rules_below)]
     # The heads are aligned at their last lines.
     count = max(len(column.head) for column in block)
     heads = [[""] * (count - len(column.head)) + column.head for column in block]
@@ -248,19 +251,6 @@ def _row(cells: Sequence[str]) -> str:
     # Otherwise, the preceding rule or row end would read it as its option.
     first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
     return " & ".join([first, *cells[1:]]) + r" \\"
-
-
-def _groups(names: Sequence[str]) -> list[str]:
-    """Return heads that span several columns, with their rules."""
-    if not any(names):
-        return []
-    heads, rules, last = [], [], 0
-    for name, columns in groupby(names):
-        first, last = last + 1, last + len(list(columns))
-        head = rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}"
-        heads.append(head if name else " & ".join([""] * (last - first + 1)))
-        rules.append(rf"\cmidrule(lr){{{first}-{last}}}" if name else "")
-    return [" & ".join(heads) + r" \\", "".join(rules)]
 
 
 def _bare(cell: str) -> str:

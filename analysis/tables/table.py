@@ -1,8 +1,4 @@
-"""Tables of cells, and their layout on a screen.
-
-Columns that do not fit a screen are left out, the least important first, and a note names them. A
-pipe or a file has no width limit and gets all columns.
-"""
+"""Tables of cells, and their layout on a screen, which leaves out columns that do not fit."""
 
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -29,14 +25,11 @@ _PROSE = 20  # a column with a longer cell contains words, which may be wrapped
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its caption, a record per row with cells by head, and its layout.
-
-    The first column names the rows, and all rows have the same heads.
-    """
+    """A table: its caption, a record per row with cells by head, and its layout."""
 
     key: str  # id in a page, and name of its files
     caption: str  # sentences; a terminal begins a new line at a line break
-    records: Sequence[Record]
+    records: Sequence[Record]  # with the same heads, the first of which names the rows
     chosen_by: tuple[str, ...] = ()  # columns with a list of values to filter by in a page
     rules: Mapping[int, str] = field(default_factory=dict)  # rows that begin a block, and its name
     links: Mapping[str, str] = field(default_factory=dict)  # page of a row by the text of its name
@@ -96,11 +89,6 @@ class Table:
         known = [[each.value is not None for each in own if not each.is_blank] for own in columns]
         return [index > 0 and 2 * sum(own) > len(own) for index, own in enumerate(known)]
 
-    @property
-    def bare(self) -> "Table":
-        """Return the table without its caption and notes."""
-        return replace(self, caption="", notes=())
-
     def without_blank(self) -> "Table":
         """Return the table without blank columns."""
         used = [h for h in self.heads if not all(record[h].is_blank for record in self.records)]
@@ -120,16 +108,6 @@ class Table:
         table = self.without_blank() if screen.width and not screen.columns else self
         body = _layout(table, screen if self.is_main else replace(screen, columns=(), some=""))
         return "\n".join([body, *caption])
-
-
-def _aligned(column: Sequence[Cell]) -> list[str]:
-    """Return the marked texts of a column, with aligned digits."""
-    texts = [each.marked("plain") for each in column]
-    room = max((len(text) - len(c.text) for text, c in zip(texts, column, strict=True)), default=0)
-    return [
-        text if each.rank or each.value is None else text + " " * room
-        for text, each in zip(texts, column, strict=True)
-    ]
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -160,10 +138,15 @@ class _Column:
 
 def _layout(table: Table, screen: Screen) -> str:
     """Lay out the rows of a table for a screen, and name the columns that do not fit."""
-    every = [
-        _Column(head, _aligned([record[head] for record in table.records]), is_number)
-        for head, is_number in zip(table.heads, table.are_numbers, strict=True)
-    ]
+    every = []
+    for head, is_number in zip(table.heads, table.are_numbers, strict=True):
+        cells = [record[head] for record in table.records]
+        texts = [cell.marked("plain") for cell in cells]
+        # The digits of numbers with and without a mark are aligned.
+        pairs = list(zip(texts, cells, strict=True))
+        space = " " * max(len(text) - len(cell.text) for text, cell in pairs)
+        texts = [text if c.rank or c.value is None else text + space for text, c in pairs]
+        every.append(_Column(head, texts, is_number))
     chosen = _requested(table.heads, screen.columns)
     missing: list[str] = []
     if not screen.columns:
@@ -172,7 +155,15 @@ def _layout(table: Table, screen: Screen) -> str:
             chosen = fit_columns(table, [own.least + _GAP for own in every], screen.width + _GAP)
         missing = [key for i, key in enumerate(column_keys(table.heads)) if i not in chosen]
     shown = [every[index] for index in chosen]
-    body = "\n".join(_rows(shown, _widths(shown, screen.width), table.rules))
+    widths = [column.most for column in shown]
+    if screen.width is not None:
+        # Spare room goes to the first columns.
+        room = screen.width - sum(column.least for column in shown) - _GAP * (len(shown) - 1)
+        for index, column in enumerate(shown):
+            more = max(min(column.most - column.least, room), 0)
+            widths[index] = column.least + more
+            room -= more
+    body = "\n".join(_rows(shown, widths, table.rules))
     note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
     return f"{body}\n{note.on(screen)}" if missing else body
 
@@ -211,19 +202,6 @@ def fit_columns(table: Table, widths: Sequence[float], room: float) -> list[int]
             shown.append(index)
             room -= widths[index]
     return sorted(shown)
-
-
-def _widths(columns: Sequence[_Column], width: int | None) -> list[int]:
-    """Return the widths of columns; spare room goes to the first of them."""
-    if width is None:
-        return [column.most for column in columns]
-    room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
-    widths = []
-    for column in columns:
-        more = max(min(column.most - column.least, room), 0)
-        widths.append(column.least + more)
-        room -= more
-    return widths
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:

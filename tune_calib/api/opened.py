@@ -20,10 +20,10 @@ from analysis.page.figures import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
-from analysis.settings import settings as read_settings
 from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from analysis.text import format_counts
+from analysis.tidy import settings as read_settings
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.plugin_folders import describe_unloaded, read_records

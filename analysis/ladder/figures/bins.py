@@ -217,7 +217,14 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
     figure, axes = style.panels(len(shown), columns, 7.0 / columns, sharex=True, sharey=True)
     for index, (axis, (rung, bins)) in enumerate(zip(axes, shown, strict=True)):
         _write_texts(axis, results.sweep, rung, columns)
-        _histogram(axis, bins)
+        right = 100 * bins["share"] * bins["accuracy"]
+        wrong = 100 * bins["share"] - right
+        _draw_bars(axis, bins, right, color=style.color(9))
+        _draw_bars(axis, bins, wrong, bottom=right, color=style.color(3))
+        means = (bins[["accuracy", "confidence"]].mul(bins["share"], axis="index")).sum()
+        axis.axvline(means["accuracy"], color="0.1", linewidth=1)
+        axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
+        axis.set(xlim=(0, 1), xticks=np.linspace(0, 1, 3))
         _label_outer(axis, index % columns, "samples (%)")
         is_lowest = index >= len(shown) - columns
         axis.tick_params(labelbottom=is_lowest)
@@ -230,15 +237,3 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
     ]
     style.legend_below(figure, handles, 4)
     return figure
-
-
-def _histogram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Draw right samples below wrong ones, and lines at the mean confidence and accuracy."""
-    right = 100 * bins["share"] * bins["accuracy"]
-    wrong = 100 * bins["share"] - right
-    _draw_bars(axis, bins, right, color=style.color(9))
-    _draw_bars(axis, bins, wrong, bottom=right, color=style.color(3))
-    means = (bins[["accuracy", "confidence"]].mul(bins["share"], axis="index")).sum()
-    axis.axvline(means["accuracy"], color="0.1", linewidth=1)
-    axis.axvline(means["confidence"], color="0.1", linewidth=1, linestyle=":")
-    axis.set(xlim=(0, 1), xticks=np.linspace(0, 1, 3))

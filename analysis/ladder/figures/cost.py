@@ -1,9 +1,7 @@
 """Figure of cost: seconds and memory of the trials of each rung."""
 
 import math
-from collections.abc import Hashable, Mapping
 from itertools import product
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -87,7 +85,12 @@ def draw_cost(results: LadderResults) -> Drawing | None:
         own = table[table["quantity"] == quantity]
         _draw_bars(axis, own, [rungs.index(rung) for rung in own["rung"]], quantity)
         axis.set_xlabel(PANELS[quantity], fontsize=7.5)
-    labels = [f"{sweep.labels[rung]} ({_count(table[table['rung'] == rung])})" for rung in rungs]
+    labels = []
+    for rung in rungs:
+        own = table[(table["rung"] == rung) & table["quantity"].isin(list(_OTHER))]
+        counts = " and ".join(dict.fromkeys(str(n) for n in own["n"]))
+        lacking = f", no {_OTHER[own['quantity'].item()]}" if len(own) < len(_OTHER) else ""
+        labels.append(f"{sweep.labels[rung]} (n = {counts}{lacking})")
     axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0, 0].invert_yaxis()
     if "total_s" in shown:
@@ -96,43 +99,32 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     return figure
 
 
-def _count(rows: pd.DataFrame) -> str:
-    """Return how many trials of a rung were measured; two numbers if they differ by quantity."""
-    rows = rows[rows["quantity"].isin(list(_OTHER))]
-    counts = " and ".join(dict.fromkeys(str(n) for n in rows["n"]))
-    lacking = f", no {_OTHER[rows['quantity'].item()]}" if len(rows) < len(_OTHER) else ""
-    return f"n = {counts}{lacking}"
-
-
-def _describe_bar(row: Mapping[Hashable, Any], quantity: str) -> str:
-    median, least, most = (Cell.measured(row[n]).text for n in ("median", "least", "most"))
-    lines = [row["label"], f"{PANELS[quantity]}: {median}"]
-    if quantity == "total_s":
-        lines += [f"{title}: {Cell.measured(row[k]).text} s" for k, title in COST_PARTS.items()]
-    lines += [f"from {least} to {most}"] if row["n"] > 1 else []
-    return "\n".join([*lines, format_count(row["n"], "trial")])
-
-
 def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:
     """Draw the bars of the rungs that have the quantity, with their values behind them."""
     colors = [style.color(int(rung)) for rung in rows["rung"]]
-    records = rows.to_dict("records")
     bars = axis.barh(heights, rows["median"], height=0.7, color=colors)
-    label_points(bars, [_describe_bar(row, quantity) for row in records])
     if quantity == "total_s":  # the rest of a bar is the trial's own time
         left = 0.0 * rows["median"]
         for part, grey in _GREYS.items():
             axis.barh(heights, rows[part], height=0.7, left=left, color=grey)
             left = left + rows[part]
-    for height, row in zip(heights, records, strict=True):
+    texts = []
+    for height, row in zip(heights, rows.to_dict("records"), strict=True):
+        median, least, most = (Cell.measured(row[n]).text for n in ("median", "least", "most"))
+        lines = [row["label"], f"{PANELS[quantity]}: {median}"]
+        if quantity == "total_s":
+            lines += [f"{title}: {Cell.measured(row[k]).text} s" for k, title in COST_PARTS.items()]
         if row["n"] > 1:
+            lines.append(f"from {least} to {most}")
             axis.hlines(height, row["least"], row["most"], color="0.1", linewidth=1)
+        texts.append("\n".join([*lines, format_count(row["n"], "trial")]))
         ratio = row.get("ratio", math.nan)
         of_plain = "" if math.isnan(ratio) else f" ({ratio:.2f} x)"
         axis.annotate(
-            f"{Cell.measured(row['median']).text}{of_plain}", (row["most"], height), xytext=(3, 0),
+            f"{median}{of_plain}", (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
+    label_points(bars, texts)
     # Room for the numbers behind the bars.
     axis.set_xlim(0, (1.75 if quantity == "total_s" else 1.35) * rows["most"].max())
     axis.margins(y=0.02)

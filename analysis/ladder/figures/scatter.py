@@ -18,8 +18,8 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults, angles, correlations
 from analysis.load import Sweep
-from analysis.settings import settings
 from analysis.text import Cell
+from analysis.tidy import settings
 from tune_calib.results.tables import read_files, read_table
 
 COLUMNS = 4
@@ -34,7 +34,12 @@ _RECORD = ["rung", "name", "indicator", "confidence", "correct"]
 def last_records(sweep: Sweep) -> pd.DataFrame:
     """Return the samples at the last epoch of one trial of each rung, the one of smallest seeds."""
     first = sweep.done.drop_duplicates("rung")
-    known = first.assign(name=_indicators(first)).set_index("spec_hash")[["rung", "name"]]
+    used = settings(first).reindex(columns=["network.indicator", "network.normalise"])
+    names = [
+        f"{name} ({'raw' if name in _NEVER_NORMALISED or str(is_on) == 'False' else 'normalised'})"
+        for name, is_on in used.itertuples(index=False)
+    ]
+    known = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]
     for table in read_files(sweep.out, "samples"):
         rows = table.to_pandas()
@@ -44,15 +49,6 @@ def last_records(sweep: Sweep) -> pd.DataFrame:
             parts.append(last.astype({"spec_hash": str}).join(known, on="spec_hash")[_RECORD])
     found: pd.DataFrame = pd.concat(parts[1:] or parts).sort_values("rung", kind="stable")
     return found.reset_index(drop=True)
-
-
-def _indicators(rows: pd.DataFrame) -> list[str]:
-    """Return the name of the indicator of each trial, normalised or raw."""
-    names = settings(rows).reindex(columns=["network.indicator", "network.normalise"])
-    return [
-        f"{name} ({'raw' if name in _NEVER_NORMALISED or str(is_on) == 'False' else 'normalised'})"
-        for name, is_on in names.itertuples(index=False)
-    ]
 
 
 def _absent(results: LadderResults) -> str:

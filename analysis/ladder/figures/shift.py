@@ -1,7 +1,4 @@
-"""Figures of shifted images: metrics over the severity of corruptions, and foreign images.
-
-They correspond to MaC-Cal, Fig. 5 and table 2.
-"""
+"""Figures of corruptions by severity, and of foreign images (MaC-Cal, Fig. 5 and table 2)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -17,7 +14,7 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
-from analysis.ladder.shift_tables import Column, means, shift_tables
+from analysis.ladder.shift_tables import means, shift_tables
 from analysis.load import Sweep
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from analysis.svg import label_points
@@ -146,10 +143,7 @@ def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[in
 
 
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw a box over the kinds for each rung at every severity; clean images have one value.
-
-    A box shows quartiles and range; a mark at the median identifies the rung without colours.
-    """
+    """Draw quartiles, range and, with the mark of the rung, the median over the kinds."""
     width = 0.82 / len(rungs)
     for order, rung in enumerate(rungs):
         rows, color = table[table["rung"] == rung.index], style.color(rung.index)
@@ -196,7 +190,7 @@ _OOD_METRICS = ("auroc", "fpr95")
     position=85,
 )
 def draw_ood(results: LadderResults) -> Drawing | None:
-    """Draw a row of panels for each set of foreign images, with a mark per rung."""
+    """Draw a row of panels for each set of foreign images, with mean and spread of each rung."""
     sweep = results.sweep
     table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
     if table is None:
@@ -209,15 +203,10 @@ def draw_ood(results: LadderResults) -> Drawing | None:
     )
     for axis, column in zip(axes.flat, columns, strict=True):
         own = every[(every["set"] == column.split) & (every["metric"] == column.metric)]
-        _draw_marks(axis, own, column)
-    return figure
-
-
-def _draw_marks(axis: Axes, rows: pd.DataFrame, column: Column) -> None:
-    """Draw the mean of each rung as a mark and its spread as a bar."""
-    metric, heights = METRICS[column.metric], range(len(rows))
-    for height, row in zip(heights, rows.to_dict("records"), strict=True):
-        if row["n"]:
+        metric = METRICS[column.metric]
+        for height, row in enumerate(own.to_dict("records")):
+            if not row["n"]:
+                continue
             spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
             mark = axis.errorbar(
                 100 * row["mean"], height, xerr=spread, color=style.color(row["rung"]),
@@ -226,8 +215,9 @@ def _draw_marks(axis: Axes, rows: pd.DataFrame, column: Column) -> None:
             value = Cell.number(metric, row["mean"], row["sd"]).text
             lines = [row["label"], column.group, f"{metric.head}: {value}"]
             label_points(mark.lines[0], ["\n".join([*lines, format_count(row["n"], "trial")])])
-    axis.set_title(column.group, fontsize=8)
-    axis.set_xlabel(metric.head)
-    axis.set_yticks(heights, rows["label"], fontsize=7)
-    axis.set_ylim(len(rows) - 0.5, -0.5)
-    axis.grid(axis="y", color="0.9", linewidth=0.6)
+        axis.set_title(column.group, fontsize=8)
+        axis.set_xlabel(metric.head)
+        axis.set_yticks(range(len(own)), own["label"], fontsize=7)
+        axis.set_ylim(len(own) - 0.5, -0.5)
+        axis.grid(axis="y", color="0.9", linewidth=0.6)
+    return figure

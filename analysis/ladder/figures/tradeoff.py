@@ -42,16 +42,11 @@ def chains(sweep: Sweep) -> list[list[int]]:
     return found
 
 
-def _has_steps(sweep: Sweep) -> bool:
-    """Return whether some rung builds on another."""
-    return any(len(chain) > 1 for chain in chains(sweep))
-
-
 def _caption(results: LadderResults) -> str:
     marks = f"Large marks: {mean_over(results.sweep)}"
     if results.sweep.done["rung"].duplicated().any():
         marks += "; small marks: single trials"
-    if _has_steps(results.sweep):
+    if any(len(chain) > 1 for chain in chains(results.sweep)):
         return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
     return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
 
@@ -83,7 +78,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         shown = means.loc[[index for index in chain if index in means.index]]
         for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
-    if not _has_steps(sweep):
+    if all(len(chain) == 1 for chain in chains(sweep)):
         front = unbeaten(means, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")

@@ -11,7 +11,7 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import ladder, plan, trials
 from analysis.load import load
 from analysis.report import write_report
-from analysis.settings import by_rung
+from analysis.tidy import by_rung
 from tests import fake_results
 from tests.support import drive, each, small_spec
 from tune_calib.api.calls import open_results

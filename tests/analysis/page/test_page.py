@@ -20,11 +20,11 @@ from analysis.page import figures
 from analysis.page.figures import Gallery, draw_all
 from analysis.page.page import environment
 from analysis.report import write_report
-from analysis.settings import by_rung, settings
 from analysis.tables import table
 from analysis.tables.render import html
 from analysis.tables.table import Table
 from analysis.text import Cell, rounded
+from analysis.tidy import by_rung, settings
 from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
