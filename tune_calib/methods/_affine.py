@@ -22,32 +22,20 @@ _ROUNDING = 1e-14  # relative rounding error of the objective
 
 @dataclass(frozen=True)
 class Ridge:
-    """Weights of the squared deviations from a target map; 0 where there is no penalty.
+    """Weights of the squared deviations from a target map; 0 where there is no penalty."""
 
-    Attributes:
-        weight: weight of each entry of the map, of its shape, or one number for all entries.
-        target: target of the map, of the same shape.
-        intercept: weight of each entry of the intercept, whose target is 0.
-    """
-
-    weight: Tensor | float
-    target: Tensor
-    intercept: float = 0.0
+    weight: Tensor | float  # of each entry of the map, in its shape, or one for all entries
+    target: Tensor  # of the map, of the same shape
+    intercept: float = 0.0  # weight of each entry of the intercept, whose target is 0
 
 
 @dataclass(frozen=True)
 class Affine:
-    """An affine map in float64.
+    """An affine map in float64."""
 
-    Attributes:
-        weight: the diagonal (C,) of a diagonal map, or a full map (C, C).
-        intercept: the intercept, (C,).
-        is_converged: whether the solver reached its tolerance.
-    """
-
-    weight: Tensor
-    intercept: Tensor
-    is_converged: bool = True
+    weight: Tensor  # the diagonal (C,) of a diagonal map, or a full map (C, C)
+    intercept: Tensor  # (C,)
+    is_converged: bool = True  # whether the solver reached its tolerance
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Apply the map to inputs (N, C)."""
@@ -111,7 +99,13 @@ def minimised(
     if problem.first.numel() <= _DENSE:
         found, is_converged = _by_newton(problem)
     else:
-        found, is_converged = _by_lbfgs(problem, tolerance, _steps(inputs, tolerance))
+        # The number of steps follows from the sizes: a time limit would not be reproducible. The
+        # exponentials make a diagonal map as costly as a full one of some hundred classes. With few
+        # samples, a full map costs as much as with a thousand, since L-BFGS works on parameters.
+        samples, classes = inputs.shape
+        work = max(samples, 1000) * classes * max(classes, 300)
+        steps = int(min(max(_WORK[tolerance] / work, 10), 5000))
+        found, is_converged = _by_lbfgs(problem, tolerance, steps)
     weight, intercept = start.weight.clone(), start.intercept.clone()
     weight[is_free] = found[:, 0] if weight.ndim == 1 else found[:, :-1]
     intercept[is_free] = found[:, -1]
@@ -261,12 +255,3 @@ def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, 
     found = point.detach() / scale
     slope = problem.value(found)[1] / scale
     return found, bool(slope.abs().max() <= tolerance)
-
-
-def _steps(inputs: Tensor, tolerance: float) -> int:
-    """Return the number of steps of a fit from its size; a time limit would not be reproducible."""
-    samples, classes = inputs.shape
-    # The exponentials make a diagonal map as costly as a full one of some hundred classes. With few
-    # samples, a full map costs as much as with a thousand, since L-BFGS works on its parameters.
-    work = max(samples, 1000) * classes * max(classes, 300)
-    return int(min(max(_WORK[tolerance] / work, 10), 5000))

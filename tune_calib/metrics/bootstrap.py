@@ -170,7 +170,12 @@ def _intervals(
     logits: Tensor, labels: Tensor, weights: Tensor, limit: Tensor | None
 ) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
     classifier = Resampled(logits, labels, limit)
-    drawn = drawn_metrics(classifier, weights) | _of_plugins(logits, labels, weights)
+    drawn = drawn_metrics(classifier, weights)
+    if compute_plugin_metrics(logits, labels):
+        places = torch.arange(len(labels), device=labels.device)
+        own = [places.repeat_interleave(counts.long()) for counts in weights]
+        each = [compute_plugin_metrics(logits[one], labels[one]) for one in own]
+        drawn |= {name: torch.stack([one[name] for one in each]) for name in each[0]}
     once = drawn_metrics(classifier, torch.ones_like(weights[:1]))
     plug_in = classifier.plug_in()
     found = {}
@@ -187,15 +192,6 @@ def _intervals(
         lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
         found[name] = (lower, upper, _spread(numbers), numbers)
     return found
-
-
-def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    if not compute_plugin_metrics(logits, labels):
-        return {}
-    places = torch.arange(len(labels), device=labels.device)
-    own = [places.repeat_interleave(counts.long()) for counts in weights]
-    each = [compute_plugin_metrics(logits[drawn], labels[drawn]) for drawn in own]
-    return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
 def _debiased(
