@@ -181,20 +181,17 @@ class ParquetRows:
         """Decode some images."""
         decoded: dict[int, Any] = {}
         for row in sorted(set(rows.tolist())):
-            batch = self._batch_at(row)
+            batch = self._batch
+            if batch is None or row < batch.first:  # passed already: read from the start
+                self._batches = _batches(self.files, self.columns)
+                batch = next(self._batches)
+            while row >= batch.first + len(batch.encoded):
+                batch = next(self._batches)
+            self._batch = batch
             content = batch.encoded[row - batch.first].as_py()
             where = f"{batch.file}: row {row - batch.start}"
             decoded[row] = self.format.decode(content, where)
         return self.format.stack([decoded[row] for row in rows.tolist()])
-
-    def _batch_at(self, row: int) -> _Batch:
-        """Return the batch that contains a row, reading from the start if it was passed."""
-        if self._batch is None or row < self._batch.first:
-            self._batches = _batches(self.files, self.columns)
-            self._batch = next(self._batches)
-        while row >= self._batch.first + len(self._batch.encoded):
-            self._batch = next(self._batches)
-        return self._batch
 
 
 @contextmanager

@@ -139,15 +139,6 @@ class NetworkTrainer:
         kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
         return kind(trained, **options)
 
-    def _batches(self) -> list[Tensor]:
-        order = torch.randperm(
-            len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
-        ).to(self.device)
-        batches = list(order.split(self.slot.batch_size))
-        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
-        is_full = len(batches[-1]) == min(self.slot.batch_size, len(self.train))
-        return batches[:-1] if self.slot.drop_last and not is_full else batches
-
     def _train_epoch(self) -> dict[str, float]:
         # In each epoch, since feedback and evaluation leave both in evaluation mode.
         self.network.train()
@@ -157,8 +148,13 @@ class NetworkTrainer:
         info = self.info
         drawn = (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
         padding, flip, spare = drawn
-        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
-        order = self._batches()
+        shuffled = torch.randperm(
+            len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
+        )
+        order = shuffled.to(self.device).split(self.slot.batch_size)
+        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
+        if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
+            order = order[:-1]
         moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
         frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
 
@@ -168,6 +164,7 @@ class NetworkTrainer:
                 group["lr"] = lr
             return self._step(positions, images, frozen)
 
+        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
         batches = batches_of(self.train.images, order, padding, flip, chance, spare)
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):

@@ -80,7 +80,15 @@ class StackedOptimizer:
         """Take a step for some heads."""
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
-        self._clip(block)
+        if self.clip is not None:
+            # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit
+            # of 1 are taken from it.
+            gradients = list(block["gradient"].values())
+            squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
+            for gradient in gradients:
+                squares = squares + squared_norms(gradient)
+            factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
         # All entries are updated and frozen ones restored afterwards. A masked gradient would not
         # suffice, since weight decay and momentum change entries without a gradient.
         before = {
@@ -95,19 +103,6 @@ class StackedOptimizer:
 
     def _moments(self) -> tuple[str, ...]:
         return ("first",) if self.kind == "sgd" else ("first", "second")
-
-    def _clip(self, block: _Groups) -> None:
-        """Clip the L2 norm of each head's gradient separately."""
-        if self.clip is None:
-            return
-        # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit of 1
-        # are taken from it.
-        gradients = list(block["gradient"].values())
-        squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
-        for gradient in gradients:
-            squares = squares + squared_norms(gradient)
-        factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
 
     def _update(self, block: _Groups) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these

@@ -93,7 +93,10 @@ class PopulationTrainer:
                 statistics = self._pass(train)
             # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
-            report |= self._judge()
+            logits = logits_of(self.method, self.select.features)
+            heads = max(1, JUDGED // logits[0].numel())
+            parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
+            report |= {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         report = {name: values.double().cpu() for name, values in report.items()}
         finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
         self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
@@ -162,12 +165,6 @@ class PopulationTrainer:
             rights = (predicted == labels.to(self.device)).sum(-1)
             totals += torch.stack([rights, top.sum(-1)])
         return EpochStatistics(*(totals / len(train.labels)))
-
-    def _judge(self) -> dict[str, Tensor]:
-        logits = logits_of(self.method, self.select.features)
-        heads = max(1, JUDGED // logits[0].numel())
-        parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _store_best(self, report: dict[str, Tensor]) -> None:
         rule = self.slot.select

@@ -20,27 +20,24 @@ def write_epoch(
     """Write the results of ``NetworkMethod.samples_seen`` in an epoch (1-based), by split."""
     tensors: dict[str, Tensor] = {}
     for split, record in samples.items():
-        if record:
-            tensors |= nest(split, _compact(record))
+        if not record:
+            continue
+        correct = record["correct"]
+        # Shuffled batches list their samples; a split evaluated as a whole is in its own order.
+        sample = record.get("sample", torch.arange(len(correct), device=correct.device))
+        order = sample.argsort()
+        # Norms are unbounded, and float16 would turn large values into infinity.
+        largest = torch.finfo(torch.float16).max
+        columns = {
+            "sample": sample[order].int(),
+            "gate": record["gate"][order].round().to(torch.int8),
+            "indicator": record["indicator"][order].clamp(-largest, largest).half(),
+            "confidence": record["confidence"][order].half(),
+            "correct": correct[order],
+        }
+        tensors |= nest(split, columns)
     if tensors:
         write_tensors(store.folder(KIND, network_id) / f"{epoch:04d}", tensors, {})
-
-
-def _compact(record: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Sort a record by sample, and convert it to the types of the ``samples`` table."""
-    correct = record["correct"]
-    # Shuffled batches list their samples; a split evaluated as a whole is in its original order.
-    sample = record.get("sample", torch.arange(len(correct), device=correct.device))
-    order = sample.argsort()
-    # Norms are unbounded, and float16 would turn large values into infinity.
-    largest = torch.finfo(torch.float16).max
-    return {
-        "sample": sample[order].int(),
-        "gate": record["gate"][order].round().to(torch.int8),
-        "indicator": record["indicator"][order].clamp(-largest, largest).half(),
-        "confidence": record["confidence"][order].half(),
-        "correct": correct[order],
-    }
 
 
 def read_epochs(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
