@@ -10,7 +10,7 @@ conversion.
 projections (option B, 1x1 convolution and BN, as in the code of MDCA and CRL). A 1x1 convolution
 with BN and ReLU widens the 64 channels to D = 512 before the global average, so that heads that
 mask or re-weight features have as many features as with a wide network. They must not be confused
-with ``resnet110`` (``papers.py``): the "ResNet-110" of the calibration papers is a bottleneck
+with ``resnet110`` (``timm_cifar.py``): the "ResNet-110" of the calibration papers is a bottleneck
 network of 45.9 M parameters.
 """
 
