@@ -41,10 +41,7 @@ _COLUMNS = ("labels", "indices", "checks")
 def read_images(
     source: Source, use: Callable[[NDArray[np.uint8]], object]
 ) -> tuple[list[list[int]], Summary]:
-    """Read all images; return the CRC-32 of each by part, and digest and moments of all.
-
-    ``use`` receives the images (N, C, H, W) of both parts, chunk by chunk.
-    """
+    """Pass all images to ``use`` in chunks; return their CRC-32s by part, digest and moments."""
     digest, checks = hashlib.sha256(), []
     counts: Any = 0  # (C, 256), number of pixels of each value in the training part
     for split in (source.train, source.test):

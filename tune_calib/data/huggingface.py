@@ -119,8 +119,23 @@ def lazy_images(
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
     places = torch.arange(len(labels))
-    rows = ParquetRows(files, columns, format_)
-    return Split(LazyImages(rows.read, format_.shape, places), labels, places)
+    batches: Iterator[_Batch] = iter(())
+    batch: _Batch | None = None
+
+    def read(rows: Places) -> Tensor:
+        nonlocal batches, batch
+        decoded: dict[int, Any] = {}
+        for row in sorted(set(rows.tolist())):  # reading is fastest in order
+            if batch is None or row < batch.first:  # passed already: read from the start
+                batches = _batches(files, columns)
+                batch = next(batches)
+            while row >= batch.first + len(batch.encoded):
+                batch = next(batches)
+            where = f"{batch.file}: row {row - batch.start}"
+            decoded[row] = format_.decode(batch.encoded[row - batch.first].as_py(), where)
+        return format_.stack([decoded[row] for row in rows.tolist()])
+
+    return Split(LazyImages(read, format_.shape, places), labels, places)
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
@@ -167,31 +182,6 @@ def _batches(files: Sequence[Path], columns: Columns) -> Iterator[_Batch]:
                     raise _incomplete(file)
                 yield _Batch(file, start, first, encoded)
                 first += len(encoded)
-
-
-class ParquetRows:
-    """Images in the rows of Parquet files; reading is fastest in order."""
-
-    def __init__(self, files: Sequence[Path], columns: Columns, format_: Format) -> None:
-        self.files, self.columns, self.format = files, columns, format_
-        self._batches: Iterator[_Batch] = iter(())
-        self._batch: _Batch | None = None
-
-    def read(self, rows: Places) -> Tensor:
-        """Decode some images."""
-        decoded: dict[int, Any] = {}
-        for row in sorted(set(rows.tolist())):
-            batch = self._batch
-            if batch is None or row < batch.first:  # passed already: read from the start
-                self._batches = _batches(self.files, self.columns)
-                batch = next(self._batches)
-            while row >= batch.first + len(batch.encoded):
-                batch = next(self._batches)
-            self._batch = batch
-            content = batch.encoded[row - batch.first].as_py()
-            where = f"{batch.file}: row {row - batch.start}"
-            decoded[row] = self.format.decode(content, where)
-        return self.format.stack([decoded[row] for row in rows.tolist()])
 
 
 @contextmanager

@@ -65,11 +65,9 @@ class ShiftKey(Params):
 
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
-    """Return the key of the bank whose network computes the shifted features of a trial.
-
-    Views are part of it only if they updated the statistics of the network.
-    """
+    """Return the key of the bank whose network computes the shifted features of a trial."""
     key = bank_key(spec, spec.head)
+    # Views are part of it only if they updated the statistics of the network.
     return key if key.bn_mode == "train" else bank_key(spec, None)
 
 

@@ -64,10 +64,7 @@ class TrainedNetwork:
 
 
 class NetworkTrainer:
-    """Trains the network of a spec; each ``next`` trains one epoch.
-
-    ``samples`` holds the per-sample records of the method in the last epoch, by split.
-    """
+    """Trains the network of a spec; each ``next`` trains one epoch."""
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
@@ -93,6 +90,7 @@ class NetworkTrainer:
         )
         self.epoch = 0
         self.best = Best()
+        # Per-sample records of the method in the last epoch, by split.
         self.samples: dict[str, dict[str, Tensor]] = {}
         self.watch = NO_WATCH
 

@@ -200,10 +200,7 @@ def _scale(problem: _Problem) -> Tensor:
 
 
 def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
-    """Minimise by Newton's method with Levenberg-Marquardt damping.
-
-    The damping decreases while the quadratic model predicts the decrease well.
-    """
+    """Minimise by Newton's method with Levenberg-Marquardt damping."""
     scale, rows, damping = _scale(problem).flatten(), problem.first, _DAMPING
     value, gradient = problem.value(rows)
     for _ in range(_NEWTON_STEPS):
@@ -231,10 +228,7 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
 
 
 def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, bool]:
-    """Minimise by L-BFGS.
-
-    Only the gradient decides when to stop: a small step does not show how far the minimum is.
-    """
+    """Minimise by L-BFGS; only the gradient decides when to stop, not the size of a step."""
     scale = _scale(problem)
     point = (problem.first * scale).requires_grad_()
     solver = torch.optim.LBFGS(
