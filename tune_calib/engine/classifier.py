@@ -119,9 +119,7 @@ class Classifier(nn.Module):
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
 
-        Args:
-            features: (N, D), features of all samples of a split; used by a head.
-            logits: (N, C), logits of the network's own head; used without another head.
+        A head reads the features (N, D). Without it, the network's own logits (N, C) are used.
         """
         return self.calibrated(self.uncalibrated(features, logits))
 

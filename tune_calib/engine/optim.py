@@ -46,10 +46,11 @@ class StackedOptimizer:
         self.down = -self.lr
         self.has_decay = any(decays)
         self.steps = 0
+        self._kinds = ("first",) if self.kind == "sgd" else ("first", "second")  # of moments
         self.moments = {
             f"{name}.{moment}": torch.zeros_like(parameter, requires_grad=False)
             for name, parameter in parameters.items()
-            for moment in self._moments()
+            for moment in self._kinds
         }
 
     @torch.no_grad()
@@ -66,7 +67,7 @@ class StackedOptimizer:
         groups: _Groups = {
             "parameter": {name: parameter.data for name, parameter in moving.items()},
             "gradient": {name: parameter.grad for name, parameter in moving.items()},  # type: ignore[misc]
-            **{m: {n: self.moments[f"{n}.{m}"] for n in moving} for m in self._moments()},
+            **{m: {n: self.moments[f"{n}.{m}"] for n in moving} for m in self._kinds},
             "frozen": {name: mask for name, mask in frozen.items() if name in moving},
             "restricted": {name: mask for name, mask in restricted.items() if name in moving},
             "rate": {"lr": self.lr, "down": self.down, "decay": self.decay},
@@ -93,16 +94,13 @@ class StackedOptimizer:
         # suffice, since weight decay and momentum change entries without a gradient.
         before = {
             (kind, name): block[kind][name].clone()
-            for kind in ("parameter", *self._moments())
+            for kind in ("parameter", *self._kinds)
             for name in block["frozen"]
         }
         self._update(block)
         for (kind, name), old in before.items():
             new = block[kind][name]
             torch.where(block["frozen"][name] > 0, new, old, out=new)
-
-    def _moments(self) -> tuple[str, ...]:
-        return ("first",) if self.kind == "sgd" else ("first", "second")
 
     def _update(self, block: _Groups) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these

@@ -71,26 +71,22 @@ def minimised(
     *,
     is_missing_kept: bool = False,
 ) -> Affine:
-    """Fit the affine map that minimises the mean NLL plus the penalty, a convex problem.
+    """Fit the affine map of inputs (N, C) float64 that minimises the mean NLL plus the penalty.
 
-    The solver is Newton's method for up to 500 parameters and L-BFGS for more. Parameters are
-    scaled by the diagonal of the Hessian at the start, so that one tolerance suits all problems:
-    1e-6 gives an NLL within about 1e-12 times the number of parameters. A million parameters (1,000
-    classes) take 0.4 GB and, with 2,500 samples, about 0.3 s per step on one core.
+    The problem is convex. The solver is Newton's method for up to 500 parameters and L-BFGS for
+    more. Parameters are scaled by the diagonal of the Hessian at the start, so that one tolerance
+    suits all problems: 1e-6 gives an NLL within about 1e-12 times the number of parameters. A
+    million parameters (1,000 classes) take 0.4 GB and, with 2,500 samples, about 0.3 s per step on
+    one core.
 
     Both solvers use only torch: scipy's L-BFGS calls a BLAS that starts as many threads as the
     machine has cores, which turned seconds into minutes on a busy machine.
 
-    Args:
-        inputs: (N, C), float64.
-        labels: (N,).
-        ridge: the penalty.
-        start: initial map, of the same shape as the result.
-        tolerance: largest allowed entry of the scaled gradient. Newton's method converges
-            quadratically and always runs to the exact tolerance.
-        is_missing_kept: whether classes without samples keep their initial values and are left out
-            of the softmax. Otherwise, where they are not penalised, their own intercept, or a
-            common one of all other classes, would drive their probability to 0 without end.
+    ``tolerance`` is the largest allowed entry of the scaled gradient. Newton's method converges
+    quadratically and always runs to the exact tolerance. With ``is_missing_kept``, classes without
+    samples keep their initial values and are left out of the softmax. Otherwise, where they are not
+    penalised, their own intercept, or a common one of all other classes, would drive their
+    probability to 0 without end.
     """
     is_free = torch.ones_like(start.intercept, dtype=torch.bool)
     if is_missing_kept:

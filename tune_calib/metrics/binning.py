@@ -14,21 +14,18 @@ from tune_calib.metrics.validation import check
 
 @dataclass(frozen=True)
 class BinTable:
-    """A reliability diagram.
-
-    Attributes:
-        count: (..., B), samples in each bin.
-        confidence: (..., B), mean confidence; 0 in an empty bin.
-        accuracy: (..., B), share of correct samples; 0 in an empty bin.
-        lower: (..., B) or (B,), lower edge of each bin.
-        upper: (..., B) or (B,), upper edge of each bin.
-    """
+    """A reliability diagram."""
 
     count: Tensor
+    """Samples in each bin, (..., B)."""
     confidence: Tensor
+    """Mean confidence, (..., B); 0 in an empty bin."""
     accuracy: Tensor
+    """Share of correct samples, (..., B); 0 in an empty bin."""
     lower: Tensor
+    """Lower edge of each bin, (..., B) or (B,)."""
     upper: Tensor
+    """Upper edge of each bin, (..., B) or (B,)."""
 
     @property
     def gap(self) -> Tensor:

@@ -51,19 +51,16 @@ _CHUNK = 2**19  # weights processed at once
 
 @dataclass(frozen=True)
 class Interval:
-    """Intervals at ``LEVEL`` of one metric of K classifiers, NaN where the metric is not defined.
-
-    Attributes:
-        lower: (K,), lower end.
-        upper: (K,), upper end.
-        se: (K,), standard error, i.e. the standard deviation over the draws.
-        draws: (K, R), the metric on each draw.
-    """
+    """Intervals at ``LEVEL`` of one metric of K classifiers; NaN where it is not defined."""
 
     lower: Tensor
+    """Lower end, (K,)."""
     upper: Tensor
+    """Upper end, (K,)."""
     se: Tensor
+    """Standard error, i.e. the standard deviation over the draws, (K,)."""
     draws: Tensor
+    """The metric on each draw, (K, R)."""
 
 
 def bootstrap(
@@ -190,7 +187,9 @@ def _intervals(
             upper = upper.clamp(min=0)
         record = METRICS[name]
         lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
-        found[name] = (lower, upper, _spread(numbers), numbers)
+        known = numbers[~numbers.isnan()]
+        spread = known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
+        found[name] = (lower, upper, spread, numbers)
     return found
 
 
@@ -239,11 +238,6 @@ def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def _spread(numbers: Tensor) -> Tensor:
-    known = numbers[~numbers.isnan()]
-    return known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
-
-
 def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
     """Return AUROC and FPR95, (2, R), of scores (N,) and (M,) on draws with weights (R, N + M)."""
     positives, negatives = len(positive), len(negative)
@@ -259,20 +253,14 @@ def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
         foreign = cumulated(ordered * (1 - is_own))[:, ends]
         # Half of the OOD images with the same score count as below.
         area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
-        accepted, wrong = (positives - below) / positives, (negatives - foreign) / negatives
-        found.append(torch.stack([area.sum(-1) / (positives * negatives), _at(accepted, wrong)]))
+        # The false-positive rate at a true-positive rate of 95 %, as ``ood.fpr95``.
+        rates = ((positives - below) / positives).flip(-1).contiguous()
+        wrong = ((negatives - foreign) / negatives).flip(-1)
+        wanted = torch.full_like(rates[:, :1], 0.95)
+        after = torch.searchsorted(rates, wanted, right=True)
+        (low, start), (high, end) = (
+            (rates.gather(-1, place), wrong.gather(-1, place)) for place in (after - 1, after)
+        )
+        rate = (start + (wanted - low) * (end - start) / (high - low))[:, 0]
+        found.append(torch.stack([area.sum(-1) / (positives * negatives), rate]))
     return torch.cat(found, -1)
-
-
-def _at(accepted: Tensor, wrong: Tensor) -> Tensor:
-    """Return the false-positive rate (R,) at a true-positive rate of 95 %, as ``ood.fpr95``.
-
-    Both rates are (R, K) and fall to 0.
-    """
-    rates, values = accepted.flip(-1).contiguous(), wrong.flip(-1)
-    wanted = torch.full_like(rates[:, :1], 0.95)
-    after = torch.searchsorted(rates, wanted, right=True)
-    (low, start), (high, end) = (
-        (rates.gather(-1, place), values.gather(-1, place)) for place in (after - 1, after)
-    )
-    return (start + (wanted - low) * (end - start) / (high - low))[:, 0]

@@ -50,11 +50,8 @@ def shares_of(name: str) -> tuple[float, ...]:
 class Resampled:
     """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
 
-    Args:
-        logits: (N, C), float64, finite.
-        labels: (N,), int64.
-        limit: threshold of the conformal sets, a scalar. Without it, the conformal metrics are left
-            out.
+    Logits are (N, C), float64, finite; labels (N,), int64. Without ``limit``, the threshold of the
+    conformal sets, the conformal metrics are left out.
     """
 
     def __init__(self, logits: Tensor, labels: Tensor, limit: Tensor | None = None) -> None:

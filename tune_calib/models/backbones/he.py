@@ -47,15 +47,19 @@ class BasicBlock(nn.Module):
     """Two 3x3 convolutions with BN and a shortcut, (N, c_in, h, w) -> (N, c_out, h', w').
 
     h' = ceil(h / stride) with stride 1 or 2. The shortcut is a projection where the shape changes,
-    or it has no weights and c_out >= c_in.
+    or it has no weights and c_out >= c_in. If ``init`` is ``timm``, the last BN starts at zero.
     """
 
-    def __init__(self, channels_in: int, channels: int, stride: int, projects: bool) -> None:
+    def __init__(
+        self, channels_in: int, channels: int, stride: int, projects: bool, init: Init
+    ) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
+        if init == "timm":
+            nn.init.zeros_(self.bn2.weight)
         self.stride = stride
         self.zeros = (channels - channels_in) // 2
         self.shortcut: nn.Module | None = None
@@ -76,12 +80,12 @@ class BasicBlock(nn.Module):
         return F.relu(branch + F.pad(kept, (0, 0, 0, 0, self.zeros, self.zeros)))
 
 
-def _stages(depth: int, projects: bool) -> Iterator[list[BasicBlock]]:
+def _stages(depth: int, projects: bool, init: Init) -> Iterator[list[BasicBlock]]:
     """Build the blocks of each stage of a network of depth 6n + 2."""
     width = WIDTH
     for channels, stride in STAGES:
-        further = (BasicBlock(channels, channels, 1, projects) for _ in range((depth - 2) // 6 - 1))
-        yield [BasicBlock(width, channels, stride, projects), *further]
+        inputs = [(width, stride), *[(channels, 1)] * ((depth - 2) // 6 - 1)]
+        yield [BasicBlock(given, channels, step, projects, init) for given, step in inputs]
         width = channels
 
 
@@ -92,10 +96,10 @@ def build_he(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Modul
         bn1=nn.BatchNorm2d(WIDTH),
         relu=nn.ReLU(),
     )
-    for number, blocks in enumerate(_stages(depth, projects=False), 1):
+    for number, blocks in enumerate(_stages(depth, projects=False, init=init), 1):
         parts[f"layer{number}"] = nn.Sequential(*blocks)
     parts["pool"] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
-    return _zeroed(finish(nn.Sequential(parts), (3, 4, 5, 6), init), init), STAGES[-1][0]
+    return finish(nn.Sequential(parts), (3, 4, 5, 6), init), STAGES[-1][0]
 
 
 def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
@@ -107,23 +111,14 @@ def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.M
     layers: list[nn.Module] = [nn.Conv2d(channels, WIDTH, 3, 1, 1, bias=False)]
     layers += [nn.BatchNorm2d(WIDTH), nn.ReLU()]
     bounds: list[int] = []
-    for blocks in _stages(depth, projects=True):
+    for blocks in _stages(depth, projects=True, init=init):
         bounds.append(len(layers))
         layers += blocks
     bounds.append(len(layers))
     layers += feature_stage(STAGES[-1][0])
     # The last stage is only the pool, with two modules; the 1x1 convolution before it belongs to
     # the stage before.
-    extractor = finish(nn.Sequential(*layers), (*bounds, len(layers) - 2), init)
-    return _zeroed(extractor, init), FEATURE_WIDTH
-
-
-def _zeroed(extractor: nn.Module, init: Init) -> nn.Module:
-    """Start the last BN of every branch at zero if ``init`` is ``timm``."""
-    for block in extractor.modules():
-        if isinstance(block, BasicBlock) and init == "timm":
-            nn.init.zeros_(block.bn2.weight)
-    return extractor
+    return finish(nn.Sequential(*layers), (*bounds, len(layers) - 2), init), FEATURE_WIDTH
 
 
 for _depth in DEPTHS:
