@@ -41,12 +41,10 @@ class CalibratedNetwork(nn.Module):
         spec: spec of the trial.
         classifier: head and transform of the trial.
         trained: network of the trial; None for imported features or logits.
-
-    Attributes:
-        about: the content of ``NAME.json``; None before it is written.
     """
 
     about: Exported | None = None
+    """The content of ``NAME.json``; None before it is written."""
 
     def __init__(
         self, spec: TrialSpec, classifier: Classifier, trained: TrainedNetwork | None

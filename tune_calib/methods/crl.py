@@ -39,16 +39,11 @@ class CorrectnessRankingParams(Params):
 
 
 class CorrectnessRanking(NetworkMethod):
-    """Cross entropy plus ``weight`` times the ranking loss.
-
-    Attributes:
-        n_correct: (samples,) int64, number of correct predictions of each sample in training.
-        max_correct: () int64, largest possible number; 1 in the first two epochs.
-    """
+    """Cross entropy plus ``weight`` times the ranking loss."""
 
     params: CorrectnessRankingParams
-    n_correct: Tensor
-    max_correct: Tensor
+    n_correct: Tensor  # (samples,) int64, correct predictions of each sample in training
+    max_correct: Tensor  # () int64, largest possible number; 1 in the first two epochs
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)
