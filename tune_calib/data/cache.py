@@ -98,21 +98,15 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = cache / f"{info.name}-{identity}.safetensors"
-    if (source := _open_whole(path)) is None:
-        # One process writes the file; others wait and read it.
-        with _only_writer(path, info.title):
-            if (source := _open_whole(path)) is None:
-                _write(path, info.load(root), f"decoding {info.title}")
-                # Read back, so that this process also maps the shared file.
-                source = _read(path)
-    return source
-
-
-def _open_whole(path: Path) -> Source | None:
-    """Open a cache file; return None if it is absent or damaged and must be written."""
     with suppress(DamagedFileError):
         return _read(path)
-    return None
+    # It is absent or damaged. One process writes the file; others wait and read it.
+    with _only_writer(path, info.title):
+        with suppress(DamagedFileError):
+            return _read(path)
+        _write(path, info.load(root), f"decoding {info.title}")
+        # Read back, so that this process also maps the shared file.
+        return _read(path)
 
 
 @contextmanager

@@ -119,15 +119,15 @@ def lazy_images(
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
     places = torch.arange(len(labels))
-    batches: Iterator[_Batch] = iter(())
-    batch: _Batch | None = None
+    batches: Iterator[Batch] = iter(())
+    batch: Batch | None = None
 
     def read(rows: Places) -> Tensor:
         nonlocal batches, batch
         decoded: dict[int, Any] = {}
         for row in sorted(set(rows.tolist())):  # reading is fastest in order
             if batch is None or row < batch.first:  # passed already: read from the start
-                batches = _batches(files, columns)
+                batches = read_batches(files, columns)
                 batch = next(batches)
             while row >= batch.first + len(batch.encoded):
                 batch = next(batches)
@@ -154,13 +154,7 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
     return torch.cat(labels)
 
 
-def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
-    """Return the first encoded images of some files."""
-    encoded: list[bytes] = next(_batches(files, columns)).encoded.to_pylist()
-    return encoded
-
-
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """Encoded images, with the row numbers over all files of the first image and of the file."""
 
     file: Path
@@ -169,7 +163,8 @@ class _Batch(NamedTuple):
     encoded: pa.Array
 
 
-def _batches(files: Sequence[Path], columns: Columns) -> Iterator[_Batch]:
+def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
+    """Yield the encoded images of some files in order."""
     first = 0
     for file in files:
         start = first
@@ -180,7 +175,7 @@ def _batches(files: Sequence[Path], columns: Columns) -> Iterator[_Batch]:
                 encoded = part.column(0).field("bytes")
                 if encoded.null_count or part.column(0).null_count:
                     raise _incomplete(file)
-                yield _Batch(file, start, first, encoded)
+                yield Batch(file, start, first, encoded)
                 first += len(encoded)
 
 

@@ -113,8 +113,7 @@ class ExtraEvaluation:
         """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
-        test = lambda: self._test  # noqa: E731
-        shift = open_set(name, self.spec.data, self.root, self.store.images, test)
+        shift = open_set(name, self.spec.data, self.root, self.store.images, lambda: self._test)
         rows = []
         for part, split in self.ensure_shifted(shift).items():
             found = self._calibrated(spec, split)

@@ -58,8 +58,10 @@ def tabulate(confidence: Tensor, correct: Tensor, index: Tensor, edges: Tensor) 
     bins = edges.shape[-1] - 1
     place = index.clamp(max=bins - 1) + 1
     count = summed(place, (index >= 0).to(confidence.dtype), bins)
-    means = [summed(place, values, bins) / count.clamp(min=1) for values in (confidence, correct)]
-    return BinTable(count, *means, edges[..., :-1], edges[..., 1:])
+    mean_confidence, mean_correct = (
+        summed(place, values, bins) / count.clamp(min=1) for values in (confidence, correct)
+    )
+    return BinTable(count, mean_confidence, mean_correct, edges[..., :-1], edges[..., 1:])
 
 
 def summed(place: Tensor, values: Tensor, bins: int) -> Tensor:
