@@ -119,7 +119,15 @@ class NetworkTrainer:
                 feedback = EpochFeedback(logits, self.calib.labels)
             report |= self.method.end_epoch(self.epoch, feedback)
         with self.watch.phase("judgement on select"):
-            report |= self._judge()
+            features, logits = predict(self.method, self.network, self.select.images, self.info)
+            labels = self.select.labels
+            self.samples["select"] = self.method.sample_record(logits, labels, features)
+            logits = logits.double()
+            # All losses of the epoch may be finite although its last step overshot.
+            if not bool(logits.isfinite().all()):
+                raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
+            scores = watch_select(logits, labels)
+            report |= {name: float(score) for name, score in scores.items()}
         self._store_best(report)
         self.epoch += 1
         return report
@@ -186,15 +194,6 @@ class NetworkTrainer:
             logits = made.logits.detach()
             self.method.after_step(logits, labels, positions)
             return made.loss.detach(), (logits.argmax(1) == labels).sum()
-
-    def _judge(self) -> dict[str, float]:
-        features, logits = predict(self.method, self.network, self.select.images, self.info)
-        self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
-        logits, labels = logits.double(), self.select.labels
-        # All losses of the epoch may be finite although its last step overshot.
-        if not bool(logits.isfinite().all()):
-            raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
-        return {name: float(score) for name, score in watch_select(logits, labels).items()}
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select

@@ -158,8 +158,7 @@ def drawn_detection(
     found = {}
     for tail, score in (("", max_prob), ("_entropy", lambda each: -entropy(each))):
         positive, negative = (score(each) for each in probs)
-        both = _areas(positive, negative, weights)
-        found[f"auroc{tail}"], found[f"fpr95{tail}"] = both
+        found[f"auroc{tail}"], found[f"fpr95{tail}"] = _areas(positive, negative, weights)
     return found
 
 

@@ -105,13 +105,10 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
 
 
 def use_cifar_stem(model: Any, channels: int) -> None:
-    """Replace the stem of a timm ResNet by a 3x3 convolution of stride 1 without a pool.
-
-    The convolution is initialised like the others in timm: Kaiming normal, fan out.
-    """
+    """Replace the stem of a timm ResNet by a 3x3 convolution of stride 1 without a pool."""
     model.conv1 = nn.Conv2d(channels, model.bn1.num_features, 3, 1, 1, bias=False)
     model.maxpool = nn.Identity()
-    draw_fan_out(model.conv1)
+    draw_fan_out(model.conv1)  # like the other convolutions of timm
 
 
 def resnet_stages(model: Any) -> list[nn.Module]:
@@ -135,10 +132,7 @@ def densenet_stages(model: Any) -> list[nn.Module]:
 
 @torch.no_grad()
 def _measure_width(model: nn.Module, channels: int, size: int) -> int:
-    """Return the number of features for one image.
-
-    Some models can be built, but fail here because their maps become too small.
-    """
+    """Return the number of features; some models fail here since their maps become too small."""
     # In evaluation mode, since an image of zeros must not change the batch statistics.
     features = model.eval()(torch.zeros(1, channels, size, size))
     model.train()
