@@ -212,10 +212,7 @@ class StackedOptimizer:
 
 
 def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
-    """Yield all tensors (K, ...) in parts of a few heads each.
-
-    On a CPU, a part fits into the cache, since a step passes over it many times.
-    """
+    """Yield all tensors (K, ...) in parts of a few heads, each of which fits into a CPU's cache."""
     state = [*groups["parameter"].values()]
     of_a_head = sum(t[0].numel() * t.element_size() for g in groups.values() for t in g.values())
     size = max(1, CACHE_BYTES // of_a_head)
