@@ -9,23 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablations.ladders import read_ladder
-from tune_calib.spec.ladder import LADDERS, Ladder, Rung
+from tune_calib.spec.ladder import LADDERS, Ladder
 
-
-def _scaled(rung: Rung) -> Rung:
-    return replace(
+_MAC_CAL = read_ladder(Path(__file__).with_name("mac_cal.yaml"))
+_PLAIN = [replace(rung, published=None) for rung in _MAC_CAL.rungs]
+_SCALED = [
+    replace(
         rung,
         label=f"{rung.label}, scaled",
         ingredient="temperature scaling after it",
         slots={**rung.slots, "posthoc": {"method": "temperature"}},
         kind="control" if rung.kind == "control" else "variant",
     )
-
-
-_MAC_CAL = read_ladder(Path(__file__).with_name("mac_cal.yaml"))
-_PLAIN = [replace(rung, published=None) for rung in _MAC_CAL.rungs]
+    for rung in _PLAIN
+]
 # The stable order keeps controls last.
-_BOTH = sorted([*_PLAIN, *map(_scaled, _PLAIN)], key=lambda rung: rung.kind == "control")
+_BOTH = sorted([*_PLAIN, *_SCALED], key=lambda rung: rung.kind == "control")
 
 LADDERS.register(
     Ladder(

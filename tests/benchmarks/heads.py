@@ -19,8 +19,7 @@ from torch import Tensor
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tune_calib.engine.optim import StackedOptimizer
-from tune_calib.engine.views import Views
+from tune_calib.engine.head_steps import StackedOptimizer, Views
 from tune_calib.models.heads import apply_stack, init_stack
 
 SAMPLES, WIDTH, HIDDEN, CLASSES, BATCH = 2_560, 512, 128, 10, 128

@@ -13,9 +13,9 @@ import torch
 from tests.support import CPU, drive, each, rows, run_of, small_spec
 from tune_calib.engine import population as populations
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
+from tune_calib.engine.head_steps import Views
 from tune_calib.engine.population import PopulationTrainer, in_parts
 from tune_calib.engine.store import write_folder
-from tune_calib.engine.views import Views
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.ray.plan import make_plan
 from tune_calib.tuning.ray.training import HeadTrainable
@@ -162,7 +162,7 @@ def test_the_rows_of_a_population_do_not_depend_on_its_parts(
 @each("shape", [(100,), (3, 100)])
 @each("gathered", [1, 2**30])
 def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
-    monkeypatch.setattr("tune_calib.engine.views.GATHERED_BYTES", gathered)
+    monkeypatch.setattr("tune_calib.engine.head_steps.GATHERED_BYTES", gathered)
     views = Views(bank, CPU)
     split = views.view(0)
     order = torch.stack([torch.randperm(len(split.labels)) for _ in range(3)])
@@ -195,7 +195,7 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
     slots = [small_spec(method="mac_cal", seed=s).head for s in range(3)]
     logits = []
     for share in (0.5, 0.0):
-        monkeypatch.setattr("tune_calib.engine.views.SHARE_OF_FREE", share)
+        monkeypatch.setattr("tune_calib.engine.head_steps.SHARE_OF_FREE", share)
         trainer = PopulationTrainer(slots, bank, 0, torch.device("cuda"))
         list(trainer)
         assert bool(trainer.views.held) == (share > 0)

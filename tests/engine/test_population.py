@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
-from tune_calib.engine.optim import StackedOptimizer
+from tune_calib.engine.head_steps import StackedOptimizer
 from tune_calib.engine.population import PopulationTrainer, head_context
 from tune_calib.errors import UserError
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.models.backbones.he import DEPTHS
+from tune_calib.models.backbones.small import DEPTHS
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network, Output
 from tune_calib.spec.backbones import BACKBONES

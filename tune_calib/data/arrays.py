@@ -85,13 +85,33 @@ def stamp_of(path: Path) -> tuple[int, int]:
 def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:
     """Return the arrays of some files by role; ``setting`` is used in messages."""
     arrays: dict[str, Array] = {}
-    for role, array in (pair for text in files for pair in _with_roles(setting, text, roles)):
-        if role in arrays:
-            raise UserError(
-                f"{setting}: {arrays[role]} and {array} are both {role}; select one, e.g. "
-                f"{role}=FILE:KEY"
-            )
-        arrays[role] = array
+    for text in files:
+        role, equals, rest = text.partition("=")
+        if equals and role in roles:
+            path, colon, key = rest.rpartition(":")
+            if not colon or expand_path(rest).exists():
+                path, key = rest, ""
+            there = arrays_in(expand_path(path))
+            if not key and len(there) == 1:
+                key = next(iter(there))
+            if key not in there:
+                problem = f"no {key!r}" if key else "several arrays"
+                raise UserError(
+                    f"{setting} {text}: {path} has {problem}; it has {', '.join(there) or 'none'}: "
+                    f"use {role}=FILE:KEY"
+                )
+            found = [(role, there[key])]
+        else:
+            there = arrays_in(expand_path(text))
+            known = ((own, name) for own, names in roles.items() for name in names)
+            found = [(own, there[name]) for own, name in known if name in there]
+        for own, array in found:
+            if own in arrays:
+                raise UserError(
+                    f"{setting}: {arrays[own]} and {array} are both {own}; select one, e.g. "
+                    f"{own}=FILE:KEY"
+                )
+            arrays[own] = array
     return arrays
 
 
@@ -99,28 +119,6 @@ def describe_roles(roles: _Names) -> str:
     """Return the names by which arrays are recognised, for messages."""
     names = "; ".join("/".join(each) for each in roles.values())
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
-
-
-def _with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple[str, Array]]:
-    role, equals, rest = text.partition("=")
-    if not equals or role not in roles:
-        arrays = arrays_in(expand_path(text))
-        for known, names in roles.items():
-            yield from ((known, arrays[name]) for name in names if name in arrays)
-        return
-    path, colon, key = rest.rpartition(":")
-    if not colon or expand_path(rest).exists():
-        path, key = rest, ""
-    arrays = arrays_in(expand_path(path))
-    if not key and len(arrays) == 1:
-        key = next(iter(arrays))
-    if key not in arrays:
-        problem = f"no {key!r}" if key else "several arrays"
-        raise UserError(
-            f"{setting} {text}: {path} has {problem}; it has {', '.join(arrays) or 'none'}: use "
-            f"{role}=FILE:KEY"
-        )
-    yield role, arrays[key]
 
 
 @contextmanager

@@ -41,10 +41,7 @@ _COLUMNS = ("labels", "indices", "checks")
 def read_images(
     source: Source, use: Callable[[NDArray[np.uint8]], object]
 ) -> tuple[list[list[int]], Summary]:
-    """Read all images; return the CRC-32 of each by part, and digest and moments of all.
-
-    ``use`` receives the images (N, C, H, W) of both parts, chunk by chunk.
-    """
+    """Pass all images to ``use`` in chunks; return their CRC-32s by part, digest and moments."""
     digest, checks = hashlib.sha256(), []
     counts: Any = 0  # (C, 256), number of pixels of each value in the training part
     for split in (source.train, source.test):
@@ -101,21 +98,15 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = cache / f"{info.name}-{identity}.safetensors"
-    if (source := _open_whole(path)) is None:
-        # One process writes the file; others wait and read it.
-        with _only_writer(path, info.title):
-            if (source := _open_whole(path)) is None:
-                _write(path, info.load(root), f"decoding {info.title}")
-                # Read back, so that this process also maps the shared file.
-                source = _read(path)
-    return source
-
-
-def _open_whole(path: Path) -> Source | None:
-    """Open a cache file; return None if it is absent or damaged and must be written."""
     with suppress(DamagedFileError):
         return _read(path)
-    return None
+    # It is absent or damaged. One process writes the file; others wait and read it.
+    with _only_writer(path, info.title):
+        with suppress(DamagedFileError):
+            return _read(path)
+        _write(path, info.load(root), f"decoding {info.title}")
+        # Read back, so that this process also maps the shared file.
+        return _read(path)
 
 
 @contextmanager

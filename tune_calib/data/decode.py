@@ -39,27 +39,25 @@ class Format:
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:
         """Return the pixels (size, size, channels) of an image, called ``where`` in messages."""
+        side = (self.size, self.size)
         try:
             with opened(content) as image:
-                self._refuse(image, where)
+                if not self.resize and image.size != side:
+                    raise DamagedFileError(
+                        f"{where} has {image.width}x{image.height} pixels, expected "
+                        f"{self.size}x{self.size}; is it another data set?"
+                    )
+                if self.channels == 3 and image.mode in _GREY and not self.convert_grey:
+                    raise DamagedFileError(
+                        f"{where} is grey, but the data set has colour images; is it another data "
+                        "set?"
+                    )
                 pixels = image.convert("L" if self.channels == 1 else "RGB")
         except _NO_IMAGE:
             raise _damaged(where) from None
-        side = (self.size, self.size)
         if pixels.size != side:
             pixels = pixels.resize(side, Image.Resampling.BILINEAR)
         return np.asarray(pixels).reshape(*side, self.channels)
-
-    def _refuse(self, image: Image.Image, where: str) -> None:
-        if not self.resize and image.size != (self.size, self.size):
-            raise DamagedFileError(
-                f"{where} has {image.width}x{image.height} pixels, expected "
-                f"{self.size}x{self.size}; is it another data set?"
-            )
-        if self.channels == 3 and image.mode in _GREY and not self.convert_grey:
-            raise DamagedFileError(
-                f"{where} is grey, but the data set has colour images; is it another data set?"
-            )
 
     def stack(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Return decoded images as one tensor (N, C, H, W)."""

@@ -119,8 +119,23 @@ def lazy_images(
     columns = columns or Columns()
     labels = read_labels(files, columns, classes)
     places = torch.arange(len(labels))
-    rows = ParquetRows(files, columns, format_)
-    return Split(LazyImages(rows.read, format_.shape, places), labels, places)
+    batches: Iterator[Batch] = iter(())
+    batch: Batch | None = None
+
+    def read(rows: Places) -> Tensor:
+        nonlocal batches, batch
+        decoded: dict[int, Any] = {}
+        for row in sorted(set(rows.tolist())):  # reading is fastest in order
+            if batch is None or row < batch.first:  # passed already: read from the start
+                batches = read_batches(files, columns)
+                batch = next(batches)
+            while row >= batch.first + len(batch.encoded):
+                batch = next(batches)
+            where = f"{batch.file}: row {row - batch.start}"
+            decoded[row] = format_.decode(batch.encoded[row - batch.first].as_py(), where)
+        return format_.stack([decoded[row] for row in rows.tolist()])
+
+    return Split(LazyImages(read, format_.shape, places), labels, places)
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
@@ -139,13 +154,7 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
     return torch.cat(labels)
 
 
-def first_encoded(files: Sequence[Path], columns: Columns) -> list[bytes]:
-    """Return the first encoded images of some files."""
-    encoded: list[bytes] = next(_batches(files, columns)).encoded.to_pylist()
-    return encoded
-
-
-class _Batch(NamedTuple):
+class Batch(NamedTuple):
     """Encoded images, with the row numbers over all files of the first image and of the file."""
 
     file: Path
@@ -154,7 +163,8 @@ class _Batch(NamedTuple):
     encoded: pa.Array
 
 
-def _batches(files: Sequence[Path], columns: Columns) -> Iterator[_Batch]:
+def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
+    """Yield the encoded images of some files in order."""
     first = 0
     for file in files:
         start = first
@@ -165,36 +175,8 @@ def _batches(files: Sequence[Path], columns: Columns) -> Iterator[_Batch]:
                 encoded = part.column(0).field("bytes")
                 if encoded.null_count or part.column(0).null_count:
                     raise _incomplete(file)
-                yield _Batch(file, start, first, encoded)
+                yield Batch(file, start, first, encoded)
                 first += len(encoded)
-
-
-class ParquetRows:
-    """Images in the rows of Parquet files; reading is fastest in order."""
-
-    def __init__(self, files: Sequence[Path], columns: Columns, format_: Format) -> None:
-        self.files, self.columns, self.format = files, columns, format_
-        self._batches: Iterator[_Batch] = iter(())
-        self._batch: _Batch | None = None
-
-    def read(self, rows: Places) -> Tensor:
-        """Decode some images."""
-        decoded: dict[int, Any] = {}
-        for row in sorted(set(rows.tolist())):
-            batch = self._batch_at(row)
-            content = batch.encoded[row - batch.first].as_py()
-            where = f"{batch.file}: row {row - batch.start}"
-            decoded[row] = self.format.decode(content, where)
-        return self.format.stack([decoded[row] for row in rows.tolist()])
-
-    def _batch_at(self, row: int) -> _Batch:
-        """Return the batch that contains a row, reading from the start if it was passed."""
-        if self._batch is None or row < self._batch.first:
-            self._batches = _batches(self.files, self.columns)
-            self._batch = next(self._batches)
-        while row >= self._batch.first + len(self._batch.encoded):
-            self._batch = next(self._batches)
-        return self._batch
 
 
 @contextmanager

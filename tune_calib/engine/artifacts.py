@@ -1,10 +1,11 @@
-"""Networks and feature banks in the store: one process creates each, and others wait for it."""
+"""Networks, their per-sample records and feature banks in the store, each made by one process."""
 
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import torch
 from filelock import FileLock
 from torch import Tensor
@@ -15,11 +16,11 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, TrainedNetwork, build, predict
-from tune_calib.engine.samples import write_epoch
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.store import (
     Store,
     artifact_manifest,
+    nest,
     read_or_remove,
     read_tensors,
     unnest,
@@ -30,6 +31,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime
 from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
+from tune_calib.results.tables import SCHEMAS
 from tune_calib.spec.trial import TrialSpec
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
@@ -105,7 +107,7 @@ class NetworkTraining:
         with watch.phase("checkpoint"):
             # Samples before the checkpoint: a run that is killed in between repeats the epoch and
             # writes the same records again. In the opposite order they would be lost.
-            write_epoch(self.store, self.identity, len(self.history), self.trainer.samples)
+            write_samples(self.store, self.identity, len(self.history), self.trainer.samples)
             tensors, about = self.trainer.state()
             about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
             write_tensors(self.checkpoint, tensors, about)
@@ -211,3 +213,46 @@ def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
     if not bool(logits.isfinite().all()):
         return {}
     return {name: float(value) for name, value in regime(logits.double(), labels).items()}
+
+
+def write_samples(
+    store: Store, network_id: str, epoch: int, samples: dict[str, dict[str, Tensor]]
+) -> None:
+    """Write the results of ``NetworkMethod.samples_seen`` in an epoch (1-based), by split."""
+    tensors: dict[str, Tensor] = {}
+    for split, record in samples.items():
+        if not record:
+            continue
+        correct = record["correct"]
+        # Shuffled batches list their samples; a split evaluated as a whole is in its own order.
+        sample = record.get("sample", torch.arange(len(correct), device=correct.device))
+        order = sample.argsort()
+        # Norms are unbounded, and float16 would turn large values into infinity.
+        largest = torch.finfo(torch.float16).max
+        columns = {
+            "sample": sample[order].int(),
+            "gate": record["gate"][order].round().to(torch.int8),
+            "indicator": record["indicator"][order].clamp(-largest, largest).half(),
+            "confidence": record["confidence"][order].half(),
+            "correct": correct[order],
+        }
+        tensors |= nest(split, columns)
+    if tensors:
+        write_tensors(store.folder("samples", network_id) / f"{epoch:04d}", tensors, {})
+
+
+def read_samples(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
+    """Return the per-sample records of a network as rows of the ``samples`` table."""
+    schema, folder = SCHEMAS["samples"], store.folder("samples", network_id)
+    tables = [schema.empty_table()]
+    for epoch in range(1, epochs + 1) if folder.exists() else ():
+        tensors, _ = read_tensors(folder / f"{epoch:04d}")
+        for split in sorted({name.partition(".")[0] for name in tensors}):
+            columns = {name: tensor.numpy() for name, tensor in unnest(split, tensors).items()}
+            size = len(columns["correct"])
+            # Epochs written by an earlier version of this program have no confidence.
+            columns.setdefault("confidence", pa.nulls(size))
+            same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
+            columns |= {name: pa.repeat(value, size) for name, value in same.items()}
+            tables.append(pa.table({name: columns[name] for name in schema.names}).cast(schema))
+    return pa.concat_tables(tables).unify_dictionaries()

@@ -48,25 +48,6 @@ KIND = "classifiers"
 LAYOUT = 1
 
 
-def _make_head(slot: HeadSlot, tensors: dict[str, Tensor]) -> HeadMethod:
-    """Build a head at its selected epoch from ``tensors_of_trial`` without their prefix."""
-    weight = tensors["context.weight"]
-    context = HeadContext(
-        width=weight.shape[1],
-        classes=weight.shape[0],
-        epochs=slot.epochs,
-        weight=weight,
-        bias=tensors["context.bias"],
-        val_ratio=float(tensors["context.val_ratio"]),
-        device=weight.device,
-    )
-    method: HeadMethod = METHODS[slot.method].implementation([slot], context)
-    restore_tensors(method, tensors)
-    for weights in method.parameters.values():
-        weights.requires_grad_(False)
-    return method
-
-
 class Classifier(nn.Module):
     """A map from features and logits of a frozen network to calibrated logits.
 
@@ -91,9 +72,26 @@ class Classifier(nn.Module):
 
     @cached_property
     def head(self) -> HeadMethod | None:
-        """Return the head, or None without one."""
+        """Return the head at its selected epoch, or None without one."""
         slot = self.slots[0]
-        return None if slot is None else _make_head(slot, unnest("head", self.tensors))
+        if slot is None:
+            return None
+        tensors = unnest("head", self.tensors)
+        weight = tensors["context.weight"]
+        context = HeadContext(
+            width=weight.shape[1],
+            classes=weight.shape[0],
+            epochs=slot.epochs,
+            weight=weight,
+            bias=tensors["context.bias"],
+            val_ratio=float(tensors["context.val_ratio"]),
+            device=weight.device,
+        )
+        method: HeadMethod = METHODS[slot.method].implementation([slot], context)
+        restore_tensors(method, tensors)
+        for weights in method.parameters.values():
+            weights.requires_grad_(False)
+        return method
 
     @cached_property
     def transform(self) -> PostHocMethod | None:
@@ -121,9 +119,7 @@ class Classifier(nn.Module):
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
         """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
 
-        Args:
-            features: (N, D), features of all samples of a split; used by a head.
-            logits: (N, C), logits of the network's own head; used without another head.
+        A head reads the features (N, D). Without it, the network's own logits (N, C) are used.
         """
         return self.calibrated(self.uncalibrated(features, logits))
 

@@ -65,11 +65,9 @@ class ShiftKey(Params):
 
 
 def shifted_bank_key(spec: TrialSpec) -> BankKey:
-    """Return the key of the bank whose network computes the shifted features of a trial.
-
-    Views are part of it only if they updated the statistics of the network.
-    """
+    """Return the key of the bank whose network computes the shifted features of a trial."""
     key = bank_key(spec, spec.head)
+    # Views are part of it only if they updated the statistics of the network.
     return key if key.bn_mode == "train" else bank_key(spec, None)
 
 
@@ -115,8 +113,7 @@ class ExtraEvaluation:
         """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
         is_foreign = name.startswith("ood/")
         own = self._calibrated(spec, self.bank.test()) if is_foreign else None
-        test = lambda: self._test  # noqa: E731
-        shift = open_set(name, self.spec.data, self.root, self.store.images, test)
+        shift = open_set(name, self.spec.data, self.root, self.store.images, lambda: self._test)
         rows = []
         for part, split in self.ensure_shifted(shift).items():
             found = self._calibrated(spec, split)

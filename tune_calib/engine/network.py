@@ -64,10 +64,7 @@ class TrainedNetwork:
 
 
 class NetworkTrainer:
-    """Trains the network of a spec; each ``next`` trains one epoch.
-
-    ``samples`` holds the per-sample records of the method in the last epoch, by split.
-    """
+    """Trains the network of a spec; each ``next`` trains one epoch."""
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
@@ -93,6 +90,7 @@ class NetworkTrainer:
         )
         self.epoch = 0
         self.best = Best()
+        # Per-sample records of the method in the last epoch, by split.
         self.samples: dict[str, dict[str, Tensor]] = {}
         self.watch = NO_WATCH
 
@@ -121,7 +119,15 @@ class NetworkTrainer:
                 feedback = EpochFeedback(logits, self.calib.labels)
             report |= self.method.end_epoch(self.epoch, feedback)
         with self.watch.phase("judgement on select"):
-            report |= self._judge()
+            features, logits = predict(self.method, self.network, self.select.images, self.info)
+            labels = self.select.labels
+            self.samples["select"] = self.method.sample_record(logits, labels, features)
+            logits = logits.double()
+            # All losses of the epoch may be finite although its last step overshot.
+            if not bool(logits.isfinite().all()):
+                raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
+            scores = watch_select(logits, labels)
+            report |= {name: float(score) for name, score in scores.items()}
         self._store_best(report)
         self.epoch += 1
         return report
@@ -139,15 +145,6 @@ class NetworkTrainer:
         kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
         return kind(trained, **options)
 
-    def _batches(self) -> list[Tensor]:
-        order = torch.randperm(
-            len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
-        ).to(self.device)
-        batches = list(order.split(self.slot.batch_size))
-        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
-        is_full = len(batches[-1]) == min(self.slot.batch_size, len(self.train))
-        return batches[:-1] if self.slot.drop_last and not is_full else batches
-
     def _train_epoch(self) -> dict[str, float]:
         # In each epoch, since feedback and evaluation leave both in evaluation mode.
         self.network.train()
@@ -157,8 +154,13 @@ class NetworkTrainer:
         info = self.info
         drawn = (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
         padding, flip, spare = drawn
-        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
-        order = self._batches()
+        shuffled = torch.randperm(
+            len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
+        )
+        order = shuffled.to(self.device).split(self.slot.batch_size)
+        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
+        if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
+            order = order[:-1]
         moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
         frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
 
@@ -168,6 +170,7 @@ class NetworkTrainer:
                 group["lr"] = lr
             return self._step(positions, images, frozen)
 
+        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
         batches = batches_of(self.train.images, order, padding, flip, chance, spare)
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
@@ -191,15 +194,6 @@ class NetworkTrainer:
             logits = made.logits.detach()
             self.method.after_step(logits, labels, positions)
             return made.loss.detach(), (logits.argmax(1) == labels).sum()
-
-    def _judge(self) -> dict[str, float]:
-        features, logits = predict(self.method, self.network, self.select.images, self.info)
-        self.samples["select"] = self.method.sample_record(logits, self.select.labels, features)
-        logits, labels = logits.double(), self.select.labels
-        # All losses of the epoch may be finite although its last step overshot.
-        if not bool(logits.isfinite().all()):
-            raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
-        return {name: float(score) for name, score in watch_select(logits, labels).items()}
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
 from tune_calib.engine.network import watch_select
-from tune_calib.engine.optim import StackedOptimizer, squared_norms
 from tune_calib.engine.store import generator, nest, unnest
-from tune_calib.engine.views import Views
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.spec.methods import METHODS
@@ -93,7 +92,10 @@ class PopulationTrainer:
                 statistics = self._pass(train)
             # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
-            report |= self._judge()
+            logits = logits_of(self.method, self.select.features)
+            heads = max(1, JUDGED // logits[0].numel())
+            parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
+            report |= {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         report = {name: values.double().cpu() for name, values in report.items()}
         finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
         self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
@@ -162,12 +164,6 @@ class PopulationTrainer:
             rights = (predicted == labels.to(self.device)).sum(-1)
             totals += torch.stack([rights, top.sum(-1)])
         return EpochStatistics(*(totals / len(train.labels)))
-
-    def _judge(self) -> dict[str, Tensor]:
-        logits = logits_of(self.method, self.select.features)
-        heads = max(1, JUDGED // logits[0].numel())
-        parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
-        return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def _store_best(self, report: dict[str, Tensor]) -> None:
         rule = self.slot.select

@@ -85,10 +85,7 @@ def batches_of(
     chance: torch.Generator,
     spare: int = 0,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield positions and augmented raw images of each batch, drawn by ``draw_views``.
-
-    ``order`` holds the positions of each batch, on the device of the images.
-    """
+    """Yield the positions of each batch, given by ``order``, and its augmented raw images."""
     # For the whole epoch at once, so that no batch waits for its draws on a GPU.
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)

@@ -50,11 +50,6 @@ _PARTS = {"network", "method", "classifier"}
 _NAMED = 3
 
 
-def is_hash(weights: str) -> bool:
-    """Return whether ``network.weights`` is a hash and not a path."""
-    return re.fullmatch(r"[0-9a-f]{16}", weights) is not None
-
-
 def store_weights(path: Path, store: Store) -> str:
     """Copy a file of weights into the store, with the spec that trained it; return its hash."""
     read(path)  # raises for a damaged file now, and not during training

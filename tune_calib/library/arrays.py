@@ -52,10 +52,6 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         return found
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return whether ``fit`` was called."""
-        return hasattr(self, "classes_")
-
 
 def rows_of(given: Any, name: str) -> Tensor:
     """Return finite numbers (N, M), with N and M at least 1, as a tensor of floats."""

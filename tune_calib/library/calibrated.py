@@ -41,12 +41,10 @@ class CalibratedNetwork(nn.Module):
         spec: spec of the trial.
         classifier: head and transform of the trial.
         trained: network of the trial; None for imported features or logits.
-
-    Attributes:
-        about: the content of ``NAME.json``; None before it is written.
     """
 
     about: Exported | None = None
+    """The content of ``NAME.json``; None before it is written."""
 
     def __init__(
         self, spec: TrialSpec, classifier: Classifier, trained: TrainedNetwork | None
@@ -78,7 +76,18 @@ class CalibratedNetwork(nn.Module):
             UserError: the images have another type or shape, or there is no network.
         """
         network, method = self._network("images")
-        self._refuse_images(images)
+        sizes = sorted({self.info.size, self.info.stored or self.info.size})
+        if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+            raise UserError(
+                f"give raw images as a uint8 tensor, pixels from 0 to 255, got {_kind(images)}; "
+                "whether floats are scaled or normalised already cannot be known"
+            )
+        shape = tuple(images.shape)
+        if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
+            wanted = " or ".join(f"(N, {self.info.channels}, {size}, {size})" for size in sizes)
+            raise UserError(f"this network takes images {wanted}, got {shape}; resize or crop them")
+        if not len(images):
+            raise UserError("there is no image to predict; give at least one")
         here = images.to(network.head.weight.device)
         return self._calibrated(*predict(method, network, here, self.info))
 
@@ -132,20 +141,6 @@ class CalibratedNetwork(nn.Module):
                 f"logits; call {way}"
             )
         return self.network, self.method
-
-    def _refuse_images(self, images: Tensor) -> None:
-        sizes = sorted({self.info.size, self.info.stored or self.info.size})
-        wanted = " or ".join(f"(N, {self.info.channels}, {size}, {size})" for size in sizes)
-        if not isinstance(images, Tensor) or images.dtype != torch.uint8:
-            raise UserError(
-                f"give raw images as a uint8 tensor, pixels from 0 to 255, got {_kind(images)}; "
-                "whether floats are scaled or normalised already cannot be known"
-            )
-        shape = tuple(images.shape)
-        if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
-            raise UserError(f"this network takes images {wanted}, got {shape}; resize or crop them")
-        if not len(images):
-            raise UserError("there is no image to predict; give at least one")
 
 
 def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:

@@ -22,32 +22,20 @@ _ROUNDING = 1e-14  # relative rounding error of the objective
 
 @dataclass(frozen=True)
 class Ridge:
-    """Weights of the squared deviations from a target map; 0 where there is no penalty.
+    """Weights of the squared deviations from a target map; 0 where there is no penalty."""
 
-    Attributes:
-        weight: weight of each entry of the map, of its shape, or one number for all entries.
-        target: target of the map, of the same shape.
-        intercept: weight of each entry of the intercept, whose target is 0.
-    """
-
-    weight: Tensor | float
-    target: Tensor
-    intercept: float = 0.0
+    weight: Tensor | float  # of each entry of the map, in its shape, or one for all entries
+    target: Tensor  # of the map, of the same shape
+    intercept: float = 0.0  # weight of each entry of the intercept, whose target is 0
 
 
 @dataclass(frozen=True)
 class Affine:
-    """An affine map in float64.
+    """An affine map in float64."""
 
-    Attributes:
-        weight: the diagonal (C,) of a diagonal map, or a full map (C, C).
-        intercept: the intercept, (C,).
-        is_converged: whether the solver reached its tolerance.
-    """
-
-    weight: Tensor
-    intercept: Tensor
-    is_converged: bool = True
+    weight: Tensor  # the diagonal (C,) of a diagonal map, or a full map (C, C)
+    intercept: Tensor  # (C,)
+    is_converged: bool = True  # whether the solver reached its tolerance
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Apply the map to inputs (N, C)."""
@@ -83,26 +71,22 @@ def minimised(
     *,
     is_missing_kept: bool = False,
 ) -> Affine:
-    """Fit the affine map that minimises the mean NLL plus the penalty, a convex problem.
+    """Fit the affine map of inputs (N, C) float64 that minimises the mean NLL plus the penalty.
 
-    The solver is Newton's method for up to 500 parameters and L-BFGS for more. Parameters are
-    scaled by the diagonal of the Hessian at the start, so that one tolerance suits all problems:
-    1e-6 gives an NLL within about 1e-12 times the number of parameters. A million parameters (1,000
-    classes) take 0.4 GB and, with 2,500 samples, about 0.3 s per step on one core.
+    The problem is convex. The solver is Newton's method for up to 500 parameters and L-BFGS for
+    more. Parameters are scaled by the diagonal of the Hessian at the start, so that one tolerance
+    suits all problems: 1e-6 gives an NLL within about 1e-12 times the number of parameters. A
+    million parameters (1,000 classes) take 0.4 GB and, with 2,500 samples, about 0.3 s per step on
+    one core.
 
     Both solvers use only torch: scipy's L-BFGS calls a BLAS that starts as many threads as the
     machine has cores, which turned seconds into minutes on a busy machine.
 
-    Args:
-        inputs: (N, C), float64.
-        labels: (N,).
-        ridge: the penalty.
-        start: initial map, of the same shape as the result.
-        tolerance: largest allowed entry of the scaled gradient. Newton's method converges
-            quadratically and always runs to the exact tolerance.
-        is_missing_kept: whether classes without samples keep their initial values and are left out
-            of the softmax. Otherwise, where they are not penalised, their own intercept, or a
-            common one of all other classes, would drive their probability to 0 without end.
+    ``tolerance`` is the largest allowed entry of the scaled gradient. Newton's method converges
+    quadratically and always runs to the exact tolerance. With ``is_missing_kept``, classes without
+    samples keep their initial values and are left out of the softmax. Otherwise, where they are not
+    penalised, their own intercept, or a common one of all other classes, would drive their
+    probability to 0 without end.
     """
     is_free = torch.ones_like(start.intercept, dtype=torch.bool)
     if is_missing_kept:
@@ -111,7 +95,13 @@ def minimised(
     if problem.first.numel() <= _DENSE:
         found, is_converged = _by_newton(problem)
     else:
-        found, is_converged = _by_lbfgs(problem, tolerance, _steps(inputs, tolerance))
+        # The number of steps follows from the sizes: a time limit would not be reproducible. The
+        # exponentials make a diagonal map as costly as a full one of some hundred classes. With few
+        # samples, a full map costs as much as with a thousand, since L-BFGS works on parameters.
+        samples, classes = inputs.shape
+        work = max(samples, 1000) * classes * max(classes, 300)
+        steps = int(min(max(_WORK[tolerance] / work, 10), 5000))
+        found, is_converged = _by_lbfgs(problem, tolerance, steps)
     weight, intercept = start.weight.clone(), start.intercept.clone()
     weight[is_free] = found[:, 0] if weight.ndim == 1 else found[:, :-1]
     intercept[is_free] = found[:, -1]
@@ -206,10 +196,7 @@ def _scale(problem: _Problem) -> Tensor:
 
 
 def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
-    """Minimise by Newton's method with Levenberg-Marquardt damping.
-
-    The damping decreases while the quadratic model predicts the decrease well.
-    """
+    """Minimise by Newton's method with Levenberg-Marquardt damping."""
     scale, rows, damping = _scale(problem).flatten(), problem.first, _DAMPING
     value, gradient = problem.value(rows)
     for _ in range(_NEWTON_STEPS):
@@ -237,10 +224,7 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
 
 
 def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, bool]:
-    """Minimise by L-BFGS.
-
-    Only the gradient decides when to stop: a small step does not show how far the minimum is.
-    """
+    """Minimise by L-BFGS; only the gradient decides when to stop, not the size of a step."""
     scale = _scale(problem)
     point = (problem.first * scale).requires_grad_()
     solver = torch.optim.LBFGS(
@@ -261,12 +245,3 @@ def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, 
     found = point.detach() / scale
     slope = problem.value(found)[1] / scale
     return found, bool(slope.abs().max() <= tolerance)
-
-
-def _steps(inputs: Tensor, tolerance: float) -> int:
-    """Return the number of steps of a fit from its size; a time limit would not be reproducible."""
-    samples, classes = inputs.shape
-    # The exponentials make a diagonal map as costly as a full one of some hundred classes. With few
-    # samples, a full map costs as much as with a thousand, since L-BFGS works on its parameters.
-    work = max(samples, 1000) * classes * max(classes, 300)
-    return int(min(max(_WORK[tolerance] / work, 10), 5000))

@@ -15,36 +15,30 @@ from tune_calib.spec.slots.head import HeadSlot
 
 @dataclass(frozen=True)
 class NetworkContext:
-    """Everything that a network method may know about the run.
-
-    Attributes:
-        classes: number of classes C.
-        width: width D of the features.
-        samples: size N of the training split.
-        epochs: planned number of epochs.
-        seed: seed of the network.
-    """
+    """Everything that a network method may know about the run."""
 
     classes: int
+    """Number of classes C."""
     width: int
+    """Width D of the features."""
     samples: int
+    """Size N of the training split."""
     epochs: int
+    """Planned number of epochs."""
     seed: int
+    """Seed of the network."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A training batch.
-
-    Attributes:
-        images: (N, ...) float32, normalised and augmented.
-        labels: (N,) int64.
-        indices: (N,) int64, positions in the training split.
-    """
+    """A training batch."""
 
     images: Tensor
+    """Normalised and augmented images, (N, ...) float32."""
     labels: Tensor
+    """Labels, (N,) int64."""
     indices: Tensor
+    """Positions in the training split, (N,) int64."""
 
 
 @dataclass(frozen=True)
@@ -158,25 +152,22 @@ class NetworkMethod(nn.Module):
 
 @dataclass(frozen=True)
 class HeadContext:
-    """Everything that a head method may know about the frozen network.
-
-    Attributes:
-        width: width D of the features.
-        classes: number of classes C.
-        epochs: planned number of epochs.
-        weight: (C, D), weight of the network's own head.
-        bias: (C,), bias of the network's own head.
-        val_ratio: ratio of the network's accuracies on ``select`` and ``train``, in (0, 1].
-        device: device of the head batch.
-    """
+    """Everything that a head method may know about the frozen network."""
 
     width: int
+    """Width D of the features."""
     classes: int
+    """Number of classes C."""
     epochs: int
+    """Planned number of epochs."""
     weight: Tensor
+    """Weight of the network's own head, (C, D)."""
     bias: Tensor
+    """Bias of the network's own head, (C,)."""
     val_ratio: float
+    """Ratio of the network's accuracies on ``select`` and ``train``, in (0, 1]."""
     device: torch.device
+    """Device of the head batch."""
 
 
 @dataclass(frozen=True)

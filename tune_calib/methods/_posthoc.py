@@ -23,18 +23,12 @@ _LEAD = 1e-6  # in log-probability, still resolved by float32
 
 @dataclass(frozen=True)
 class Fit:
-    """The result of a fit to one classifier.
+    """The result of a fit to one classifier."""
 
-    Attributes:
-        state: all tensors that the transform reads, float64.
-        record: numbers for the result row of the trial.
-        flags: names of ``names.FLAGS``, except the flag of harm.
-        of_folds: states of the fits without each of the ``folds``, if they are already known.
-    """
-
-    state: Mapping[str, Tensor]
-    record: Mapping[str, float] = field(default_factory=dict)
-    flags: frozenset[str] = frozenset()
+    state: Mapping[str, Tensor]  # all tensors that the transform reads, float64
+    record: Mapping[str, float] = field(default_factory=dict)  # numbers for the trial's result row
+    flags: frozenset[str] = frozenset()  # names of ``names.FLAGS``, except the flag of harm
+    # States of the fits without each of the ``folds``, if they are already known.
     of_folds: Sequence[Mapping[str, Tensor]] | None = None
 
 

@@ -45,14 +45,11 @@ class Acls(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean cross entropy, in nats, plus the weighted penalties."""
-        return F.cross_entropy(logits, labels) + self.params.alpha * self.penalty(logits)
-
-    def penalty(self, logits: Tensor) -> Tensor:
-        """Return the weighted sum of both penalties, a scalar; all tied maxima count as largest."""
+        cross_entropy = F.cross_entropy(logits, labels)
         samples, classes = logits.shape
         params = self.params
         highest = logits.max(1, keepdim=True).values
-        is_top = logits.detach() == highest.detach()
+        is_top = logits.detach() == highest.detach()  # all of several equal logits
         height = highest
         if params.positive_distance == "max_minus_min":
             height = highest - logits.min(1, keepdim=True).values
@@ -60,7 +57,9 @@ class Acls(NetworkMethod):
         # As in the authors' code, no gradient flows through the maximum here, unlike above.
         below = ~is_top * F.relu(highest.detach() - logits - params.margin).square()
         others = samples * (classes - 1)
-        return params.pos_lambda * above.sum() / samples + params.neg_lambda * below.sum() / others
+        penalty = params.pos_lambda * above.sum() / samples
+        penalty = penalty + params.neg_lambda * below.sum() / others
+        return cross_entropy + params.alpha * penalty
 
 
 METHODS.register(

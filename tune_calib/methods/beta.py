@@ -35,8 +35,7 @@ class BetaCalibration(FittedAlone):
                 "dirichlet, its generalisation to more classes"
             )
         found, is_converged = _best(_features(logits).cpu().numpy(), labels.cpu().numpy())
-        names = ("a", "b", "c")
-        values = dict(zip(names, found.tolist(), strict=True))
+        values = dict(zip(("a", "b", "c"), found.tolist(), strict=True))
         state = {name: logits.new_tensor(value) for name, value in values.items()}
         is_bounded = not is_all_right(self.apply(logits, state), labels)
         is_found = is_converged and is_bounded

@@ -39,16 +39,11 @@ class CorrectnessRankingParams(Params):
 
 
 class CorrectnessRanking(NetworkMethod):
-    """Cross entropy plus ``weight`` times the ranking loss.
-
-    Attributes:
-        n_correct: (samples,) int64, number of correct predictions of each sample in training.
-        max_correct: () int64, largest possible number; 1 in the first two epochs.
-    """
+    """Cross entropy plus ``weight`` times the ranking loss."""
 
     params: CorrectnessRankingParams
-    n_correct: Tensor
-    max_correct: Tensor
+    n_correct: Tensor  # (samples,) int64, correct predictions of each sample in training
+    max_correct: Tensor  # () int64, largest possible number; 1 in the first two epochs
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__(params, context)
@@ -57,25 +52,21 @@ class CorrectnessRanking(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean cross entropy, in nats, plus the weighted ranking loss."""
-        confidence = self.confidence(logits)
+        if self.params.target == "entropy":
+            log_probs = logits.log_softmax(1)
+            scale = self.params.entropy_scale or math.log(logits.shape[1])
+            confidence = (log_probs.exp() * log_probs).sum(1) / scale
+        elif self.params.target == "margin":
+            largest = logits.softmax(1).topk(2, 1).values
+            confidence = largest[:, 0] - largest[:, 1]
+        else:
+            confidence = logits.softmax(1).max(1).values
         share = self.shares(indices).to(confidence.dtype)
         # The partner is the next sample of the batch; the last sample's partner is the first.
         distance = share - share.roll(-1)
         gap = distance.sign() * (confidence - confidence.roll(-1))
         ranking = torch.where(distance == 0, 0, F.relu(distance.abs() - gap)).mean()
         return F.cross_entropy(logits, labels) + self.params.weight * ranking
-
-    def confidence(self, logits: Tensor) -> Tensor:
-        """Return the confidences that are ranked: (N, C) to (N,)."""
-        if self.params.target == "entropy":
-            log_probs = logits.log_softmax(1)
-            scale = self.params.entropy_scale or math.log(logits.shape[1])
-            return (log_probs.exp() * log_probs).sum(1) / scale
-        probs = logits.softmax(1)
-        if self.params.target == "margin":
-            largest = probs.topk(2, 1).values
-            return largest[:, 0] - largest[:, 1]
-        return probs.max(1).values
 
     def shares(self, indices: Tensor) -> Tensor:
         """Return the normalised share of epochs in which samples were correct, (N,) float64.

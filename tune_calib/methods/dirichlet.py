@@ -8,7 +8,7 @@ the best temperature and gets no intercept, and the other classes are fitted wit
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 
 import torch
@@ -47,16 +47,6 @@ class OdirParams(Params):
     by 5-fold cross-validation on `calib` among 1e4, 1e2, 1, 1e-2 and 1e-4, with a diagonal map."""
 
 
-@dataclass(frozen=True)
-class _Split:
-    """The data on which a fold is fitted, and the data on which it is evaluated."""
-
-    inputs: Tensor
-    labels: Tensor
-    held_inputs: Tensor
-    held_labels: Tensor
-
-
 class DirichletCalibration(FittedAlone):
     """W x + b, fitted by the NLL plus lambda mean_{i != j} W_ij^2 + mu mean_j b_j^2."""
 
@@ -67,14 +57,10 @@ class DirichletCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit W and b, and choose any penalty that is not given."""
         inputs = self.inputs(logits)
-        parts = [
-            _Split(inputs[~held], labels[~held], inputs[held], labels[held])
-            for held in folds(labels)
-        ]
-        intercept, starts = _chosen_intercept(parts, self.params.intercept)
+        intercept, starts = _chosen_intercept(inputs, labels, self.params.intercept)
         off_diagonal, of_folds = self.params.off_diagonal, None
         if off_diagonal is None:
-            off_diagonal, of_folds = _chosen_off_diagonal(parts, intercept, starts)
+            off_diagonal, of_folds = _chosen_off_diagonal(inputs, labels, intercept, starts)
         # The diagonal is not penalised. There is no optimum to reach exactly where calib lacks a
         # class, whose probability would fall without end, or where all samples are correct and the
         # scale would grow without end.
@@ -104,34 +90,37 @@ class DirichletCalibration(FittedAlone):
         return mapped(self.inputs(logits), state["weight"], state["intercept"])
 
 
-def _chosen_intercept(parts: Sequence[_Split], given: float | None) -> tuple[float, list[Affine]]:
+def _chosen_intercept(
+    inputs: Tensor, labels: Tensor, given: float | None
+) -> tuple[float, list[Affine]]:
     """Choose the penalty of the intercept; return it with the diagonal maps of the folds."""
-    starts = [scaled(part.inputs, part.labels) for part in parts]
+    held_out = folds(labels)
+    starts = [scaled(inputs[~held], labels[~held]) for held in held_out]
     tried: dict[float, list[Affine]] = {}
     for penalty in (given,) if given is not None else _INTERCEPT:
         # Each fit starts from the previous one, which saw the same fold.
         starts = [
-            diagonal(part.inputs, part.labels, start, ROUGH, penalty)
-            for part, start in zip(parts, starts, strict=True)
+            diagonal(inputs[~held], labels[~held], start, ROUGH, penalty)
+            for held, start in zip(held_out, starts, strict=True)
         ]
         tried[penalty] = starts
-    best = min(tried, key=lambda penalty: _score(parts, tried[penalty]))
+    best = min(tried, key=lambda penalty: _score(inputs, labels, tried[penalty]))
     return best, tried[best]
 
 
 def _chosen_off_diagonal(
-    parts: Sequence[_Split], intercept: float, starts: Sequence[Affine]
+    inputs: Tensor, labels: Tensor, intercept: float, starts: Sequence[Affine]
 ) -> tuple[float, Sequence[Affine]]:
     """Choose the off-diagonal penalty; return it with the maps of the folds."""
     best, found = _OFF_DIAGONAL[0], starts
-    lowest = torch.inf
-    for penalty in _OFF_DIAGONAL if parts else ():
+    lowest, held_out = torch.inf, folds(labels)
+    for penalty in _OFF_DIAGONAL if held_out else ():
         # Each fit starts from the previous one, which saw the same fold.
         starts = [
-            _full(part.inputs, part.labels, penalty, intercept, start, ROUGH)
-            for part, start in zip(parts, starts, strict=True)
+            _full(inputs[~held], labels[~held], penalty, intercept, start, ROUGH)
+            for held, start in zip(held_out, starts, strict=True)
         ]
-        score = _score(parts, starts)
+        score = _score(inputs, labels, starts)
         if score > lowest * _RISE:
             break
         if score < lowest:
@@ -139,11 +128,11 @@ def _chosen_off_diagonal(
     return best, found
 
 
-def _score(parts: Sequence[_Split], found: Sequence[Affine]) -> float:
+def _score(inputs: Tensor, labels: Tensor, found: Sequence[Affine]) -> float:
     """Return the mean NLL of all held-out samples, or 0 without folds."""
     values = [
-        -label_log_probs(one(part.held_inputs), part.held_labels)
-        for part, one in zip(parts, found, strict=True)
+        -label_log_probs(one(inputs[held]), labels[held])
+        for held, one in zip(folds(labels), found, strict=True)
     ]
     return float(torch.cat(values).mean()) if values else 0.0
 

@@ -92,17 +92,15 @@ def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float
     """Return the weights that minimise the Brier score, quadratic on each face, and a gap of 0."""
     errors = (parts - one_hot(labels, parts.shape[-1])).flatten(1)
     gram = (errors @ errors.T / len(labels)).cpu().numpy()
-    candidates = [_of_face(gram, face) for face in _FACES]
-    inside = [weights for weights in candidates if weights.min() >= 0]
+    inside = []
+    for face in _FACES:
+        # The stationary point of w G w on the plane of a face, which may lie outside the face.
+        own = np.linalg.lstsq(gram[np.ix_(face, face)], np.ones(len(face)), rcond=None)[0]
+        weights = np.zeros(len(gram))
+        weights[list(face)] = own / own.sum() if own.sum() > 0 else -1
+        if weights.min() >= 0:
+            inside.append(weights)
     return min(inside, key=lambda weights: float(weights @ gram @ weights)), 0.0
-
-
-def _of_face(gram: NDArray[np.float64], face: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return the stationary point of w G w on the plane of a face, possibly outside the face."""
-    weights = np.zeros(len(gram))
-    own = np.linalg.lstsq(gram[np.ix_(face, face)], np.ones(len(face)), rcond=None)[0]
-    weights[list(face)] = own / own.sum() if own.sum() > 0 else -1
-    return weights
 
 
 def _of_nll(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:

@@ -150,8 +150,10 @@ class FedlasLabelSmoothing(NetworkMethod):
         # Indicator, then moments, then gate: a batch is normalised by moments that contain it, and
         # where both draw random numbers, the order determines which.
         values = self.values(logits.detach(), features.detach(), self.chance)
-        if self.training:
-            self.observe(values)
+        if self.training and len(values) > 1:
+            self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
+            # The unbiased estimate, torch's default, as in the authors' code.
+            self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
         signs = self.signs(logits.detach(), labels, self.chance)
         indicator = self.normalised(values)
         if self.training:
@@ -175,14 +177,6 @@ class FedlasLabelSmoothing(NetworkMethod):
         if self.params.indicator == "random":
             return torch.randn(len(logits), generator=chance).to(logits)
         return _INDICATORS[self.params.indicator](logits, features)
-
-    @torch.no_grad()
-    def observe(self, values: Tensor) -> None:
-        """Update the running moments with a batch of two or more samples."""
-        if len(values) > 1:
-            self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
-            # The unbiased estimate, torch's default, as in the authors' code.
-            self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
 
     def normalised(self, values: Tensor) -> Tensor:
         """Return the indicator as used in the loss, (N,)."""

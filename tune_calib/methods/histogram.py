@@ -36,7 +36,12 @@ class HistogramBinning(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Compute the share of each class in its bins."""
         probs = logits.softmax(-1).T
-        edges = self._edges(probs)
+        cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)
+        edges = cuts.expand(len(probs), -1)
+        if self.params.binning == "equal_mass":
+            # In NumPy: torch.quantile is limited to 16 million entries.
+            found = np.quantile(probs.cpu().numpy(), cuts.cpu().numpy(), axis=1)
+            edges = torch.from_numpy(found).to(probs.device).T
         inner = edges[:, 1:-1]
         places = count_below(inner, probs)
         targets = one_hot(labels, len(probs)).T.double()
@@ -50,15 +55,6 @@ class HistogramBinning(FittedAlone):
         """Return log-probabilities of the normalised shares."""
         places = count_below(state["edges"], logits.softmax(-1).T)
         return logarithm(state["shares"].gather(1, places).T)
-
-    def _edges(self, probs: Tensor) -> Tensor:
-        """Return the bin edges of each class, (C, bins + 1), from probabilities (C, N)."""
-        cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)
-        if self.params.binning == "equal_width":
-            return cuts.expand(len(probs), -1)
-        # In NumPy: torch.quantile is limited to 16 million entries.
-        found = np.quantile(probs.cpu().numpy(), cuts.cpu().numpy(), axis=1)
-        return torch.from_numpy(found).to(probs.device).T
 
 
 METHODS.register(

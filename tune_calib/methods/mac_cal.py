@@ -21,14 +21,9 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from tune_calib.determinism import child_seed
-from tune_calib.methods._base import (
-    EpochStatistics,
-    HeadContext,
-    HeadMethod,
-    log_mean_exp,
-    stacked_on,
-)
-from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
+from tune_calib.methods._base import EpochStatistics, HeadContext, log_mean_exp, stacked_on
+from tune_calib.methods.retrain import Retrain
+from tune_calib.models.heads import Activation, HeadShape, apply_stack
 from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
@@ -192,21 +187,16 @@ class MacCalParams(Params):
         return self
 
 
-class MacCal(HeadMethod):
+class MacCal(Retrain):
     """K masked heads, each with its own masks, q, gamma and tau."""
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)
-        params = self.params
-        sizes = layer_sizes(params.shape, context.width, context.classes, params.width)
-        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
-        if params.start == "frozen":
-            self.parameters["0.weight"].data.copy_(context.weight)
-            self.parameters["0.bias"].data.copy_(context.bias)
-        layers = range(len(sizes) - 1)
-        chosen = {"all": layers, "first": layers[:1], "last": layers[-1:]}[params.masked_layers]
-        kinds = ("weight", "bias") if params.mask_bias else ("weight",)
-        self.masked_names = [f"{i}.{kind}" for i in chosen for kind in kinds]
+        layers = range(len(self.parameters) // 2)
+        chosen = {"all": layers, "first": layers[:1], "last": layers[-1:]}
+        kinds = ("weight", "bias") if self.params.mask_bias else ("weight",)
+        masked = chosen[self.params.masked_layers]
+        self.masked_names = [f"{layer}.{kind}" for layer in masked for kind in kinds]
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
         # The q of the current masks. At the end of an epoch q changes, but the weights that are
@@ -274,10 +264,9 @@ class MacCal(HeadMethod):
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Return the logits under the current masks (eq. 9)."""
-        # The stored weights were masked when the masks were drawn.
-        if self.params.masking == "destructive":
-            return self._apply(self.parameters, features)
-        return self._apply(self._masked(self.masks), features)
+        # With destructive masking, the stored weights were masked when the masks were drawn.
+        is_masked = self.params.masking == "functional"
+        return self._apply(self._masked(self.masks) if is_masked else self.parameters, features)
 
     def gradient_masks(self) -> dict[str, Tensor]:
         """Return the masks of W <- W - lr M grad (eq. 11)."""
@@ -306,11 +295,10 @@ class MacCal(HeadMethod):
 
     def pass_logits(self, features: Tensor) -> Tensor:
         """Return the logits of the pass for ``statistics``."""
-        if self.params.statistics == "masked_pass":
-            return self._apply(self._masked(self.masks), features)
-        if self.params.statistics == "dense_pass":
-            return self._apply(self.parameters, features)
-        return self.predict(features)
+        if self.params.statistics == "eval_head_pass":
+            return self.predict(features)
+        is_masked = self.params.statistics == "masked_pass"
+        return self._apply(self._masked(self.masks) if is_masked else self.parameters, features)
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
         """Return the logits of the head selected by ``evaluation``."""

@@ -58,16 +58,14 @@ class Mdca(NetworkMethod):
     params: MdcaParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean classification loss plus the weighted difference."""
-        return self.classification(logits, labels) + self.params.beta * difference(logits, labels)
-
-    def classification(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean classification loss of the pairing."""
+        """Return the mean classification loss of the pairing plus the weighted difference."""
         if self.params.pairing == "fl":
-            return focal_terms(logits, labels, self.params.gamma).mean()
-        if self.params.pairing == "ls_wrong_only":
-            return ls_wrong_only(logits, labels, self.params.alpha)
-        return F.cross_entropy(logits, labels)
+            own = focal_terms(logits, labels, self.params.gamma).mean()
+        elif self.params.pairing == "ls_wrong_only":
+            own = ls_wrong_only(logits, labels, self.params.alpha)
+        else:
+            own = F.cross_entropy(logits, labels)
+        return own + self.params.beta * difference(logits, labels)
 
 
 METHODS.register(

@@ -77,12 +77,12 @@ def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) ->
     return 0.5 * F.cross_entropy(first, labels) + 0.5 * F.cross_entropy(second, partners)
 
 
-class _Mit(NetworkMethod):
-    """Code shared by both variants. Evaluation is the ordinary forward pass."""
+class MitLogits(NetworkMethod):
+    """MIT-L: the mixtures are solved once, at the logits. Evaluation is the usual forward pass."""
 
     def sections(self, network: Any) -> list[Any]:
-        """Return the parts of the network after which the mixtures are solved, in order."""
-        raise NotImplementedError
+        """Return the parts of the network after which the mixtures are solved: all of it."""
+        return [lambda images: network(images).logits]
 
     def step(self, network: Any, batch: Batch) -> Step:
         """Run two forward passes of every section, each with its own batch statistics."""
@@ -97,15 +97,7 @@ class _Mit(NetworkMethod):
         return Step(mit_loss(first, second, batch.labels, batch.labels[order]), first)
 
 
-class MitLogits(_Mit):
-    """MIT-L: the mixtures are solved once, at the logits."""
-
-    def sections(self, network: Any) -> list[Any]:
-        """Return the whole network as one part."""
-        return [lambda images: network(images).logits]
-
-
-class MitAll(_Mit):
+class MitAll(MitLogits):
     """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:

@@ -52,8 +52,8 @@ class Retrain(HeadMethod):
         super().__init__(heads, context)
         sizes = layer_sizes(self.params.shape, context.width, context.classes, self.params.width)
         self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
-        if self.params.start == "continued":
-            # Equal for all seeds: with a shared batch order, such heads stay equal, and their
+        if self.params.start != "fresh":
+            # Equal for all seeds: with a shared batch order, continued heads stay equal, and their
             # spread is 0.
             self.parameters["0.weight"].data.copy_(context.weight)
             self.parameters["0.bias"].data.copy_(context.bias)

@@ -44,7 +44,14 @@ class SplineCalibration(FittedAlone):
         basis = CubicSpline(knots, np.eye(len(knots)), bc_type="natural")
         heights = np.linalg.lstsq(basis(places), gaps, rcond=None)[0]
         calibrated = confidence + torch.from_numpy(basis(places, 1) @ heights)
-        return Fit({"knots": _without_ties(confidence, calibrated).to(logits.device)})
+        single, which, counts = confidence.unique_consecutive(
+            return_inverse=True, return_counts=True
+        )
+        means = torch.zeros_like(single).index_add_(0, which, calibrated) / counts
+        curve = torch.stack([single, means])
+        # A single knot means a constant curve, which needs two ends.
+        curve = curve if len(single) > 1 else curve.expand(2, 2)
+        return Fit({"knots": curve.to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities with the calibrated confidence and the same top class."""
@@ -59,14 +66,6 @@ class SplineCalibration(FittedAlone):
         total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
         others = others - total + (-found).log1p()
         return keep_first(others.scatter(-1, first, found.log()), logits)
-
-
-def _without_ties(places: Tensor, heights: Tensor) -> Tensor:
-    """Return knots (2, M), M at least 2, with equal places merged into their mean height."""
-    single, which, counts = places.unique_consecutive(return_inverse=True, return_counts=True)
-    means = torch.zeros_like(single).index_add_(0, which, heights) / counts
-    knots = torch.stack([single, means])
-    return knots if len(single) > 1 else knots.expand(2, 2)
 
 
 METHODS.register(

@@ -1,6 +1,6 @@
 """Temperature scaling (Guo et al., ICML 2017): softmax(z / T) with T fitted on ``calib``."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -64,8 +64,11 @@ class TemperatureScaling(FittedAlone):
     def _best(self, logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
         if self.params.fit == "nll":
             return converged(logits, labels, tolerance)
-        score: Callable[[Tensor, Tensor], float] = _ece if self.params.fit == "grid_ece" else _nll
-        values = [score(logits / float(temperature), labels) for temperature in _GRID]
+        scaled = (logits / float(temperature) for temperature in _GRID)
+        if self.params.fit == "grid_ece":
+            values = [float(ece(each.softmax(-1), labels)) for each in scaled]
+        else:
+            values = [_nll(each, labels) for each in scaled]
         # The first of equal minima, as in the authors' loops.
         return float(_GRID[int(np.argmin(values))])
 
@@ -103,10 +106,6 @@ def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
 
 def _nll(logits: Tensor, labels: Tensor) -> float:
     return float(nll(logits.log_softmax(-1).unsqueeze(0), labels))
-
-
-def _ece(logits: Tensor, labels: Tensor) -> float:
-    return float(ece(logits.softmax(-1), labels))
 
 
 METHODS.register(

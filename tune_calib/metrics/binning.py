@@ -14,21 +14,18 @@ from tune_calib.metrics.validation import check
 
 @dataclass(frozen=True)
 class BinTable:
-    """A reliability diagram.
-
-    Attributes:
-        count: (..., B), samples in each bin.
-        confidence: (..., B), mean confidence; 0 in an empty bin.
-        accuracy: (..., B), share of correct samples; 0 in an empty bin.
-        lower: (..., B) or (B,), lower edge of each bin.
-        upper: (..., B) or (B,), upper edge of each bin.
-    """
+    """A reliability diagram."""
 
     count: Tensor
+    """Samples in each bin, (..., B)."""
     confidence: Tensor
+    """Mean confidence, (..., B); 0 in an empty bin."""
     accuracy: Tensor
+    """Share of correct samples, (..., B); 0 in an empty bin."""
     lower: Tensor
+    """Lower edge of each bin, (..., B) or (B,)."""
     upper: Tensor
+    """Upper edge of each bin, (..., B) or (B,)."""
 
     @property
     def gap(self) -> Tensor:
@@ -59,17 +56,19 @@ def tabulate(confidence: Tensor, correct: Tensor, index: Tensor, edges: Tensor) 
     The edges may also differ between leading axes, (..., B + 1).
     """
     bins = edges.shape[-1] - 1
-    inside = index >= 0
-    # An extra bin at the front collects the samples in no bin.
-    zeros = torch.zeros(
-        *confidence.shape[:-1], bins + 1, dtype=confidence.dtype, device=confidence.device
-    )
     place = index.clamp(max=bins - 1) + 1
-    count = zeros.scatter_add(-1, place, inside.to(confidence.dtype))[..., 1:]
-    total = count.clamp(min=1)
-    mean_confidence = zeros.scatter_add(-1, place, confidence)[..., 1:] / total
-    mean_correct = zeros.scatter_add(-1, place, correct)[..., 1:] / total
+    count = summed(place, (index >= 0).to(confidence.dtype), bins)
+    mean_confidence, mean_correct = (
+        summed(place, values, bins) / count.clamp(min=1) for values in (confidence, correct)
+    )
     return BinTable(count, mean_confidence, mean_correct, edges[..., :-1], edges[..., 1:])
+
+
+def summed(place: Tensor, values: Tensor, bins: int) -> Tensor:
+    """Return the sum of the values in each bin, numbered from 1: (..., N) to (..., B)."""
+    # Places 0 and B + 1 collect the samples in no bin.
+    zeros = torch.zeros(*values.shape[:-1], bins + 2, dtype=values.dtype, device=values.device)
+    return zeros.scatter_add(-1, place, values)[..., 1 : bins + 1]
 
 
 def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:

@@ -51,19 +51,16 @@ _CHUNK = 2**19  # weights processed at once
 
 @dataclass(frozen=True)
 class Interval:
-    """Intervals at ``LEVEL`` of one metric of K classifiers, NaN where the metric is not defined.
-
-    Attributes:
-        lower: (K,), lower end.
-        upper: (K,), upper end.
-        se: (K,), standard error, i.e. the standard deviation over the draws.
-        draws: (K, R), the metric on each draw.
-    """
+    """Intervals at ``LEVEL`` of one metric of K classifiers; NaN where it is not defined."""
 
     lower: Tensor
+    """Lower end, (K,)."""
     upper: Tensor
+    """Upper end, (K,)."""
     se: Tensor
+    """Standard error, i.e. the standard deviation over the draws, (K,)."""
     draws: Tensor
+    """The metric on each draw, (K, R)."""
 
 
 def bootstrap(
@@ -161,8 +158,7 @@ def drawn_detection(
     found = {}
     for tail, score in (("", max_prob), ("_entropy", lambda each: -entropy(each))):
         positive, negative = (score(each) for each in probs)
-        both = _areas(positive, negative, weights)
-        found[f"auroc{tail}"], found[f"fpr95{tail}"] = both
+        found[f"auroc{tail}"], found[f"fpr95{tail}"] = _areas(positive, negative, weights)
     return found
 
 
@@ -170,7 +166,12 @@ def _intervals(
     logits: Tensor, labels: Tensor, weights: Tensor, limit: Tensor | None
 ) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
     classifier = Resampled(logits, labels, limit)
-    drawn = drawn_metrics(classifier, weights) | _of_plugins(logits, labels, weights)
+    drawn = drawn_metrics(classifier, weights)
+    if compute_plugin_metrics(logits, labels):
+        places = torch.arange(len(labels), device=labels.device)
+        own = [places.repeat_interleave(counts.long()) for counts in weights]
+        each = [compute_plugin_metrics(logits[one], labels[one]) for one in own]
+        drawn |= {name: torch.stack([one[name] for one in each]) for name in each[0]}
     once = drawn_metrics(classifier, torch.ones_like(weights[:1]))
     plug_in = classifier.plug_in()
     found = {}
@@ -185,17 +186,10 @@ def _intervals(
             upper = upper.clamp(min=0)
         record = METRICS[name]
         lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
-        found[name] = (lower, upper, _spread(numbers), numbers)
+        known = numbers[~numbers.isnan()]
+        spread = known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
+        found[name] = (lower, upper, spread, numbers)
     return found
-
-
-def _of_plugins(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    if not compute_plugin_metrics(logits, labels):
-        return {}
-    places = torch.arange(len(labels), device=labels.device)
-    own = [places.repeat_interleave(counts.long()) for counts in weights]
-    each = [compute_plugin_metrics(logits[drawn], labels[drawn]) for drawn in own]
-    return {name: torch.stack([one[name] for one in each]) for name in each[0]}
 
 
 def _debiased(
@@ -243,11 +237,6 @@ def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def _spread(numbers: Tensor) -> Tensor:
-    known = numbers[~numbers.isnan()]
-    return known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
-
-
 def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
     """Return AUROC and FPR95, (2, R), of scores (N,) and (M,) on draws with weights (R, N + M)."""
     positives, negatives = len(positive), len(negative)
@@ -263,20 +252,14 @@ def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
         foreign = cumulated(ordered * (1 - is_own))[:, ends]
         # Half of the OOD images with the same score count as below.
         area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
-        accepted, wrong = (positives - below) / positives, (negatives - foreign) / negatives
-        found.append(torch.stack([area.sum(-1) / (positives * negatives), _at(accepted, wrong)]))
+        # The false-positive rate at a true-positive rate of 95 %, as ``ood.fpr95``.
+        rates = ((positives - below) / positives).flip(-1).contiguous()
+        wrong = ((negatives - foreign) / negatives).flip(-1)
+        wanted = torch.full_like(rates[:, :1], 0.95)
+        after = torch.searchsorted(rates, wanted, right=True)
+        (low, start), (high, end) = (
+            (rates.gather(-1, place), wrong.gather(-1, place)) for place in (after - 1, after)
+        )
+        rate = (start + (wanted - low) * (end - start) / (high - low))[:, 0]
+        found.append(torch.stack([area.sum(-1) / (positives * negatives), rate]))
     return torch.cat(found, -1)
-
-
-def _at(accepted: Tensor, wrong: Tensor) -> Tensor:
-    """Return the false-positive rate (R,) at a true-positive rate of 95 %, as ``ood.fpr95``.
-
-    Both rates are (R, K) and fall to 0.
-    """
-    rates, values = accepted.flip(-1).contiguous(), wrong.flip(-1)
-    wanted = torch.full_like(rates[:, :1], 0.95)
-    after = torch.searchsorted(rates, wanted, right=True)
-    (low, start), (high, end) = (
-        (rates.gather(-1, place), values.gather(-1, place)) for place in (after - 1, after)
-    )
-    return (start + (wanted - low) * (end - start) / (high - low))[:, 0]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table
+from tune_calib.metrics.binning import BinTable, adaptive_table, bin_table, summed
 from tune_calib.metrics.equal_mass import debiased
 from tune_calib.metrics.validation import check
 
@@ -58,7 +58,7 @@ def cece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     errors = []
     for scores, is_class, place in _by_class(probs[..., : int(labels.max()) + 1], labels, bins):
         # Index 0 collects samples in no bin. n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N.
-        gaps = _summed(place, scores - is_class, bins)
+        gaps = summed(place, scores - is_class, bins)
         errors.append(gaps.abs().sum(-1))
     return torch.cat(errors, -1).mean(-1) / len(labels)
 
@@ -74,7 +74,7 @@ def classwise_debiased(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     squares = []
     for scores, is_class, place in _by_class(probs, labels, bins):
         of_sample = (torch.ones_like(scores), is_class.expand_as(scores), scores - is_class)
-        sums = (_summed(place.clamp(min=1), values, bins) for values in of_sample)
+        sums = (summed(place.clamp(min=1), values, bins) for values in of_sample)
         squares.append(debiased(*sums))
     return torch.cat(squares, -1).mean(-1).sqrt()
 
@@ -93,9 +93,3 @@ def _by_class(probs: Tensor, labels: Tensor, bins: int) -> Iterator[tuple[Tensor
         scores = part.transpose(-1, -2).contiguous()
         is_class = (labels == classes[:, None]).to(probs.dtype)
         yield scores, is_class, torch.bucketize(scores, edges)
-
-
-def _summed(place: Tensor, values: Tensor, bins: int) -> Tensor:
-    """Return the sum of the values in each bin: (..., N) to (..., B)."""
-    zeros = torch.zeros(*values.shape[:-1], bins + 2, dtype=values.dtype, device=values.device)
-    return zeros.scatter_add(-1, place, values)[..., 1 : bins + 1]

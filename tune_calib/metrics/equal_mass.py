@@ -19,19 +19,12 @@ _ROUNDING = 1e-12
 
 
 def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
-    """Return the root of the debiased squared calibration error.
+    """Return the root of the debiased squared error over equal-mass bins, (...), in [0, 1].
 
     See Kumar, Liang, Ma, NeurIPS 2019, eq. 5. The expected contribution of chance is subtracted
-    from the squared gap of each bin, so that, unlike the square of the plug-in error, its square
-    is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
-
-    Args:
-        ranked: samples by confidence.
-        bins: number of equal-mass bins. A bin with fewer than two samples counts as 0.
-        is_plain: return the plug-in error instead.
-
-    Returns:
-        (...), in [0, 1].
+    from the squared gap of each bin, so that, unlike that of the plug-in error (``is_plain``), its
+    square is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
+    A bin with fewer than two samples counts as 0.
     """
     sizes, sums = _in_bins(ranked, bins)
     right = sums(ranked.right)
@@ -40,15 +33,9 @@ def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tens
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
-    """Return the debiased squared error, clipped at 0, from sums over bins.
+    """Return the debiased squared error (...), clipped at 0, from sums over bins.
 
-    Args:
-        count: (..., B), number of samples in each bin.
-        right: (..., B), sum of their hits.
-        over: (..., B), sum of score minus hit.
-
-    Returns:
-        (...).
+    They are the number of samples, of hits, and the sum of score minus hit, each (..., B).
     """
     some = count.clamp(min=2)
     accuracy = right / some

@@ -14,21 +14,16 @@ from torch import Tensor
 
 
 class Ranking:
-    """The order of scores (..., N), with these attributes of the same shape.
-
-    Attributes:
-        order: positions of the samples by increasing score.
-        first: rank of the first sample with the score of each rank.
-        end: one more than the rank of the last such sample.
-        is_end: whether the next rank has another score.
-    """
+    """The order of scores (..., N), with attributes of the same shape."""
 
     def __init__(self, scores: Tensor) -> None:
+        # The scores in increasing order, and the positions of their samples.
         self.scores, self.order = scores.sort(dim=-1, stable=True)
         rises = self.scores[..., 1:] != self.scores[..., :-1]
         edge = torch.ones_like(self.scores[..., :1], dtype=torch.bool)
-        self.is_end = torch.cat([rises, edge], -1)
+        self.is_end = torch.cat([rises, edge], -1)  # whether the next rank has another score
         ranks = torch.arange(scores.shape[-1], device=scores.device)
+        # The rank of the first sample with the score of each rank, and the rank after the last.
         self.first = torch.where(torch.cat([edge, rises], -1), ranks, 0).cummax(-1).values
         ends = torch.where(self.is_end, ranks + 1, len(ranks))
         self.end = ends.flip(-1).cummin(-1).values.flip(-1)

@@ -50,11 +50,8 @@ def shares_of(name: str) -> tuple[float, ...]:
 class Resampled:
     """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
 
-    Args:
-        logits: (N, C), float64, finite.
-        labels: (N,), int64.
-        limit: threshold of the conformal sets, a scalar. Without it, the conformal metrics are left
-            out.
+    Logits are (N, C), float64, finite; labels (N,), int64. Without ``limit``, the threshold of the
+    conformal sets, the conformal metrics are left out.
     """
 
     def __init__(self, logits: Tensor, labels: Tensor, limit: Tensor | None = None) -> None:
@@ -158,7 +155,11 @@ class Resampled:
 
     def _classwise(self, weights: Tensor) -> dict[str, Tensor]:
         cells = self._cells.sums(weights)
-        over = _each(cells.over, self._cells_once.over)
+        over = _each(cells.over, self._cells_once.over)  # (S, R, C, B + 1)
+        # The classwise ECE is that of the classes up to the largest drawn label.
+        numbers = torch.arange(cells.right.shape[1], device=over.device)
+        largest = torch.where(cells.right.sum(-1) > 0, numbers, 0).amax(-1, keepdim=True)
+        errors = over[..., 1:].abs().sum(-1) * (numbers <= largest)
         # Subtract the mean difference of the bin for each drawn sample. Subtracting the sums of the
         # split would turn the varying size of a bin into an error.
         own, usual = with_zero(cells.over), cells.samples * self._gaps_once
@@ -169,7 +170,7 @@ class Resampled:
             ]
         )
         return {
-            "cece": classwise_error(cells, over),
+            "cece": errors.sum(-1) / (largest[:, 0] + 1) / cells.samples[:, 0].sum(-1),
             "classwise_debiased": squares.mean(-1).sqrt(),
         }
 
@@ -221,17 +222,11 @@ def _grid(places: Tensor, values: Tensor) -> Tensor:
 
 
 class Cells(NamedTuple):
-    """Sums over the bins of p[:, k] for R draws of the samples.
+    """Sums over the bins of p[:, k] for R draws; (R, C, B) with p = 0 in the lowest bin."""
 
-    Attributes:
-        samples: (R, C, B), number of samples. The lowest bin includes p = 0.
-        right: (R, C, B), number of samples of class k. The lowest bin includes p = 0.
-        over: (R, C, B + 1), sum of p[k] - 1[y = k]. The first entry is that of p = 0.
-    """
-
-    samples: Tensor
-    right: Tensor
-    over: Tensor
+    samples: Tensor  # (R, C, B), number of samples
+    right: Tensor  # (R, C, B), number of samples of class k
+    over: Tensor  # (R, C, B + 1), sum of p[k] - 1[y = k]; the first entry is that of p = 0
 
 
 class ClassCells:
@@ -248,10 +243,14 @@ class ClassCells:
         sample, label = (place != 1).nonzero(as_tuple=True)
         cell = label * (bins + 1) + place[sample, label]
         hit = (labels[sample] == label).to(probs.dtype)
-        self._count, self._right, self._over = (
-            self._matrix(cell, sample, values)
-            for values in (torch.ones_like(hit), hit, probs[sample, label] - hit)
-        )
+        size = (probs.shape[-1] * (bins + 1), len(probs))
+        matrices = []  # they sum the non-zero values of samples into cells
+        for values in (torch.ones_like(hit), hit, probs[sample, label] - hit):
+            kept = values != 0
+            index = torch.stack([cell[kept], sample[kept]])
+            matrix = torch.sparse_coo_tensor(index, values[kept], size, check_invariants=True)
+            matrices.append(matrix.coalesce())
+        self._count, self._right, self._over = matrices
 
     def sums(self, weights: Tensor) -> Cells:
         """Return the bins of each draw for weights (R, N)."""
@@ -265,26 +264,6 @@ class ClassCells:
         return Cells(
             _with_lowest(count, weights.sum(-1)[:, None]), _with_lowest(right, of_class), over
         )
-
-    def _matrix(self, cell: Tensor, sample: Tensor, values: Tensor) -> Tensor:
-        """Build the sparse matrix that sums the non-zero values of samples into cells."""
-        kept = values != 0
-        size = (self._probs.shape[-1] * (self._bins + 1), len(self._probs))
-        index = torch.stack([cell[kept], sample[kept]])
-        matrix = torch.sparse_coo_tensor(index, values[kept], size, check_invariants=True)
-        return matrix.coalesce()
-
-
-def classwise_error(cells: Cells, over: Tensor) -> Tensor:
-    """Return the classwise ECE of each draw, over the classes up to the largest drawn label.
-
-    ``over`` is (..., R, C, B + 1), like ``cells.over``.
-    """
-    of_class = cells.right.sum(-1)
-    numbers = torch.arange(of_class.shape[-1], device=over.device)
-    largest = torch.where(of_class > 0, numbers, 0).amax(-1, keepdim=True)
-    errors = over[..., 1:].abs().sum(-1) * (numbers <= largest)
-    return errors.sum(-1) / (largest[:, 0] + 1) / cells.samples[:, 0].sum(-1)
 
 
 def with_zero(over: Tensor) -> Tensor:

@@ -92,20 +92,18 @@ class _Linear(torch.autograd.Function):
         """Return the gradients of inputs, weight and bias."""
         inputs, weight = ctx.saved_tensors
         of_inputs = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
-        return of_inputs, _weight_gradient(gradient, inputs), gradient.sum(1, keepdim=True)
-
-
-def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
-    """Return the gradient (K, out, in) of weights, from gradient (K, B, out), inputs (K, B, in)."""
-    heads, batch, outputs = gradient.shape
-    if gradient.device.type != "cpu" or _sums_alike(min(heads, 2), batch, outputs, inputs.shape[2]):
-        return torch.bmm(gradient.transpose(1, 2), inputs)
-    transposed = torch.bmm(inputs.transpose(1, 2), gradient)
-    result = torch.empty(heads, outputs, inputs.shape[2], dtype=gradient.dtype)
-    # One by one: torch copies a transposed matrix in blocks, but a stack of them entry by entry.
-    for own, given in zip(result, transposed, strict=True):
-        own.copy_(given.T)
-    return result
+        heads, batch, outputs = gradient.shape
+        sizes = min(heads, 2), batch, outputs, inputs.shape[2]
+        if gradient.device.type != "cpu" or _sums_alike(*sizes):
+            of_weight = torch.bmm(gradient.transpose(1, 2), inputs)
+        else:
+            of_weight = torch.empty(weight.shape, dtype=gradient.dtype)
+            # One by one: torch copies a transposed matrix in blocks, but a stack of them entry by
+            # entry.
+            transposed = torch.bmm(inputs.transpose(1, 2), gradient)
+            for own, given in zip(of_weight, transposed, strict=True):
+                own.copy_(given.T)
+        return of_inputs, of_weight, gradient.sum(1, keepdim=True)
 
 
 @lru_cache(maxsize=4096)

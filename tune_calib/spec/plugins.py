@@ -266,6 +266,8 @@ _SLOTS = tuple(f"spec.slots.{name}" for name in ("base", "data", "network", "hea
 _MOVED = {
     "data.constants": ("spec.datasets",),
     "ladder": ("spec.ladder",),
+    "models.backbones.he": ("models.backbones.small",),
+    "models.backbones.papers": ("models.backbones.timm_cifar",),
     "names": ("spec.names", "spec.metrics"),
     "pipelines": ("spec.ladder",),
     "plugins": ("spec.plugins",),

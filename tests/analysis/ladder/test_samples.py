@@ -10,8 +10,7 @@ from analysis.report import write_report
 from tests import fake_results
 from tests.support import CPU, each
 from tune_calib.data.splits import load_development
-from tune_calib.engine.artifacts import NetworkTraining
-from tune_calib.engine.samples import read_epochs
+from tune_calib.engine.artifacts import NetworkTraining, read_samples
 from tune_calib.engine.store import Store, read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError
 from tune_calib.results.tables import SCHEMAS, write_results
@@ -33,7 +32,7 @@ def records(spec, store, killed_each_epoch=False):
             run.close()
             run = NetworkTraining(spec, store, development, CPU)
     run.close()
-    return read_epochs(store, spec.network_id, EPOCHS, spec.hash)
+    return read_samples(store, spec.network_id, EPOCHS, spec.hash)
 
 
 @each("gate", ["learned", "random"])
@@ -71,7 +70,7 @@ def test_an_epoch_without_confidence_is_read(tmp_path):
     tensors, _ = read_tensors(folder)
     kept = {name: value for name, value in tensors.items() if not name.endswith("confidence")}
     write_tensors(folder, kept, {})
-    table = read_epochs(store, spec.network_id, EPOCHS, spec.hash).to_pandas()
+    table = read_samples(store, spec.network_id, EPOCHS, spec.hash).to_pandas()
     assert table.groupby("epoch")["confidence"].count()[2] == 0
     assert table.groupby("epoch")["confidence"].count()[3] > 0
 
@@ -87,7 +86,7 @@ def test_an_epoch_that_is_absent_is_one_line(tmp_path):
     records(spec, store)
     (store.folder("samples", spec.network_id) / "0002" / "tensors.safetensors").unlink()
     with pytest.raises(DamagedFileError, match="0002"):
-        read_epochs(store, spec.network_id, EPOCHS, spec.hash)
+        read_samples(store, spec.network_id, EPOCHS, spec.hash)
 
 
 def seen(spec_hash) -> pa.Table:

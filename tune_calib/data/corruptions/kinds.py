@@ -218,10 +218,7 @@ def _jpeg(pixels: Tensor, quality: int, _: Chance) -> Tensor:
 
 
 def _apply_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
-    """Apply an operation of Pillow to one image after the other, in bytes on the CPU.
-
-    The benchmark's images include the rounding of Pillow.
-    """
+    """Apply an operation of Pillow, whose rounding is part of the benchmark, to each image."""
     content = (255 * pixels).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     is_grey = content.shape[3] == 1
     changed = np.empty_like(content)

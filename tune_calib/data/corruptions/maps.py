@@ -19,9 +19,7 @@ _BITS = 24  # precision of float32
 class Chance:
     """A stream of random numbers for each image, independent of the batch and the device.
 
-    Args:
-        seed: seed shared by all images.
-        indices: (N,), int64, which distinguish the streams of the images.
+    All images share the seed; their ``indices`` (N,) int64 distinguish the streams.
     """
 
     def __init__(self, seed: int, indices: Tensor) -> None:

@@ -215,7 +215,7 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
         (slot.label_column,) if slot.label_column else (*huggingface.LABEL_COLUMNS, "labels"),
         guess=True,
     )
-    first = huggingface.first_encoded(train, columns)
+    first = next(huggingface.read_batches(train, columns)).encoded.to_pylist()
     read = partial(huggingface.lazy_images, classes=None, columns=columns)
     return Scan(
         where=train[0].parent,

@@ -1,17 +1,34 @@
-"""Convolutional networks for a CPU or a few minutes on a GPU, from 8x8 grey to 32x32 colour images.
+"""Convolutional networks written here: small ones, and the CIFAR ResNets of He et al.
 
+The small networks are for a CPU or a few minutes on a GPU, from 8x8 grey to 32x32 colour images.
 ``small_vgg`` is about as fast as ``small_cnn`` but has ten times its weights, so that it fits a few
 thousand images perfectly in a dozen epochs: it is the cheapest network that is as over-confident as
 those of the papers. ``fast_cnn``, of recipe ``fast``, has six convolutions and needs .80 GFLOP for
-training on one 32x32 image.
+training on one 32x32 image. They consist of blocks of 3x3 convolution, BN and ReLU.
 
-All networks consist of blocks of 3x3 convolution, BN and ReLU, and have features >= 0. The values
-of ``init`` are ``reference`` (torch's defaults) and ``timm`` (Kaiming normal, fan out).
+``resnet20_he`` and so on follow He et al. (CVPR 2016, section 4.2) exactly: 6n + 2 layers, in three
+stages of n basic blocks with 16, 32 and 64 channels, shortcuts of option A (every second pixel,
+then channels of zeros on both sides, no weights), and the global average of the last maps, D = 64.
+The names of the tensors are those of akamaster/pytorch_resnet_cifar10 (Yerlan Idelbayev), whose
+published weights can be loaded without conversion.
+
+``resnet20`` and so on are narrow networks of another kind. Shortcuts that change the shape are
+projections (option B, 1x1 convolution and BN, as in the code of MDCA and CRL). A 1x1 convolution
+with BN and ReLU widens the 64 channels to D = 512 before the global average, so that heads that
+mask or re-weight features have as many features as with a wide network. They must not be confused
+with ``resnet110`` (``timm_cifar.py``): the "ResNet-110" of the calibration papers is a bottleneck
+network of 45.9 M parameters.
+
+All features are >= 0. The values of ``init`` are ``reference`` (torch's defaults) and ``timm``
+(Kaiming normal, fan out, and the last BN of every branch starts at zero).
 """
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tune_calib.models.base import FEATURE_WIDTH, feature_stage, finish
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
@@ -19,6 +36,24 @@ from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 CNN_WIDTHS = (32, 64, 128)
 VGG_WIDTHS = (32, 64, 128, 256, 512)
 FAST_WIDTHS = (64, 256, 256)
+
+WIDTH = 16
+"""Number of channels of the first convolution of a ResNet."""
+
+STAGES = ((16, 1), (32, 2), (64, 2))
+"""Number of channels and first stride of each stage of a ResNet."""
+
+DEPTHS = (8, 20, 32, 56)
+"""Depths of the narrow networks, not counting their 1x1 convolutions."""
+
+# First 16 digits of the SHA-256 of each file of weights. They were trained on the whole training
+# part of CIFAR-10, which leaves no images for selection.
+PUBLISHED = {
+    20: "02926273efb1dead",
+    32: "897ca9a2e3e0f83d",
+    44: "c0e417f177f2f9e7",
+    56: "cf29b05e3acebb9d",
+}
 
 
 def build_cnn(channels: int, size: int, init: Init) -> tuple[nn.Module, int]:
@@ -71,6 +106,93 @@ def _conv_blocks(
     return layers, bounds
 
 
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions with BN and a shortcut, (N, c_in, h, w) -> (N, c_out, h', w').
+
+    h' = ceil(h / stride) with stride 1 or 2. The shortcut is a projection where the shape changes,
+    or it has no weights and c_out >= c_in. If ``init`` is ``timm``, the last BN starts at zero.
+    """
+
+    def __init__(
+        self, channels_in: int, channels: int, stride: int, projects: bool, init: Init
+    ) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        if init == "timm":
+            nn.init.zeros_(self.bn2.weight)
+        self.stride = stride
+        self.zeros = (channels - channels_in) // 2
+        self.shortcut: nn.Module | None = None
+        if projects:
+            self.shortcut = nn.Identity()
+            if stride != 1 or channels_in != channels:
+                self.shortcut = nn.Sequential(
+                    nn.Conv2d(channels_in, channels, 1, stride, bias=False),
+                    nn.BatchNorm2d(channels),
+                )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add branch and shortcut, and apply ReLU."""
+        branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if self.shortcut is not None:
+            return F.relu(branch + self.shortcut(x))
+        kept = x[:, :, :: self.stride, :: self.stride]
+        return F.relu(branch + F.pad(kept, (0, 0, 0, 0, self.zeros, self.zeros)))
+
+
+def _stages(depth: int, projects: bool, init: Init) -> Iterator[list[BasicBlock]]:
+    """Build the blocks of each stage of a network of depth 6n + 2."""
+    width = WIDTH
+    for channels, stride in STAGES:
+        inputs = [(width, stride), *[(channels, 1)] * ((depth - 2) // 6 - 1)]
+        yield [BasicBlock(given, channels, step, projects, init) for given, step in inputs]
+        width = channels
+
+
+def build_he(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
+    """Build the paper's network of depth 6n + 2, D = 64."""
+    parts = OrderedDict[str, nn.Module](
+        conv1=nn.Conv2d(channels, WIDTH, 3, 1, 1, bias=False),
+        bn1=nn.BatchNorm2d(WIDTH),
+        relu=nn.ReLU(),
+    )
+    for number, blocks in enumerate(_stages(depth, projects=False, init=init), 1):
+        parts[f"layer{number}"] = nn.Sequential(*blocks)
+    parts["pool"] = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(1))
+    return finish(nn.Sequential(parts), (3, 4, 5, 6), init), STAGES[-1][0]
+
+
+def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.Module, int]:
+    """Build a narrow network of depth 6n + 2, D = 512."""
+    layers: list[nn.Module] = [nn.Conv2d(channels, WIDTH, 3, 1, 1, bias=False)]
+    layers += [nn.BatchNorm2d(WIDTH), nn.ReLU()]
+    bounds: list[int] = []
+    for blocks in _stages(depth, projects=True, init=init):
+        bounds.append(len(layers))
+        layers += blocks
+    bounds.append(len(layers))
+    layers += feature_stage(STAGES[-1][0])
+    # The last stage is only the pool, with two modules; the 1x1 convolution before it belongs to
+    # the stage before.
+    return finish(nn.Sequential(*layers), (*bounds, len(layers) - 2), init), FEATURE_WIDTH
+
+
 BACKBONES.register(BackboneInfo("small_cnn", "Small CNN", build_cnn))
 BACKBONES.register(BackboneInfo("small_vgg", "Small VGG", build_vgg))
 BACKBONES.register(BackboneInfo("fast_cnn", "Fast CNN", build_fast))
+
+for _depth in DEPTHS:
+    build = partial(build_narrow, depth=_depth)
+    BACKBONES.register(BackboneInfo(f"resnet{_depth}", f"ResNet-{_depth} (narrow, CIFAR)", build))
+
+for _depth, _hash in PUBLISHED.items():
+    BACKBONES.register(
+        name=f"resnet{_depth}_he",
+        title=f"ResNet-{_depth} A (He et al., CIFAR)",
+        build=partial(build_he, depth=_depth),
+        norm="imagenet",
+        trained_on={_hash: "cifar10"},
+    )

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
 
-from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network
+from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network, read_samples
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
@@ -29,7 +29,6 @@ from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.frozen import refuse_better
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
-from tune_calib.engine.samples import read_epochs
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest
 from tune_calib.errors import DivergedError
@@ -132,7 +131,7 @@ class NetworkTrainable(SpecTrainable):
         trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
         # Records of samples, for the first trial of the network only, since all share them.
         first, epochs = self.trials[0].spec, len(about["history"])
-        samples = read_epochs(self.store, first.network_id, epochs, first.hash)
+        samples = read_samples(self.store, first.network_id, epochs, first.hash)
         self.write(results, samples, trained_on)
         return {"epoch": about["epoch"], **summarize(results), DONE: True}
 

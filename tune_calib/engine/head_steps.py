@@ -1,20 +1,88 @@
-"""Optimisers for stacked parameters, with learning rate and weight decay per head."""
+"""Steps of the training of heads: reading views of a bank in order, and updating stacked weights.
+
+It needs only torch, so that it can be benchmarked where nothing else is installed.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # otherwise only torch is needed, for the benchmark on a bare machine
+if TYPE_CHECKING:
+    from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
     from tune_calib.spec.slots.head import HeadSlot
+
+# Size of the features that are gathered together: several batches, which fit a processor's cache.
+GATHERED_BYTES = 2**20
+
+# Share of a device's free memory for a view; the rest is for training.
+SHARE_OF_FREE = 0.5
 
 CACHE_BYTES = 2**20
 """Approximate size of the fast memory of a processor core."""
 
 # Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
 _Groups = dict[str, dict[str, Tensor]]
+
+
+class Views:
+    """Views of the training split on a device, with as few as possible in memory."""
+
+    def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
+        self.bank, self.device = bank, device
+        self.held: dict[int, FeatureSplit] = {}
+
+    def view(self, index: int) -> "FeatureSplit":
+        """Return one view: a memory map of its file, or a copy on a GPU with enough memory."""
+        if index not in self.held:
+            split = self.bank.train(index)
+            if self.device.type == "cpu":
+                # Dropping the previous map frees the memory of its pages.
+                self.held = {index: split}
+            elif split.features.nbytes >= SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]:
+                return split
+            else:
+                features = split.features.to(self.device)
+                labels = split.labels.to(self.device)
+                # Without logits, which training does not read.
+                none = features[:, :0]
+                self.held[index] = replace(split, features=features, logits=none, labels=labels)
+        return self.held[index]
+
+    def batches(
+        self, split: "FeatureSplit", order: Tensor, size: int
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
+
+        ``order`` holds the order of an epoch on the CPU, (N,), or (K, N) with one per head.
+        """
+        order = _sent(order, split.features.device)
+        row = split.features[:1].nbytes
+        together = 1 if order.ndim == 2 else max(1, GATHERED_BYTES // (row * size))
+        for positions in order.split(together * size, dim=-1):
+            features = _sent(_take_rows(split.features, positions), self.device)
+            labels = _sent(_take_rows(split.labels, positions), self.device)
+            if order.ndim == 2:
+                yield features, labels
+            else:
+                yield from zip(features.split(size), labels.split(size), strict=True)
+
+
+def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
+    # Equivalent to indexing, but faster.
+    found = rows.index_select(0, positions.flatten())
+    return found.view(*positions.shape, *rows.shape[1:])
+
+
+def _sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device without waiting for a GPU."""
+    # Not by equality: ``cuda`` and ``cuda:0`` differ, although they are the same GPU.
+    if tensor.is_cuda or device.type == "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
@@ -46,10 +114,11 @@ class StackedOptimizer:
         self.down = -self.lr
         self.has_decay = any(decays)
         self.steps = 0
+        self._kinds = ("first",) if self.kind == "sgd" else ("first", "second")  # of moments
         self.moments = {
             f"{name}.{moment}": torch.zeros_like(parameter, requires_grad=False)
             for name, parameter in parameters.items()
-            for moment in self._moments()
+            for moment in self._kinds
         }
 
     @torch.no_grad()
@@ -66,7 +135,7 @@ class StackedOptimizer:
         groups: _Groups = {
             "parameter": {name: parameter.data for name, parameter in moving.items()},
             "gradient": {name: parameter.grad for name, parameter in moving.items()},  # type: ignore[misc]
-            **{m: {n: self.moments[f"{n}.{m}"] for n in moving} for m in self._moments()},
+            **{m: {n: self.moments[f"{n}.{m}"] for n in moving} for m in self._kinds},
             "frozen": {name: mask for name, mask in frozen.items() if name in moving},
             "restricted": {name: mask for name, mask in restricted.items() if name in moving},
             "rate": {"lr": self.lr, "down": self.down, "decay": self.decay},
@@ -80,34 +149,26 @@ class StackedOptimizer:
         """Take a step for some heads."""
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
-        self._clip(block)
+        if self.clip is not None:
+            # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit
+            # of 1 are taken from it.
+            gradients = list(block["gradient"].values())
+            squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
+            for gradient in gradients:
+                squares = squares + squared_norms(gradient)
+            factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
+            torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
         # All entries are updated and frozen ones restored afterwards. A masked gradient would not
         # suffice, since weight decay and momentum change entries without a gradient.
         before = {
             (kind, name): block[kind][name].clone()
-            for kind in ("parameter", *self._moments())
+            for kind in ("parameter", *self._kinds)
             for name in block["frozen"]
         }
         self._update(block)
         for (kind, name), old in before.items():
             new = block[kind][name]
             torch.where(block["frozen"][name] > 0, new, old, out=new)
-
-    def _moments(self) -> tuple[str, ...]:
-        return ("first",) if self.kind == "sgd" else ("first", "second")
-
-    def _clip(self, block: _Groups) -> None:
-        """Clip the L2 norm of each head's gradient separately."""
-        if self.clip is None:
-            return
-        # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit of 1
-        # are taken from it.
-        gradients = list(block["gradient"].values())
-        squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
-        for gradient in gradients:
-            squares = squares + squared_norms(gradient)
-        factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
-        torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
 
     def _update(self, block: _Groups) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these
@@ -151,10 +212,7 @@ class StackedOptimizer:
 
 
 def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
-    """Yield all tensors (K, ...) in parts of a few heads each.
-
-    On a CPU, a part fits into the cache, since a step passes over it many times.
-    """
+    """Yield all tensors (K, ...) in parts of a few heads, each of which fits into a CPU's cache."""
     state = [*groups["parameter"].values()]
     of_a_head = sum(t[0].numel() * t.element_size() for g in groups.values() for t in g.values())
     size = max(1, CACHE_BYTES // of_a_head)
