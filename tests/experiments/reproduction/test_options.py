@@ -138,6 +138,19 @@ def test_the_print_names_data_sets_as_the_program_does():
 
 
 @pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("foo.bar=1", "--set foo.bar: write slot.key"),
+        ("head.gama=1", "no rung has a setting head.gama; did you mean 'gamma'?"),
+        ("network.precision=fp99", "network.precision: must be 'fp32'"),
+    ],
+)
+def test_a_wrong_setting_is_reported_at_the_option(setting, told, refusal):
+    said = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
+    assert said.removeprefix("error: ").startswith(told)
+
+
+@pytest.mark.parametrize(
     ("out", "told"),
     [("file", "a file is where a folder should be"), ("nosuch://bucket/x", "nosuch")],
 )
