@@ -140,7 +140,8 @@ def test_the_print_names_data_sets_as_the_program_does():
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("foo.bar=1", "--set foo.bar: write slot.key"),
+        ("nets.epochs=3", "--set nets.epochs: write slot.key"),
+        ("precision=bf16", "--set precision=bf16: write slot.key=value"),
         ("head.gama=1", "no rung has a setting head.gama; did you mean 'gamma'?"),
         ("network.precision=fp99", "network.precision: must be 'fp32'"),
     ],
