@@ -108,14 +108,14 @@ def find_runs(request: TableRequest) -> dict[str, str]:
 
 
 def store_logits(request: TableRequest, job: EntryJob) -> list[str]:
-    """Store the logits that the figures of a run need; return an error as a line."""
+    """Store the logits of all trials for figures and quantities; return an error as a line."""
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
     location = job.job.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
-        take_pictures(location.out, location.store, location.data_root, device)
-    except UserError as error:  # the table then lacks only a figure
+        take_pictures(location.out, location.store, location.data_root, device, every=True)
+    except UserError as error:  # the table then lacks only these
         return [f"{job.name}: {error}"]
     return []
 

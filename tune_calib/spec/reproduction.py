@@ -101,7 +101,7 @@ class Run(Entry):
     """An entry of a table: a ladder, a comparison of pipelines, or every method of a kind."""
 
     logits: bool = False
-    """Whether to keep some logits of a trial of each rung, from which pictures are drawn."""
+    """Whether to keep some logits of each trial, for pictures and angles between classes."""
     printed: dict[str, str] = Field(default_factory=dict)
     """The paper's names of the rungs, by label; names that the ladder or the methods already have
     can be omitted."""

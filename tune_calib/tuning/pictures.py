@@ -28,18 +28,18 @@ _CLOSE = 1e-6  # on the same kind of machine, a classifier gives the same digits
 
 
 def take_pictures(
-    out: AnyPath, store: AnyPath, data_root: Path | None, device: str = "cpu"
+    out: AnyPath, store: AnyPath, data_root: Path | None, device: str = "cpu", every: bool = False
 ) -> list[str]:
-    """Write the missing ``logits`` of a finished trial of each rung; return a line for each."""
+    """Write missing ``logits`` of one finished trial of each rung, or of all; list them."""
     trials = read_table(out, "trials").to_pylist()
     rows = [row for row in trials if row["status"] == "done" and row.get("test/ece") is not None]
     if not rows:
         raise UserError(f"{out} contains no trial with numbers on test; name a run folder")
-    first: dict[int, dict[str, Any]] = {}
+    chosen: dict[Any, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
-        first.setdefault(row["rung"], row)
+        chosen.setdefault(row["spec_hash"] if every else row["rung"], row)
     with only_driver(out):
-        return [_picture(row, out, Store(store), data_root, device) for row in first.values()]
+        return [_picture(row, out, Store(store), data_root, device) for row in chosen.values()]
 
 
 def _picture(

@@ -104,7 +104,8 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
 def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index."""
     recorded = read_table(sweep.out, "logits").to_pandas()
-    rungs = sweep.trials.set_index("spec_hash")["rung"]
+    trials = sweep.trials.sort_values(["rung", "network_seed", "head_seed"], kind="stable")
+    rungs = trials.set_index("spec_hash")["rung"]
     rungs = rungs[rungs.index.isin(recorded["spec_hash"])].drop_duplicates()  # the first of each
     rows = {int(rung): recorded[recorded["spec_hash"] == name] for name, rung in rungs.items()}
     return {

@@ -148,6 +148,10 @@ def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(name, tmp_path_fac
     assert set(lock["trials"]) == {path.name for path in folder.iterdir() if path.is_dir()}
     before = {own: rows_of(folder / own) for own in lock["trials"]}
     assert all(before.values())
+    for run, entry in lock["runs"].items():
+        if REPRODUCTIONS[name].entries[entry].logits:
+            kept = read_table(folder / run, "logits")["spec_hash"].unique().to_pylist()
+            assert set(kept) == set(read_table(folder / run, "trials")["spec_hash"].to_pylist())
     for run in lock["trials"]:
         assert read_table(folder / run, "intervals")["draws"].null_count < len(
             read_table(folder / run, "intervals")
