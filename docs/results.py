@@ -91,6 +91,7 @@ def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
     further: dict[TableName, bool] = {
         "samples": any(name.rpartition("_")[0] in OF_SAMPLES for name in shown),
         "curves": "sparsity" in own.table.figures,
+        "logits": "angles_sd" in shown,
     }
     for table in (*_TABLES, *(name for name, is_used in further.items() if is_used)):
         content = read_table(source, table)

@@ -27,7 +27,7 @@ from analysis.tables.table import table_of
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.reproduction import REPRODUCTIONS
+from tune_calib.spec.reproduction import REPRODUCTIONS, Claim
 
 PAGE = "claims.md"
 TABLES_PAGE = "claims-tables.md"
@@ -134,7 +134,7 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
     """
     of_paper = sorted((one for own in tables for one in own.judged), key=lambda one: one.is_reduced)
     where = list(dict.fromkeys(one.where for one in of_paper))
-    rows, summary, reduced = [], dict[str, list[str]](), dict[str, list[str]]()
+    rows, summary, reduced = [], dict[str, list[Claim]](), dict[str, list[Claim]]()
     for _, of_table in groupby(tables, lambda own: own.table.name):
         scales = list(of_table)
         table = scales[0].table
@@ -153,7 +153,7 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
             outcomes = {one.verdict.outcome for one in shown}
             outcomes = outcomes & {"held", "not held"} or outcomes
             key = next(iter(outcomes)) if len(outcomes) == 1 else "mixed"
-            (summary if whole else reduced).setdefault(key, []).append(title_of(claim))
+            (summary if whole else reduced).setdefault(key, []).append(claim)
     heads = ["claim", "table", *(titled(each.split()) for each in where), "paper"]
     parts = [f"## {PAPERS.get(name, name)}"]
     if summary:
@@ -164,13 +164,15 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
     return [*parts, body(table_of(heads, rows))]
 
 
-def _list(claims: Mapping[str, Sequence[str]]) -> str:
-    """Return a list with an item for each outcome, and its claims."""
-    return "\n".join(
-        f"- **{words}.** {'; '.join(claims[outcome])}."
-        for outcome, words in _SUMMARY.items()
-        if outcome in claims
-    )
+def _list(claims: Mapping[str, Sequence[Claim]]) -> str:
+    """Return a list with an item for each outcome: the paper's claims, then ours."""
+    items = []
+    for outcome, words in _SUMMARY.items():
+        for is_ours in (False, True):
+            texts = [own.text for own in claims.get(outcome, ()) if own.is_ours == is_ours]
+            start = f"{words}, not in the paper" if is_ours else words
+            items += [f"- **{start}.** {'; '.join(texts)}."] if texts else []
+    return "\n".join(items)
 
 
 def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
