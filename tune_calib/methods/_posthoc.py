@@ -25,11 +25,14 @@ _LEAD = 1e-6  # in log-probability, still resolved by float32
 class Fit:
     """The result of a fit to one classifier."""
 
-    state: Mapping[str, Tensor]  # all tensors that the transform reads, float64
-    record: Mapping[str, float] = field(default_factory=dict)  # numbers for the trial's result row
-    flags: frozenset[str] = frozenset()  # names of ``names.FLAGS``, except the flag of harm
-    # States of the fits without each of the ``folds``, if they are already known.
+    state: Mapping[str, Tensor]
+    """All tensors that the transform reads, float64."""
+    record: Mapping[str, float] = field(default_factory=dict)
+    """Numbers for the result row of the trial."""
+    flags: frozenset[str] = frozenset()
+    """Names of ``names.FLAGS``, except the flag of harm."""
     of_folds: Sequence[Mapping[str, Tensor]] | None = None
+    """States of the fits without each of the ``folds``, if they are already known."""
 
 
 class FittedAlone(PostHocMethod):
