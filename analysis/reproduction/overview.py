@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from typing import get_args
 
 import pandas as pd
@@ -46,6 +46,7 @@ _SUMMARY = {
     "not decided": "Not decided",
     "no verdict": "No verdict, as the base network is not over-confident",
 }
+_IMAGES = {False: "all images", True: "a part of them"}
 _NETWORK_HEADS = (
     "network", "test accuracy (%)", "train accuracy (%)", "confidence - accuracy (points)",
     "networks",
@@ -89,17 +90,19 @@ def overview(tables: Sequence[Made]) -> str:
               if name not in {own.table.name for own in tables}]  # fmt: skip
     rows = [[table.name, table.title, ", ".join(table.scales)] for table in absent]
     counts = []
-    for name, of_paper in papers.items():
-        judged = (one for own in of_paper for one in own.judged if not one.is_part)
-        counted = Counter[str](one.verdict.outcome for one in judged)
-        counts.append([PAPERS.get(name, name), *(str(counted[each]) for each in _OUTCOMES)])
+    for (name, of_paper), (is_reduced, images) in product(papers.items(), _IMAGES.items()):
+        judged = [one for own in of_paper for one in own.judged if not one.is_part]
+        counted = Counter[str](o.verdict.outcome for o in judged if o.is_reduced == is_reduced)
+        if counted:
+            numbers = [str(counted[each]) for each in _OUTCOMES]
+            counts.append([PAPERS.get(name, name), images, *numbers])
     parts = [
         "# The papers' claims and the verdicts on them",
         f"{RULE}. Differences of fractions are in percentage points. Each verdict is at the 95 % "
         "level without a correction for their number, so some of them are due to chance. Verdicts "
         "in parentheses are on parts of a mean, for information. The numbers are on the page of "
         f"[tables]({TABLES_PAGE}).",
-        body(table_of(["paper", *_OUTCOMES], counts)),
+        body(table_of(["paper", "networks trained on", *_OUTCOMES], counts)),
         "## Base networks",
         body(table_of(_NETWORK_HEADS, _networks(tables))),
         *(part for name, own in papers.items() for part in _paper(name, own)),
