@@ -112,7 +112,7 @@ def has_frozen_networks(sweep: Sweep) -> bool:
 def uses_part_of_train(sweep: Sweep) -> bool:
     """Return whether networks were trained on a part of the training images."""
     data = [json.loads(text) for text in sweep.trials["data"].dropna().unique()]
-    return any(own["train_fraction"] < 1 for own in data)
+    return any(own.get("train_fraction", 1.0) < 1 for own in data)
 
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str) -> Made:
