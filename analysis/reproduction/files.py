@@ -14,7 +14,7 @@ from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting
-from analysis.load import Sweep, load
+from analysis.load import Sweep, cached_per_sweep, load
 from analysis.page.figures import picture_of
 from analysis.page.page import Page, Section, environment
 from analysis.reproduction.quantities import with_quantities
@@ -109,6 +109,7 @@ def has_frozen_networks(sweep: Sweep) -> bool:
     return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
 
 
+@cached_per_sweep
 def uses_part_of_train(sweep: Sweep) -> bool:
     """Return whether networks were trained on a part of the training images."""
     data = [json.loads(text) for text in sweep.trials["data"].dropna().unique()]

@@ -224,7 +224,7 @@ def test_a_dry_run_without_a_gpu_names_the_option_that_gives_hours(tmp_path, mon
     words = ["maccal/table5", "--scale", "paper", "--data-root", tmp_path, "--out", tmp_path / "o"]
     dry = here("reproduce", *words, "--dry-run")
     assert dry.returncode == 0, dry.stderr
-    assert "name it: --gpu-model A100-40GB or" in dry.stdout
+    assert "name it by --gpu-model: A100-40GB, A100-80GB, " in dry.stdout
     assert not (tmp_path / "o").exists()
 
 
