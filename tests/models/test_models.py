@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.models.backbones.small import DEPTHS
+from tune_calib.models.backbones.small import DEPTHS, PatchTransform
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network, Output
 from tune_calib.spec.backbones import BACKBONES
@@ -99,6 +99,18 @@ def test_narrow_resnets_have_the_published_trunk(name: str, expected: int):
     assert parameters(backbone) - widening + 64 * 10 + 10 == expected
 
 
+def test_components_of_patches_are_orthonormal_and_of_variance_1():
+    transform = PatchTransform(3).train()
+    basis = transform.basis.flatten(1)
+    torch.testing.assert_close(basis @ basis.T, torch.eye(12))
+    # Images whose neighbouring pixels and channels are correlated, as in photographs.
+    images = torch.randn(64, 3, 9, 9) + 3 * torch.randn(64, 1, 9, 9).cumsum(2).cumsum(3)
+    positive, negative = transform(images).chunk(2, dim=1)
+    components = positive - negative
+    assert components.shape == (64, 12, 8, 8)
+    torch.testing.assert_close(components.var((0, 2, 3)), torch.ones(12), atol=0.01, rtol=0)
+
+
 def convolutions(module: nn.Module) -> int:
     return sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in module.modules())
 
@@ -112,8 +124,8 @@ def test_narrow_resnets_have_the_depth_of_their_name(depth: int):
 @each(
     ("name", "channels", "size"),
     [
-        *((name, 3, 32) for name in ("small_cnn", "fast_cnn", "resnet8", "resnet20")),
-        *((name, 1, 8) for name in ("small_cnn", "fast_cnn", "resnet8", "resnet10t")),
+        *((name, 3, 32) for name in ("small_cnn", "fast_cnn", "fast_dct", "resnet8", "resnet20")),
+        *((name, 1, 8) for name in ("small_cnn", "fast_dct", "resnet8", "resnet10t")),
     ],
 )
 def test_features_are_non_negative_and_feed_the_head(name: str, channels: int, size: int):

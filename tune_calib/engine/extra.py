@@ -89,6 +89,9 @@ Row = dict[str, Any]
 _FLIPPED = 2
 """Largest number of predictions that may differ from the trial's, as threads affect last digits."""
 
+_FLIPPED_REDUCED = 1e-3
+"""Largest share of them in reduced precision, where earlier digits depend on the GPU's load."""
+
 _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
 """Metrics whose draws are stored: those that papers report and make claims about."""
 
@@ -198,9 +201,12 @@ class ExtraEvaluation:
         if not bool(own.isfinite().all()):
             return
         now = under_corruption(own, test.labels.to(own.device))
+        flipped = _FLIPPED / len(test.labels)
+        if spec.network.precision != "fp32":
+            flipped = max(flipped, _FLIPPED_REDUCED)
         for name in ("accuracy", "ece"):
             value, before = now[name], expected[column("test", name)]
-            if not math.isclose(value, before, abs_tol=_FLIPPED / len(test.labels)):
+            if not math.isclose(value, before, abs_tol=flipped):
                 raise UserError(
                     f"test {name} is {value:.6f} now but was {before:.6f} in the trial; set "
                     "`store` and `data_root` to those of the run"
