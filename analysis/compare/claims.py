@@ -13,6 +13,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Literal
 
 import numpy as np
@@ -198,17 +199,25 @@ def _sample_error(
 ) -> float:
     """Compute the standard error of the mean sum over the test samples; NaN if unknown.
 
-    For trials without draws, it is the root of the summed squares of the errors of the rungs, which
-    is an upper bound, since the rungs share the samples.
+    The seeds with draws of all rungs suffice, since a mean over more seeds has no larger error.
+    Without any, it is the root of the summed squares of the errors of the rungs, which is an upper
+    bound, since the rungs share the samples.
     """
     metric, split = parted(comparison.metric)
     rows, draws = _drawn(sweep, metric, split or "test")
     is_rank = comparison.kind == "rank"
     labels = list(sweep.labels.values()) if is_rank else list(weights)
     hashes = {label: _hashes(rows[rows["method"] == label], blocks) for label in labels}
-    if all(each and set(each) <= draws.keys() for own in hashes.values() for each in own):
+    is_drawn = [
+        all(each and set(each) <= draws.keys() for each in block)
+        for block in zip(*hashes.values(), strict=True)
+    ]
+    if any(is_drawn):
         means = {
-            label: np.mean([np.mean([draws[h] for h in each], axis=0) for each in own], axis=0)
+            label: np.mean(
+                [np.mean([draws[h] for h in each], axis=0) for each in compress(own, is_drawn)],
+                axis=0,
+            )
             for label, own in hashes.items()
         }
         if len({values.shape for values in means.values()}) == 1:

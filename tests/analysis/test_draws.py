@@ -78,9 +78,19 @@ def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
 
 
 @each("split", ["ood/mean", "ood/svhn"])
-def test_without_draws_of_one_trial_there_is_no_verdict(split, tmp_path):
-    sweep = looked_at(tmp_path, FOREIGN, lacking={("0-1", "ood/svhn")})
-    found = judge([[sweep]], Claim("+ two", ("vanilla",), f"{split}/auroc", text=""))
+@each("kind", ["order", "rank"])
+def test_draws_of_one_seed_suffice(split, kind, tmp_path):
+    claim = Claim("+ two", ("vanilla",), f"{split}/auroc", kind=kind, text="")
+    lacking = {(f"{rung}-{seed}", "ood/svhn") for rung, seed in ((0, 1), (2, 2), (0, 3))}
+    sweep = looked_at(tmp_path / "some", FOREIGN, lacking)
+    whole = looked_at(tmp_path / "all", FOREIGN)
+    found, expected = judge([[sweep]], claim), judge([[whole]], claim)
+    assert (found.outcome, found.pairs) == (expected.outcome, 4) == ("held", 4)
+    assert found.difference == expected.difference
+    assert found.high - found.low >= expected.high - expected.low
+    # No seed has draws of all rungs.
+    sweep = looked_at(tmp_path / "none", FOREIGN, {*lacking, ("0-0", "ood/svhn")})
+    found = judge([[sweep]], claim)
     assert (found.outcome, found.why) == (
         "not decided", "no intervals over the test samples",
     )  # fmt: skip
