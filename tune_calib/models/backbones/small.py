@@ -99,9 +99,7 @@ class PatchTransform(nn.Module):
         return F.relu(torch.cat([components, -components], 1))
 
 
-def build_fast(
-    channels: int, _: int, init: Init, *, is_transformed: bool
-) -> tuple[nn.Module, int]:
+def build_fast(channels: int, _: int, init: Init, *, is_transformed: bool) -> tuple[nn.Module, int]:
     """Build three blocks of two 3x3 convolutions and a global maximum over D = 256 maps.
 
     After the first convolution of each block, a 2x2 max pool halves the maps, so that the second
