@@ -1,7 +1,8 @@
 """Pages on ``tune-calib reproduce``: each claim with its verdict, each table with a figure."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, product
 from typing import get_args
 
@@ -91,7 +92,7 @@ def overview(tables: Sequence[Made]) -> str:
     rows = [[table.name, table.title, ", ".join(table.scales)] for table in absent]
     counts = []
     for (name, of_paper), (is_reduced, images) in product(papers.items(), _IMAGES.items()):
-        judged = [one for own in of_paper for one in own.judged if not one.is_part]
+        judged = _distinct(one for own in of_paper for one in own.judged if not one.is_part)
         counted = Counter[str](o.verdict.outcome for o in judged if o.is_reduced == is_reduced)
         if counted:
             numbers = [str(counted[each]) for each in _OUTCOMES]
@@ -100,7 +101,8 @@ def overview(tables: Sequence[Made]) -> str:
         "# The papers' claims and the verdicts on them",
         f"{RULE}. Differences of fractions are in percentage points. Each verdict is at the 95 % "
         "level without a correction for their number, so some of them are due to chance. Verdicts "
-        "in parentheses are on parts of a mean, for information. The numbers are on the page of "
+        "in parentheses are on parts of a mean, for information. A comparison that two tables make "
+        "on the same trials counts once. The numbers are on the page of "
         f"[tables]({TABLES_PAGE}).",
         body(table_of(["paper", "networks trained on", *_OUTCOMES], counts)),
         "## Base networks",
@@ -109,6 +111,17 @@ def overview(tables: Sequence[Made]) -> str:
         *(["## Not run", body(table_of(["table", "title", "scales"], rows))] if absent else []),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _distinct(judged: Iterable[Judged]) -> list[Judged]:
+    """Return the verdicts, but only one of those on equal numbers of the same networks."""
+    found: dict[object, Judged] = {}
+    for one in judged:
+        own = one.verdict
+        pairs = sum(len(part.others) for part in own.claim.comparisons)
+        key = (one.where, own.outcome, own.comparison.metric, pairs, own.difference, own.low, own.high)
+        found.setdefault(id(one) if math.isnan(own.low) else key, one)
+    return list(found.values())
 
 
 def _networks(tables: Sequence[Made]) -> list[list[str]]:

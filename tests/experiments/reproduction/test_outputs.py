@@ -1,6 +1,7 @@
 """What stands beside the results of a table: made of invented ones, and of real ones at `smoke`."""
 
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -80,6 +81,10 @@ def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tm
     assert "- **Not decided.** it helps; it hurts." in both
     assert "On networks trained on all training images" in both
     assert "Judged only" not in both
+    # Another table of the same trials adds no verdicts that have an interval.
+    counts = r"all images +\| 0 +\| 0 +\| (\d) "
+    twice = overview([Made(TABLE, [("ladder", sweep)], "x")] * 2)
+    assert re.search(counts, both).group(1) == re.search(counts, twice).group(1) == "2"
     alone = overview([Made(TABLE, [("ladder", reduced)], "x")])
     assert "On networks trained on all training images" not in alone
     assert "Judged only on networks trained on a part" in alone
