@@ -13,6 +13,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -37,6 +38,8 @@ ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "docs/claims"
 PAGES = ROOT / "docs/pages"
 IMAGES = ROOT / "docs/pages/images/papers"
+
+_STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 
@@ -103,12 +106,17 @@ def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
 
 
 def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
-    """Return the rows of the shown metrics, with draws of the claimed ones only."""
+    """Return the rows of the shown metrics, with rounded draws of the claimed ones only."""
     kept = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
+    index, kind = content.schema.get_field_index("draws"), content.schema.field("draws").type
+    rounded = [
+        None if own is None else np.round(np.divide(own, _STEP)) * _STEP
+        for own in kept["draws"].to_pylist()
+    ]
+    kept = kept.set_column(index, "draws", pa.array(rounded, kind))
     is_claimed = pc.is_in(kept["metric"], pa.array(sorted(claimed), pa.string()))
     others = kept.filter(pc.invert(is_claimed))
-    nothing = pa.nulls(others.num_rows, others.schema.field("draws").type)
-    index = others.schema.get_field_index("draws")
+    nothing = pa.nulls(others.num_rows, kind)
     return pa.concat_tables([kept.filter(is_claimed), others.set_column(index, "draws", nothing)])
 
 
