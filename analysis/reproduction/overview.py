@@ -119,7 +119,8 @@ def _distinct(judged: Iterable[Judged]) -> list[Judged]:
     for one in judged:
         own = one.verdict
         pairs = sum(len(part.others) for part in own.claim.comparisons)
-        key = (one.where, own.outcome, own.comparison.metric, pairs, own.difference, own.low, own.high)
+        numbers = own.difference, own.low, own.high
+        key = (one.where, own.outcome, own.comparison.metric, pairs, *numbers)
         found.setdefault(id(one) if math.isnan(own.low) else key, one)
     return list(found.values())
 
