@@ -13,7 +13,12 @@ from analysis.compare.regime import base_rows, name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.load import Sweep
 from analysis.published import titled
-from analysis.reproduction.files import Made, has_frozen_networks, read_made
+from analysis.reproduction.files import (
+    Made,
+    has_frozen_networks,
+    read_made,
+    uses_part_of_train,
+)
 from analysis.reproduction.tables import (
     RULE,
     Judged,
@@ -49,8 +54,8 @@ _SUMMARY = {
 }
 _IMAGES = {False: "all images", True: "a part of them"}
 _NETWORK_HEADS = (
-    "network", "test accuracy (%)", "train accuracy (%)", "confidence - accuracy (points)",
-    "networks",
+    "network", "trained on", "test accuracy (%)", "train accuracy (%)",
+    "confidence - accuracy (points)", "networks",
 )  # fmt: skip
 
 Pictured = Callable[[Made, Sweep, str], str | None]
@@ -126,20 +131,24 @@ def _distinct(judged: Iterable[Judged]) -> list[Judged]:
 
 
 def _networks(tables: Sequence[Made]) -> list[list[str]]:
-    """Return a row per kind of base network: accuracy on test and train, and over-confidence."""
-    found: dict[str, list[pd.DataFrame]] = {}
+    """Return a row per kind of base network: accuracy on test and train, and over-confidence.
+
+    Networks trained on all images come first, as in the tables of claims.
+    """
+    found: dict[tuple[bool, str], list[pd.DataFrame]] = {}
     for own in tables:
         for _, sweep in own.sweeps:
-            found.setdefault(name_of(sweep), []).append(base_rows(sweep))
+            key = uses_part_of_train(sweep), name_of(sweep)
+            found.setdefault(key, []).append(base_rows(sweep))
     rows = []
-    for name, parts in found.items():
+    for (is_reduced, name), parts in sorted(found.items(), key=lambda own: own[0][0]):
         columns = ["network_id", "test/accuracy", "train/accuracy", "test/confidence_gap"]
         # Rows of earlier versions may lack some.
         networks = pd.concat(parts).reindex(columns=columns).drop_duplicates("network_id")
         mean = networks[columns[1:]].mean()
         shown = [METRICS["accuracy"].format(value) for value in mean.iloc[:2]]
         gap = METRICS["confidence_gap"].format(mean.iloc[2], signed=True)
-        rows.append([titled(name.split()), *shown, gap, str(len(networks))])
+        rows.append([titled(name.split()), _IMAGES[is_reduced], *shown, gap, str(len(networks))])
     return rows
 
 
