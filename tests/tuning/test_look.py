@@ -143,7 +143,7 @@ def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
     assert find_extra_trials(["ood/noise"], 0, TRIALS, tmp_path) == []
 
 
-def test_nothing_is_written_of_another_classifier(finished, tmp_path):
+def test_nothing_is_written_of_another_classifier(finished, monkeypatch):
     _, store = finished
     trial = TRIALS[0]
     evaluation = ExtraEvaluation(trial.spec, store, None, CPU)
@@ -152,6 +152,13 @@ def test_nothing_is_written_of_another_classifier(finished, tmp_path):
     evaluation.refuse_other(trial.spec, told)
     with pytest.raises(UserError, match="in the trial; set `store`"):
         evaluation.refuse_other(trial.spec, {**told, "test/ece": told["test/ece"] + 0.01})
+    # In reduced precision, a share of the predictions may differ.
+    monkeypatch.setattr("tune_calib.engine.extra._FLIPPED_REDUCED", 0.02)
+    network = trial.spec.network.model_copy(update={"precision": "bf16"})
+    reduced = trial.spec.model_copy(update={"network": network})
+    evaluation.refuse_other(reduced, {**told, "test/ece": told["test/ece"] + 0.01})
+    with pytest.raises(UserError, match="in the trial; set `store`"):
+        evaluation.refuse_other(reduced, {**told, "test/ece": told["test/ece"] + 0.03})
 
 
 def test_a_diverged_classifier_has_rows_without_numbers(finished, monkeypatch):
