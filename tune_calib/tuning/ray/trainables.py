@@ -51,18 +51,25 @@ class PlanTrainable(tune.Trainable):
     """Executes Ray trials of a plan, of any kind."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the first trial."""
+        """Take the first trial."""
         self.worker = Worker()
+        self.next: dict[str, Any] | None = None
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial."""
+        """Take another trial, which begins in its first step.
+
+        It may compute features for minutes, and for Ray it is not running before it was taken.
+        """
         send_events(new_config["run"]["channel"], new_config["work"]["name"])
-        self.worker.begin(new_config)
+        self.next = new_config
         return True
 
     def step(self) -> dict[str, Any]:
         """Run a step of the trial."""
+        if self.next is not None:
+            config, self.next = self.next, None
+            self.worker.begin(config)
         return self.worker.step()
 
     def cleanup(self) -> None:
