@@ -1,7 +1,7 @@
 """A GPU against its floors: python tests/benchmarks/gpu.py [PROCESSES ...] [--of NAME ...]
 
 Copy the folders tune_calib and tests to a machine with a GPU, and run it there from their parent.
-Needs torch, torchvision and timm; for fast_dct also pydantic and pyyaml. Rates are images per
+Needs torch, torchvision and timm; for fast_* also pydantic and pyyaml. Rates are images per
 second by the inner loop of a training (``engine.steps``) in each precision, and its ratios to (a) a
 loop as the papers' repositories write it, and (b) the network's own forward, backward and step on
 one resident batch. With numbers of processes, as many networks of the first backbone are trained
@@ -31,7 +31,7 @@ from tune_calib.models.network import Network
 
 STEPS, CLASSES, SIZE = 100, 100, 32
 # The batch of the papers, and that of the recipe fast.
-BATCHES = {"fast_dct": 256, "resnet18": 128, "resnet50": 128, "densenet121": 128}
+BATCHES = {"fast_cnn": 256, "fast_dct": 256, "resnet18": 128, "resnet50": 128, "densenet121": 128}
 # Of CIFAR; what the trainer reads of a data set's record.
 INFO = SimpleNamespace(
     mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010), size=SIZE, spare=0
@@ -40,7 +40,7 @@ INFO = SimpleNamespace(
 
 def network_of(name: str, is_bf16: bool) -> Network:
     """A timm model with the CIFAR stem, as ``models.backbones`` builds it, or our own."""
-    if name == "fast_dct":
+    if name.startswith("fast_"):
         from tune_calib.models.base import build_network
 
         return build_network(name, "reference", 3, SIZE, CLASSES, 0, is_bf16)

@@ -99,7 +99,9 @@ class PatchTransform(nn.Module):
         return F.relu(torch.cat([components, -components], 1))
 
 
-def build_fast(channels: int, _: int, init: Init, *, is_transformed: bool) -> tuple[nn.Module, int]:
+def build_fast(
+    channels: int, _: int, init: Init, *, is_transformed: bool = False
+) -> tuple[nn.Module, int]:
     """Build three blocks of two 3x3 convolutions and a global maximum over D = 256 maps.
 
     After the first convolution of each block, a 2x2 max pool halves the maps, so that the second
@@ -217,8 +219,10 @@ def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.M
 
 BACKBONES.register(BackboneInfo("small_cnn", "Small CNN", build_cnn))
 BACKBONES.register(BackboneInfo("small_vgg", "Small VGG", build_vgg))
-for _name, _title, _is in (("fast_cnn", "Fast CNN", False), ("fast_dct", "Fast CNN, DCT", True)):
-    BACKBONES.register(BackboneInfo(_name, _title, partial(build_fast, is_transformed=_is)))
+BACKBONES.register(BackboneInfo("fast_cnn", "Fast CNN", build_fast))
+BACKBONES.register(
+    BackboneInfo("fast_dct", "Fast CNN, DCT", partial(build_fast, is_transformed=True))
+)
 
 for _depth in DEPTHS:
     build = partial(build_narrow, depth=_depth)

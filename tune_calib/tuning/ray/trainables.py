@@ -59,7 +59,7 @@ class PlanTrainable(tune.Trainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Take another trial, which begins in its first step.
 
-        It may compute features for minutes, and for Ray it is not running before it was taken.
+        Beginning may take minutes, as for features, and Ray shows a trial only after it was taken.
         """
         send_events(new_config["run"]["channel"], new_config["work"]["name"])
         self.next = new_config
