@@ -144,7 +144,9 @@ class MacCalParams(Params):
     """Source of the accuracy and confidence that update q. According to the paper, they are
     recorded "on the training set at each training epoch".
 
-    - `masked_running`: the batches of the epoch, under the mask, at no extra cost.
+    - `masked_running`: the batches of the epoch as they are trained, at no extra cost. With
+      functional masking, this is under the mask; destructive masking zeros the weights only when
+      masks are drawn, and the optimiser may change them afterwards (see `masked_update`).
     - `masked_pass`: a pass over `train` at the end of the epoch, with its mask.
     - `dense_pass`: such a pass with the stored weights.
     - `eval_head_pass`: such a pass with the head of `evaluation`.
