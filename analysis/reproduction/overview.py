@@ -104,8 +104,8 @@ def overview(tables: Sequence[Made]) -> str:
             counts.append([PAPERS.get(name, name), images, *numbers])
     parts = [
         "# The papers' claims and the verdicts on them",
-        f"{RULE}. Differences of fractions are in percentage points. Each verdict is at the 95 % "
-        "level without a correction for their number, so some of them are due to chance. Verdicts "
+        f"{RULE}. Differences of fractions are in percentage points. Verdicts are not "
+        "corrected for the number of claims, so some of them are due to chance. Verdicts "
         "in parentheses are on parts of a mean, for information. A comparison that two tables make "
         "on the same trials counts once. The numbers are on the page of "
         f"[tables]({TABLES_PAGE}).",

@@ -43,10 +43,13 @@ SEEDS_ONLY = "over seeds only"
 RULE = (
     "A claim is held, or not held, if the 95 % interval of its paired difference is entirely on "
     "one side of the claimed value. The interval is over seeds and test samples (over seeds only "
-    "for quantities that are not metrics). A claim with several parts is held if each part is; the "
-    "numbers are those of the part that decides. For frozen networks, the pairs are the networks, "
-    "averaged over the seeds of their heads. The seeds to decide are those needed if difference "
-    "and spread stayed the same. There is no verdict if the base network is not over-confident"
+    "for quantities that are not metrics). A claim with several parts is held if each part is. It "
+    "is not held if a part is not held with Bonferroni's correction for the number of parts, whose "
+    "interval is wider than the printed one: a claim may be undecided although that interval is "
+    "entirely on the other side. The numbers are those of the part that decides. For frozen "
+    "networks, the pairs are the networks, averaged over the seeds of their heads. The seeds to "
+    "decide are those needed if difference and spread stayed the same. There is no verdict if the "
+    "base network is not over-confident"
 )
 
 
