@@ -7,11 +7,12 @@ unless the table is about them. The pages show the results of all such folders; 
 they are written again.
 """
 
-import json
 import re
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from analysis.reproduction.overview import (
     read_all,
 )
 from analysis.tidy import parted
+from tune_calib.documents import seal, unseal
 from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import LOCK, read_lock
@@ -86,7 +88,7 @@ def write_pages() -> None:
 def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
     source = Path(str(sweep.out))
     target = to / own.table.folder / source.name
-    manifest = json.loads((source / "sweep.json").read_text())
+    manifest = unseal((source / "sweep.json").read_bytes(), source / "sweep.json")
     _write_json(target / "sweep.json", {**manifest, "command": own.command})
     claims = own.table.claims
     claimed = {parted(one.metric)[0] for claim in claims for one in claim.comparisons}
@@ -120,9 +122,9 @@ def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Tab
     return pa.concat_tables([kept.filter(is_claimed), others.set_column(index, "draws", nothing)])
 
 
-def _write_json(path: Path, content: object) -> None:
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{json.dumps(content, indent=1, ensure_ascii=False)}\n", encoding="utf-8")
+    path.write_bytes(seal(content))
 
 
 def _picture(made: Made, sweep: Sweep, name: str) -> str:

@@ -1,7 +1,6 @@
 """Remote places, with fsspec's file system in memory in the place of an object store."""
 
 import hashlib
-import json
 
 import fsspec
 import pytest
@@ -9,6 +8,7 @@ import torch
 
 from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import (
@@ -125,7 +125,7 @@ def test_a_remote_manifest_names_only_files_of_its_own_folder(folder, tmp_path, 
     content, name = b"planted", name.replace("ABSOLUTE", str(tmp_path / "planted"))
     checksum = hashlib.sha256(content).hexdigest()
     manifest = {"files": {name: checksum}, "artifact": "folder/a"}
-    (folder / "a" / "manifest.json").write_bytes(json.dumps(manifest).encode())
+    (folder / "a" / "manifest.json").write_bytes(seal(manifest))
     (folder / "a" / f"{name}.{checksum}").write_bytes(content)
     with pytest.raises(DamagedFileError, match="is not a complete artifact"):
         artifact_manifest(folder / "a")

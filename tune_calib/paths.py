@@ -26,6 +26,7 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
+from tune_calib.documents import seal, unseal
 from tune_calib.errors import UserError, describe_os_error, way_out
 
 LOADED_AT = time.time()
@@ -234,11 +235,10 @@ def content_digest(files: Sequence[Path]) -> str:
     """
     stamps = _stamps(files)
     path = None
-    with contextlib.suppress(RuntimeError, OSError, ValueError):  # e.g. there is no home folder
+    # E.g. there is no home folder, or the file is damaged.
+    with contextlib.suppress(RuntimeError, OSError, ValueError, UserError):
         path = cache_folder() / "digests" / hashlib.sha256(repr(stamps).encode()).hexdigest()
-        digest = path.read_text("utf-8")
-        if re.fullmatch("[0-9a-f]{64}", digest):
-            return digest
+        return str(unseal(path.read_bytes(), path)["digest"])
     whole = hashlib.sha256()
     # Folder names are class names; the path of their common parent is irrelevant.
     base = os.path.commonpath([each.absolute().parent for each in files])
@@ -250,7 +250,7 @@ def content_digest(files: Sequence[Path]) -> str:
     is_settled = all(time.time_ns() - stamp[-1] > _SETTLED_NS for stamp in stamps)
     if path is not None and is_settled and _stamps(files) == stamps:
         with contextlib.suppress(UserError):
-            atomic_write(path, digest.encode())
+            atomic_write(path, seal({"digest": digest}))
     return digest
 
 

@@ -28,6 +28,7 @@ from analysis.tables.table import table_of
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 
 EXAMPLE = Path(analysis.__file__).parent / "example"
@@ -51,7 +52,7 @@ def ladder(folder, labels=None, bad=None, seeds=3):
         manifest = json.loads(path.read_text())
         for rung, label in zip(manifest["rungs"], labels, strict=True):
             rung["label"] = label
-        path.write_text(json.dumps(manifest))
+        path.write_bytes(seal(manifest))
     return latex(tables.ladder(load(folder)))
 
 

@@ -11,6 +11,7 @@ from analysis.report import write_search_report
 from analysis.sweep_file.overview import write_overview
 from tests import fake_results
 from tests.support import Reader
+from tune_calib.documents import seal
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE, CHOSEN, DEFAULTS, EVALUATION
 from tune_calib.results.tables import read_table, write_results
@@ -72,7 +73,7 @@ def evaluated(folder, chosen):
     manifest = json.loads((folder / EVALUATION / "sweep.json").read_text())
     for rung, label in zip(manifest["rungs"], (BASELINE, DEFAULTS, CHOSEN, "x"), strict=True):
         rung["label"] = label
-    (folder / EVALUATION / "sweep.json").write_text(json.dumps(manifest))
+    (folder / EVALUATION / "sweep.json").write_bytes(seal(manifest))
     for path in (folder / EVALUATION / "trials").iterdir():
         (row,) = read_table(folder / EVALUATION, "trials", path.stem).to_pylist()
         label = manifest["rungs"][row["rung"]]["label"]

@@ -24,6 +24,7 @@ import pytest
 from analysis.load import load
 from tests import fake_results, support
 from tune_calib.cli import main
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
@@ -104,7 +105,8 @@ def change_manifest(folder: Path, chance: random.Random) -> bool:
             inner[key], inner[other] = inner[other], inner[key]
         if not content:
             break
-    path.write_text(json.dumps(content).replace("HOME", str(folder.parent)[1:]))
+    text = json.dumps(content).replace("HOME", str(folder.parent)[1:])
+    path.write_bytes(seal(json.loads(text)))
     return True
 
 
@@ -130,7 +132,7 @@ def name_plugins(folder: Path, chance: random.Random) -> bool:
     named = [{"name": name, "content": chance.choice([content, "../..", "x"]), "where": where}]
     for path in (*folder.rglob("sweep.json"), *folder.rglob("search.json")):
         manifest = json.loads(path.read_text())
-        path.write_text(json.dumps(manifest | {"plugins": named}))
+        path.write_bytes(seal(manifest | {"plugins": named}))
     if chance.random() < 0.3:  # the rows name it too
         for path in folder.rglob("trials/*.parquet"):
             fake_results.set_cells(path, {"plugins": json.dumps({name: content})})
@@ -231,8 +233,8 @@ def forge_report(folder: Path, chance: random.Random) -> bool:
     """Let a report lie there that nobody made of these results."""
     names = [chance.choice(["../outside/secret", "/dev/zero", "figures/x.svg", "\0", "pipe"])]
     os.mkfifo(folder / "pipe")
-    (folder / "report.json").write_text(
-        json.dumps(
+    (folder / "report.json").write_bytes(
+        seal(
             {
                 "version": 1,
                 "made_of": chance.choice(["", "x"]),

@@ -421,25 +421,30 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
     assert len(load_development(CIFAR10, root, cache).train) == 90
 
 
-@each("damage", ["empty", "truncated", "flipped", "foreign"])
+@each("damage", ["empty", "truncated", "flipped", "header", "foreign"])
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
-    expected = load_source(info, root, cache).train.images[:]
+    before = load_source(info, root, cache)
+    expected, known = before.train.images[:], before.known
     (path,) = cache.iterdir()
     content = bytearray(path.read_bytes())
     if damage == "flipped":
         content[-10] ^= 1
+    if damage == "header":  # the last digit of the standard deviations
+        content[content.index(b'"', content.index(b'"summary"') + 11) - 1] ^= 1
     path.write_bytes(
         {
             "empty": b"",
             "truncated": content[: len(content) // 2],
             "flipped": content,
+            "header": content,
             "foreign": b"\x08\x00\x00\x00\x00\x00\x00\x00{}      ",
         }[damage]
     )
     source = load_source(info, root, cache)
     assert torch.equal(source.train.images[:], expected)
     assert torch.equal(source.test.labels, torch.arange(30) % 10)
+    assert source.known == known
     assert list(cache.iterdir()) == [path]
 
 

@@ -10,6 +10,7 @@ import torch
 
 from tests.classifiers import TOLD, run_trials, spec_of
 from tests.support import CPU, each, rows
+from tune_calib.documents import seal
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import (
     KIND,
@@ -117,7 +118,7 @@ def test_what_is_there_stays_and_what_is_damaged_is_made_again(store, bank):
     assert first.state_dict().keys() == third.state_dict().keys()
     assert all(torch.equal(t, third.state_dict()[name]) for name, t in first.state_dict().items())
     about = json.loads((folder / ARTIFACT_MANIFEST).read_text())
-    (folder / ARTIFACT_MANIFEST).write_text(json.dumps({**about, "layout": 0}))
+    (folder / ARTIFACT_MANIFEST).write_bytes(seal({**about, "layout": 0}))
     assert load_classifier(spec, store, never, CPU).select == first.select
 
 

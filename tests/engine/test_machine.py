@@ -13,6 +13,7 @@ import torch
 from tests.support import CPU, QUICK, cli, drive, each, here, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.determinism import PORTABLE
+from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.machine import environment_of, machine, processor, require_environment
@@ -55,7 +56,7 @@ def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
     manifest = store.folder("networks", small_spec().network_id) / ARTIFACT_MANIFEST
     elsewhere = {"processor": "another", "instruction_set": "NEON", "gpu": None}
     about = {**json.loads(manifest.read_text()), "machine": elsewhere, "threads": 2}
-    manifest.write_text(json.dumps(about))
+    manifest.write_bytes(seal(about))
     row = network_row(store, tmp_path / "out")
     assert {name: row[name] for name in NEW} == elsewhere
     assert row["threads"] == 2

@@ -8,6 +8,7 @@ import torch
 
 from tests.support import CPU, drive, each, rows, run_of, small_spec
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.documents import seal
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
@@ -46,7 +47,7 @@ def of_before(trained, tmp_path) -> Store:
     for path in store.root.rglob("manifest.json"):
         about = json.loads(path.read_text())
         del about["regime"]
-        path.write_text(json.dumps(about))
+        path.write_bytes(seal(about))
     return store
 
 

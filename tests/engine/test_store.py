@@ -9,6 +9,7 @@ import torch
 
 from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.documents import CHECKSUM, seal
 from tune_calib.engine import store as store_module
 from tune_calib.engine.artifacts import (
     NetworkTraining,
@@ -38,7 +39,7 @@ def test_an_artifact_comes_back_with_its_manifest(tmp_path):
 def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
     write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {})
     path = tmp_path / "a" / name
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(DamagedFileError):
         artifact_manifest(tmp_path / "a")
     assert read_or_remove(tmp_path / "a", artifact_manifest) is None
@@ -74,7 +75,7 @@ def test_swapped_artifacts_of_earlier_versions_are_refused(trained, bank, tmp_pa
     for index, folder in enumerate(folders):
         manifest = json.loads((folder / "manifest.json").read_text())
         del manifest["artifact"]
-        (folder / "manifest.json").write_text(json.dumps(manifest))
+        (folder / "manifest.json").write_bytes(seal(manifest))
         artifact_manifest(folder)
         moved = folder.rename(folder.with_name(f"{index:016x}"))
         with pytest.raises(MisplacedError, match=f"contains {folder.parent.name}/{folder.name}"):
@@ -86,9 +87,24 @@ def test_a_name_that_leads_out_of_an_artifact_is_refused(tmp_path):
     path = tmp_path / "a" / "manifest.json"
     manifest = json.loads(path.read_text())
     files = {"../a/tensors.safetensors": manifest["files"]["tensors.safetensors"]}
-    path.write_text(json.dumps({**manifest, "files": files}))
+    path.write_bytes(seal({**manifest, "files": files}))
     with pytest.raises(DamagedFileError, match="lists the file"):
         artifact_manifest(tmp_path / "a")
+
+
+def test_an_edited_manifest_is_damaged_and_one_without_checksum_is_kept(tmp_path):
+    write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {"accuracy": 0.5})
+    path = tmp_path / "a" / "manifest.json"
+    manifest = {**json.loads(path.read_text()), "accuracy": 0.9}
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DamagedFileError, match="its checksum differs"):
+        artifact_manifest(tmp_path / "a")
+    del manifest[CHECKSUM]
+    path.write_text(json.dumps(manifest))
+    # It may be whole and the work of hours.
+    with pytest.raises(UserError, match="has no checksum"):
+        read_or_remove(tmp_path / "a", artifact_manifest)
+    assert path.exists()
 
 
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):

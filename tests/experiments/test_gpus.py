@@ -1,7 +1,6 @@
 """Hours on a named GPU: a dry run of the shipped sweep file, without GPU and without data."""
 
 import csv
-import json
 import math
 from itertools import product
 from pathlib import Path
@@ -13,6 +12,7 @@ from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
 from tests.support import each, here
 from tune_calib.data.splits import load_development, load_test, published_sizes
+from tune_calib.documents import seal
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
@@ -148,7 +148,7 @@ def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
         "threads": 3,
         "machine": {"gpu": "NVIDIA H200" if named else "NVIDIA A40"},
     }
-    (folder / "manifest.json").write_text(json.dumps(about))
+    (folder / "manifest.json").write_bytes(seal(about))
     told = here("run", path, "--dry-run", "--gpu-model", "H200").stdout
     assert ("42 s an epoch, measured on H200, 1 in the store" in told) == named
 

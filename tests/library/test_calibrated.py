@@ -12,6 +12,7 @@ import torch
 from tests.classifiers import classifier_of
 from tests.support import damaged, each, rows, small_spec
 from tune_calib.data.splits import load_test
+from tune_calib.documents import seal
 from tune_calib.engine.network import TrainedNetwork, build
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated, write_calibrated
@@ -215,13 +216,13 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
         ("spec", {**about["spec"], "posthoc": None}, "its spec does not match"),
         ("trial", "0123456789abcdef", "its spec does not match trial 0123456789abcdef"),
     ):
-        path.write_text(json.dumps({**about, key: value}))
+        path.write_bytes(seal({**about, key: value}))
         with pytest.raises(UserError, match=told) as found:
             load_calibrated(path)
         assert "\n" not in str(found.value)
     copied(exported, tmp_path, "vtst")
-    (tmp_path / "x.json").write_text(
-        json.dumps({**about, "sha256": json.loads((exported / "vtst.json").read_text())["sha256"]})
+    (tmp_path / "x.json").write_bytes(
+        seal({**about, "sha256": json.loads((exported / "vtst.json").read_text())["sha256"]})
     )
     with pytest.raises(DamagedFileError, match="contains other tensors"):
         load_calibrated(path)

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
 
@@ -33,7 +34,7 @@ def rewrite(out, change):
 
 def manifest(out, **changes):
     path = out / "sweep.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    path.write_bytes(seal(json.loads(path.read_text()) | changes))
 
 
 def one_seed(out):

@@ -1,6 +1,5 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -9,6 +8,7 @@ import pytest
 
 from tests.support import CPU, each, here, job_in
 from tune_calib.cli.look_up import format_markdown
+from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.experiments.forecast.forecast import (
@@ -128,7 +128,7 @@ def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
     bank.mkdir(parents=True)
     for has_test, count in ((False, 1), (True, 0)):
         about = {"train_views": 1, "has_test": has_test}
-        (bank / ARTIFACT_MANIFEST).write_text(json.dumps(about))
+        (bank / ARTIFACT_MANIFEST).write_bytes(seal(about))
         sums = start_forecast(job.location)
         sums.add(find_needs(job))
         assert len(sums.banks) == count

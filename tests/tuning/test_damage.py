@@ -11,6 +11,7 @@ import pytest
 from tests import fake_results
 from tests.support import DAMAGE, damaged, each, sample
 from tune_calib.cli import main
+from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.folders import find_sweep_manifest
@@ -116,7 +117,7 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
 def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said):
     out = copy(name, tmp_path)
     content = json.loads((out / file).read_text())
-    (out / file).write_text(json.dumps(content | {"version": 99}))
+    (out / file).write_bytes(seal(content | {"version": 99}))
     for command in commands:
         code, _, err = said(command, out)
         assert code == 2

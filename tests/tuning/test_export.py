@@ -173,6 +173,14 @@ def test_of_a_search_it_is_the_choice(tmp_path):
     assert row.get("test/ece") is None
     with pytest.raises(UserError, match="selected by its own metrics"):
         _chosen(copy, None, "ece")
+    text = (copy / "outcome.json").read_text()
+    flipped = text.replace(f'"chosen": {outcome.chosen}', f'"chosen": {outcome.chosen ^ 1}')
+    (copy / "outcome.json").write_text(flipped)
+    with pytest.raises(UserError, match=r"its checksum differs; write it again: tune-calib report"):
+        _chosen(copy, None, None)
+    outcome.model_copy(update={"asked": outcome.asked - 1}).write(copy)
+    with pytest.raises(UserError, match="is not finished; first run: tune-calib resume"):
+        _chosen(copy, None, None)
     (copy / "outcome.json").unlink()
     with pytest.raises(UserError, match="no outcome yet"):
         _chosen(copy, None, None)

@@ -20,8 +20,9 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
+from tune_calib.documents import unseal
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, parse_path
+from tune_calib.paths import AnyPath, atomic_write, fetch_files, parse_path
 from tune_calib.results.folders import is_finished, read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
@@ -96,8 +97,8 @@ def _format_profiles(out: AnyPath) -> str:
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
-    texts = {str(path): path.read_bytes() for path in (out / PROFILES).glob("*.json")}
-    profiles = [json.loads(texts[name]) for name in sorted(texts)]
+    files = fetch_files(out / PROFILES, "*.json")
+    profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
     both = [(each, sum(each["seconds"].values())) for each in profiles]

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -188,6 +188,8 @@ def _read(path: Path) -> Source:
                 images = LazyImages(rows.read, shape[1:], torch.arange(len(labels)))
                 parts.append(Split(images, labels, indices))
                 start += math.prod(shape)
+            if _sum_of(file.metadata()) != file.metadata()["header"]:
+                raise ValueError("its header does not match its checksum")
             return Source(*parts, known=Summary.read(file.metadata()["summary"]))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
@@ -195,6 +197,12 @@ def _read(path: Path) -> Source:
 
 def _crc(values: NDArray[np.int64]) -> str:
     return f"{zlib.crc32(values.tobytes()):08x}"
+
+
+def _sum_of(metadata: Mapping[str, str]) -> str:
+    """Return the CRC-32 of the texts in a header, without its own place."""
+    content = {name: text for name, text in metadata.items() if name != "header"}
+    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
@@ -210,7 +218,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
     blank = (0.0,) * splits["train"].images.shape[1]
     # The header contains checksums of the content; placeholders keep its length the same.
-    sums = {"summary": Summary("0" * 16, blank, blank).written()}
+    sums = {"header": "0" * 8, "summary": Summary("0" * 16, blank, blank).written()}
     sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
     header: dict[str, Any] = {"__metadata__": sums}
     total, end = sum(map(len, splits.values())), 0
@@ -239,6 +247,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
             sums[f"{part}.{name}"] = _crc(values)
             file.write(values.tobytes())
     sums["summary"] = summary.written()
+    sums["header"] = _sum_of(sums)
     file.seek(0)
     file.write(_encoded(header))
 

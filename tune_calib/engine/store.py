@@ -25,6 +25,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tune_calib.documents import UnsealedError, seal, unseal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import (
     AnyPath,
@@ -34,6 +35,7 @@ from tune_calib.paths import (
     is_file_name,
     is_writable,
     lock_file,
+    refuse_special,
     remove_folder,
     scratch_folder,
 )
@@ -125,9 +127,8 @@ def write_folder(
         temporary.mkdir(parents=True)
         fill(temporary)
         files = {path.name: checksum_of(path) for path in sorted(temporary.iterdir())}
-        (temporary / ARTIFACT_MANIFEST).write_text(
-            json.dumps({"files": files, **about, _NAME: name}, sort_keys=True)
-        )
+        content = seal({"files": files, **about, _NAME: name}, indent=None)
+        (temporary / ARTIFACT_MANIFEST).write_bytes(content)
         # Flush before renaming: otherwise a power failure could leave the folder with empty files.
         for path in temporary.iterdir():
             with path.open("rb") as file:
@@ -159,7 +160,7 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
     """Check the files of an artifact in ``files`` and return its manifest."""
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
-        manifest: dict[str, Any] = json.loads(content)
+        manifest = _parse_manifest(content, folder / ARTIFACT_MANIFEST)
         for name, checksum in _files_of(content).items():
             if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
@@ -171,6 +172,27 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
             f"{folder} contains {own}, which was moved or renamed; restore its name, or delete it"
         )
     return manifest
+
+
+def read_manifest(folder: AnyPath) -> dict[str, Any]:
+    """Read the manifest of an artifact without checking its files.
+
+    Raises:
+        OSError: It cannot be read.
+        UserError: It is damaged, or has no checksum.
+    """
+    path = folder / ARTIFACT_MANIFEST
+    refuse_special(path)
+    return _parse_manifest(path.read_bytes(), path)
+
+
+def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
+    try:
+        return unseal(content, path)
+    except UnsealedError as error:
+        if isinstance(error.content, dict) and "files" in error.content:
+            raise
+        raise DamagedFileError(f"{path} is not the manifest of an artifact") from None
 
 
 def _files_of(manifest: bytes) -> dict[str, str]:

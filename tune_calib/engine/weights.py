@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tune_calib.documents import unseal
 from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Store,
@@ -81,9 +82,10 @@ def trained_by(path: Path) -> TrialSpec | None:
     digest = checksum_of(path)
     for description in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            about: dict[str, Any] = json.loads(description.read_text())
+            text = description.read_text() if description.is_file() else ""
+            about: dict[str, Any] = json.loads(text)
             if digest in (about.get("sha256"), about.get("files", {}).get(path.name)):
-                return _parse_spec(json.dumps(about.get(SPEC)))
+                return _parse_spec(json.dumps(unseal(text, description).get(SPEC)))
     return None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from tune_calib.documents import seal
 from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import EntryJob
@@ -249,7 +250,7 @@ def update_lock(
         # The programs that computed the numbers, perhaps on other machines.
         "trials": {folder: _list_provenance(out / folder) for folder in runs},
     }
-    atomic_write(out / LOCK, f"{json.dumps(record, indent=1, default=str)}\n".encode())
+    atomic_write(out / LOCK, seal(record, default=str))
     return runs, whole
 
 

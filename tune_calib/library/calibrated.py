@@ -4,7 +4,6 @@ To load a trial that used a plug-in, name the plug-in again.
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from tune_calib.documents import seal
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
@@ -161,11 +161,11 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         images=InputRecord.of(network.spec.data.info) if has_images else None,
         **about,
     )
-    text = json.dumps(network.about.model_dump(mode="json"), indent=1, allow_nan=False)
+    text = seal(network.about.model_dump(mode="json"))
     # The tensors first: a JSON file without them would look complete.
     atomic_write(files.tensors, content)
     try:
-        atomic_write(files.about, f"{text}\n".encode())
+        atomic_write(files.about, text)
     except UserError:
         files.tensors.unlink(missing_ok=True)
         raise

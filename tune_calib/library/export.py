@@ -22,8 +22,8 @@ from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
 from tune_calib.library.files import files_of, refuse_there
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import find_sweep_manifest, is_search
-from tune_calib.results.manifests import SearchOutcome
+from tune_calib.results.folders import find_sweep_manifest, is_search, read_search_manifest
+from tune_calib.results.manifests import SWEEP_MANIFEST, SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec import plugins
@@ -167,6 +167,11 @@ def _chosen_by_search(out: AnyPath) -> Row:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
         # not the choice, unless the choice is cross entropy with its defaults.
         is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
+        if manifest.is_lost and not is_own:
+            raise UserError(
+                f"{evaluation / SWEEP_MANIFEST} is lost or damaged, so the evaluated trial is not "
+                "known; run the command of the evaluation again, or use `trial`"
+            )
         label = CHOSEN if is_own else BASELINE
         for row in _read_done(evaluation):
             if row["rung_label"] == label:
@@ -175,7 +180,11 @@ def _chosen_by_search(out: AnyPath) -> Row:
         outcome = SearchOutcome.read(out)
     except FileNotFoundError:
         raise UserError(f"{out} has no outcome yet; first run: tune-calib resume {out}") from None
-    own = {record.number: record for record in outcome.suggestions}
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; write it again: tune-calib report {out}") from None
+    if outcome.asked != read_search_manifest(out).trials:  # the search was extended since
+        raise UserError(f"{out} is not finished; first run: tune-calib resume {out}")
+    own = {record.number: record for record in outcome.suggestions if record.is_within}
     if outcome.chosen is None or outcome.chosen not in own:
         raise UserError(f"{out}: no trial keeps the accuracy, so none is selected; use `trial`")
     rows = {row["spec_hash"]: row for row in _read_done(out, is_required=True)}

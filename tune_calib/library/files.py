@@ -13,8 +13,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
 
+from tune_calib.documents import UnsealedError, unseal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import expand_path
+from tune_calib.paths import expand_path, refuse_special
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.text import short_repr
@@ -92,12 +93,16 @@ def refuse_there(*paths: Path) -> None:
 
 def read_about(path: Path) -> Exported:
     """Read ``NAME.json``."""
+    refuse_special(path)
+    unsealed: UnsealedError | None = None
     try:
-        content = json.loads(path.read_bytes())
+        content: Any = unseal(path.read_bytes(), path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise DamagedFileError(f"{path} is incomplete; get the file again") from None
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; get the file again") from None
+    except UnsealedError as error:
+        unsealed, content = error, error.content
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{path} was not written by tune-calib export")
     version = content.get("version")
@@ -105,6 +110,8 @@ def read_about(path: Path) -> Exported:
         raise UserError(
             f"{path} has format {short_repr(version)} of a later tune-calib; update tune-calib"
         )
+    if unsealed is not None:
+        raise unsealed
     try:
         # As JSON, in which a tuple is a list.
         return Exported.model_validate_json(json.dumps(content))
@@ -115,6 +122,7 @@ def read_about(path: Path) -> Exported:
 
 def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
     """Read the tensors that ``NAME.json`` describes."""
+    refuse_special(path)
     try:
         content = path.read_bytes()
         if hashlib.sha256(content).hexdigest() != about.sha256:

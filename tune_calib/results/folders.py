@@ -8,8 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.paths import AnyPath, refuse_unlisted
+from tune_calib.paths import AnyPath, refuse_special, refuse_unlisted
 from tune_calib.results import digests
 from tune_calib.results.manifests import (
     SWEEP_MANIFEST,
@@ -26,7 +27,7 @@ from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.text import mask_urls
 
 LOCK = "lock.json"  # of a reproduced table
-LOST = f"{SWEEP_MANIFEST} is lost, so trials without a result are not known"
+LOST = f"{SWEEP_MANIFEST} is lost or damaged, so trials without a result are not known"
 
 _PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
 _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
@@ -216,11 +217,12 @@ def read_lock(out: AnyPath) -> dict[str, Any]:
     path = out / LOCK
     if not path.exists():
         return {}
+    refuse_special(path)
     try:
-        lock = json.loads(path.read_text())
-    except (ValueError, RecursionError):
-        lock = None
-    if not isinstance(lock, dict) or not isinstance(lock.get("runs", {}), dict):
+        lock = unseal(path.read_bytes(), path)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; delete it and repeat the command") from None
+    if not isinstance(lock.get("runs", {}), dict):
         raise DamagedFileError(f"{path} is damaged; delete it and repeat the command")
     return lock
 

@@ -4,13 +4,13 @@ They are read strictly: a file of a later version asks for an update, and an inc
 one raises a ``DamagedFileError``. The documentation lists the descriptions of the fields.
 """
 
-import json
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
+from tune_calib.documents import UnsealedError, seal, unseal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, refuse_special
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
@@ -48,6 +48,8 @@ class _Manifest(_Record):
 
     file_name: ClassVar[str]
     version: Literal[1] = Field(description="version of the format")
+    # Computed whenever the file is written.
+    checksum: str = Field("", exclude=True)
 
     @classmethod
     def read(cls, folder: AnyPath) -> Self:
@@ -66,7 +68,7 @@ class _Manifest(_Record):
 
     def write(self, folder: AnyPath) -> None:
         """Write the file of a folder atomically."""
-        atomic_write(folder / self.file_name, f"{json.dumps(self.plain(), indent=1)}\n".encode())
+        atomic_write(folder / self.file_name, seal(self.plain()))
 
     def over(self, old: Self) -> Self:
         """Return this file with the unknown keys of the old file that it replaces."""
@@ -77,21 +79,23 @@ class _Manifest(_Record):
 @lru_cache(maxsize=1)
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
     """Parse the content of a manifest; equal content is parsed once."""
+    unsealed: UnsealedError | None = None
     try:
-        return kind.model_validate_json(data)
-    except ValidationError:
-        pass
-    try:
-        content = json.loads(data)
-    # Garbage may consist of brackets, which exceed the recursion limit of the parser.
-    except (ValueError, RecursionError):
-        raise DamagedFileError(f"{path} is incomplete") from None
+        content: Any = unseal(data, path)
+    except UnsealedError as error:
+        unsealed, content = error, error.content
     version = content.get("version") if isinstance(content, dict) else None
     if isinstance(version, int) and version > VERSION:
         raise UserError(
             f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
         )
-    raise ForeignFileError(f"{path} was not written by tune-calib")
+    try:
+        parsed = kind.model_validate_json(data)
+    except ValidationError:
+        raise ForeignFileError(f"{path} was not written by tune-calib") from None
+    if unsealed is not None:  # the readers of each file say how it is written again
+        raise DamagedFileError(str(unsealed))
+    return parsed
 
 
 class RungRecord(_Record):

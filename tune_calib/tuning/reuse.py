@@ -6,7 +6,6 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 """
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 from tune_calib.console import echo
 from tune_calib.data.splits import load_development
 from tune_calib.engine.imports import open_import
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
+from tune_calib.engine.store import Store, artifact_manifest, read_manifest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.columns import TableName
@@ -115,9 +114,8 @@ class Copies:
 
     def _fingerprint(self, network_id: str) -> str | None:
         """Return the fingerprint of the splits on which a network in the store was trained."""
-        path = self.store.folder("networks", network_id) / ARTIFACT_MANIFEST
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.loads(path.read_text())["data"])
+        with suppress(OSError, KeyError, DamagedFileError):
+            return str(read_manifest(self.store.folder("networks", network_id))["data"])
         return None
 
 

@@ -12,6 +12,7 @@ from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
 from tests.support import each, here
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.spec.names import CHANCE
 
@@ -29,7 +30,7 @@ def write_resnets(out, seeds):
     plain = json.loads(manifest.read_text())
     for planned in plain["planned"]:
         planned["spec_hash"] = f"r{planned['spec_hash']}"
-    manifest.write_text(json.dumps(plain))
+    manifest.write_bytes(seal(plain))
 
 
 def test_seeds_first_then_columns(tmp_path):

@@ -11,6 +11,7 @@ from analysis.compare.difference import difference
 from analysis.load import load
 from tests import fake_results
 from tests.support import each
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
 
@@ -24,7 +25,7 @@ def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", is_paired=True, **op
         rung["label"] = (rename or {}).get(rung["label"], rung["label"])
     for entry in manifest["planned"]:
         entry["spec_hash"] += again
-    (out / "sweep.json").write_text(json.dumps(manifest))
+    (out / "sweep.json").write_bytes(seal(manifest))
     for path in sorted((out / "trials").iterdir()):
         (row,) = read_table(out, "trials", path.stem).to_pylist()
         path.unlink()

@@ -11,6 +11,7 @@ from analysis.tidy import COLUMNS
 from tests import fake_results
 from tests.support import each
 from tune_calib.cli import app
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
@@ -268,7 +269,7 @@ def test_heads_are_the_titles_that_a_sweep_recorded_else_those_of_the_papers(tmp
     assert "| digits (label_noise=0.2) small_cnn" in run(tmp_path, "--markdown")
     path = tmp_path / "sweep.json"
     manifest = json.loads(path.read_text())
-    path.write_text(json.dumps({**manifest, "titles": {"digits": "Digits", "small_cnn": "CNN"}}))
+    path.write_bytes(seal({**manifest, "titles": {"digits": "Digits", "small_cnn": "CNN"}}))
     assert "| Digits (label_noise=0.2) CNN" in run(tmp_path, "--markdown")
     assert "CIFAR-10 DenseNet-121" in run("--published", "maccal/table1", "--markdown")
 

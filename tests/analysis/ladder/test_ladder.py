@@ -21,6 +21,7 @@ from analysis.tables.render import markdown
 from analysis.text import Cell, ranked
 from tests import fake_results
 from tests.support import each
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
 
@@ -218,7 +219,7 @@ def test_latex_says_how_trials_ended_and_escapes(tmp_path):
     path = tmp_path / "sweep.json"
     manifest = json.loads(path.read_text())
     manifest["rungs"][1]["label"] = "+ q_0 & 5%"
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(seal(manifest))
     text = latex(tables.ladder(load(tmp_path)))
     assert r"+ q\_0 \& 5\%" in text
     assert "3 done" in text

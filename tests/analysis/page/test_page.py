@@ -29,6 +29,7 @@ from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
 from tests.support import Reader, each, here
+from tune_calib.documents import seal
 from tune_calib.results.tables import SCHEMAS, read_table, write_results
 from tune_calib.spec.metrics import METRICS
 
@@ -69,7 +70,7 @@ def whole(tmp_path_factory):
 
 def change(out, **entries):
     path = out / "sweep.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+    path.write_bytes(seal(json.loads(path.read_text()) | entries))
 
 
 def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):

@@ -116,6 +116,9 @@ CHANGES = {
     "a folder elsewhere": linked,
     "no record": lambda out: (out / "report.json").unlink(),
     "a damaged record": lambda out: (out / "report.json").write_text("{"),
+    "an edited record": lambda out: (out / "report.json").write_text(
+        (out / "report.json").read_text().replace("ECE", "ece", 1)
+    ),
     "one of a later version": lambda out: (out / "report.json").write_text('{"version": 9}'),
     "its page": lambda out: (out / "report.html").write_text("half"),
     "its tables": lambda out: shutil.rmtree(out / "tables"),

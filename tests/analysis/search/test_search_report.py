@@ -26,6 +26,7 @@ from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
 from tests.support import Reader, each
 from tune_calib.cli import app
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord
 
@@ -52,7 +53,7 @@ def test_a_suggestion_beyond_the_guard_is_no_best_to_be_near(out):
     path = out / "outcome.json"
     outcome = json.loads(path.read_text())
     outcome["suggestions"][2]["is_within"] = False  # the lowest ECE, 0.04
-    path.write_text(json.dumps(outcome))
+    path.write_bytes(seal(outcome))
     search = load_search(out)
     rows = texts(search_tables.share(search))
     assert [row["suggestions"] for row in rows] == ["1", "1", "1", "2", "2", "2"]
@@ -273,7 +274,7 @@ def test_damage_and_mistakes_are_one_line(out):
     (out / "outcome.json").write_text("{")
     with pytest.raises(UserError, match="is incomplete"):
         load_search(out)
-    (out / "outcome.json").write_text(json.dumps({"version": 99}))
+    (out / "outcome.json").write_bytes(seal({"version": 99}))
     with pytest.raises(UserError, match="of a later tune-calib: update"):
         load_search(out)
     (out / "outcome.json").unlink()

@@ -1,6 +1,5 @@
 """What options of ``reproduce`` and what lies in its folders do to each other."""
 
-import json
 import os
 import shlex
 import signal
@@ -12,6 +11,7 @@ import pytest
 
 from tests import fake_results
 from tests.support import cli, command_line, each, here, rows
+from tune_calib.documents import seal
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
 from tune_calib.results.folders import LOCK, read_lock
 from tune_calib.spec.datasets import DATASETS
@@ -30,7 +30,7 @@ def content(out):
 def locked(out, scale, **further):
     (out / FOLDER).mkdir(parents=True)
     lock = {"table": TABLE, "scale": scale, "command": "tune-calib reproduce x", **further}
-    (out / FOLDER / LOCK).write_text(json.dumps(lock))
+    (out / FOLDER / LOCK).write_bytes(seal(lock))
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])

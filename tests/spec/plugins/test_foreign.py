@@ -11,6 +11,7 @@ import pytest
 import tune_calib
 from tests import fake_results
 from tests.support import here
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 
@@ -70,7 +71,7 @@ def plant(home: Path, where: str) -> Path:
     path = out / "sweep.json"
     manifest = json.loads(path.read_text())
     manifest["plugins"] = [{"name": "planted", "content": content, "where": where}]
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(seal(manifest))
     stored = out / "plugins" / content / "planted.py"
     stored.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(out / "planted.py", stored)
@@ -153,8 +154,8 @@ def test_no_database_is_made_where_a_folder_says(home):
     manifest = json.loads((out / "search.json").read_text())
     needed = {"store": None, "data_root": None, "address": None, "gpus": 0.0, "at_once": 1}
     url = f"sqlite:///{home}/made.db"
-    (out / "search.json").write_text(
-        json.dumps(manifest | needed | {"search": "x", "study_storage": url})
+    (out / "search.json").write_bytes(
+        seal(manifest | needed | {"search": "x", "study_storage": url})
     )
     assert "give its URL as --study-storage" in here("status", out).stdout
     assert not (home / "made.db").exists()

@@ -12,6 +12,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.support import QUICK, cli, command_line, here, rows
+from tune_calib.documents import seal
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
 
@@ -101,7 +102,7 @@ def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
     for each in manifest["plugins"]:
         folder = copied if "folder" in where else Path(copied.name)
         each["where"] = str(folder / "plugins" / each["content"] / f"{each['name']}.py")
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(seal(manifest))
     if where == "no manifest":
         path.unlink()
     note = here("status", copied).stderr

@@ -1,7 +1,6 @@
 """Searches that go on elsewhere: longer, at the end of their space, on another machine."""
 
 import itertools
-import json
 import os
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from tests.tuning.search.support import (
     stored,
 )
 from tune_calib.cli import run as commands
+from tune_calib.documents import seal
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results
@@ -243,7 +243,7 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     content = manifest.plain()
     if not tells:
         del content["specs"]
-    (out / SEARCH_MANIFEST).write_text(json.dumps(content))
+    (out / SEARCH_MANIFEST).write_bytes(seal(content))
     rungs = {t.spec.hash: -1 for t in state.candidates.baseline()}
     rungs |= {state.hashes(state.study.suggestion(n))[0]: n for n in range(3)}
     rows = [{**stored(h, r), "rung": rungs[h]} for h, r in state.rows.items()]

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from tests.support import QUICK, cli, command_line, each, here, rows
+from tune_calib.documents import seal
 from tune_calib.results.tables import read_table
 
 # Each test starts Ray several times; on two busy cores that takes its time.
@@ -161,7 +162,7 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
     assert closed.returncode == 2
     assert "evaluated on test" in closed.stderr
     choice = json.loads((out / "evaluated.json").read_text())
-    (out / "evaluated.json").write_text(json.dumps({**choice, "trial": 99}))
+    (out / "evaluated.json").write_bytes(seal({**choice, "trial": 99}))
     refused = here("evaluate", out, "--seeds", 1)
     assert refused.returncode == 2
     assert "test is read only once" in refused.stderr

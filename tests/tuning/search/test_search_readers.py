@@ -11,6 +11,7 @@ from tests import fake_results
 from tests.tuning.search.support import any_job, moved, question_of, searched, stored
 from tune_calib.cli import main
 from tune_calib.cli.defaults import format_typed
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord, SearchManifest
 from tune_calib.results.tables import write_results
@@ -166,7 +167,7 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
         state.settle(suggestion)
     path = out / SEARCH_MANIFEST
     stars = {"study_storage": "postgresql://me:***@host/db"}
-    path.write_text(json.dumps(json.loads(path.read_text()) | stars))
+    path.write_bytes(seal(json.loads(path.read_text()) | stars))
     capsys.readouterr()
     if command == "report":
         assert "give its URL as --study-storage" in refusal(command, out)
@@ -196,7 +197,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     again.build_manifest().write(out)
     # As an earlier version wrote it.
     before = json.loads(written.replace("***", "SECRET"))
-    (out / SEARCH_MANIFEST).write_text(json.dumps(before))
+    (out / SEARCH_MANIFEST).write_bytes(seal(before))
     assert "SECRET" not in SearchManifest.read(out).command
     again.build_manifest().write(out)
     assert "SECRET" not in (out / SEARCH_MANIFEST).read_text()

@@ -11,6 +11,7 @@ from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.support import each
 from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import SWEEP_MANIFEST, ReadRecord, SearchEvaluated, SearchManifest
 from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
@@ -124,7 +125,7 @@ def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, leng
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     path = tmp_path / SEARCH_MANIFEST
     told = {key: manifest.plain()[key] for key in ("command", "commands")}
-    path.write_text(json.dumps(json.loads(path.read_text()) | told))
+    path.write_bytes(seal(json.loads(path.read_text()) | told))
     write_search_report(tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "\n".join(f"search --trials {count}" for count in commands) in page
@@ -136,7 +137,7 @@ def test_the_page_of_an_earlier_version_tells_how_many_were_asked_for(tmp_path):
     manifest = asked(tmp_path / "asked", 8)
     content = manifest.plain()
     del content["commands"]
-    (tmp_path / "asked" / SEARCH_MANIFEST).write_text(json.dumps(content))
+    (tmp_path / "asked" / SEARCH_MANIFEST).write_bytes(seal(content))
     told = [one.trials for one in asked(tmp_path / "asked", 20).commands]
     assert told == [8, 20]
 
@@ -158,10 +159,10 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
     else:  # kept the choice alone, its rule in other words; its sweep tells the seeds
-        (tmp_path / SEARCH_EVALUATED).write_text(json.dumps({**CHOICE, "rule": "the best"}))
+        (tmp_path / SEARCH_EVALUATED).write_bytes(seal({**CHOICE, "rule": "the best"}))
         fake_results.write(tmp_path / EVALUATION)
         path = tmp_path / EVALUATION / SWEEP_MANIFEST
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))
+        path.write_bytes(seal(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))
     if seeds == 2:
         assert read(tmp_path, 2, extend) == [2]
     elif seeds == 3 and extend:
@@ -225,9 +226,9 @@ def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
     assert len({tuple(v.values) for v in state.results.values()}) == 3
     fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
     path = tmp_path / "page" / "outcome.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"asked": 64}))
+    path.write_bytes(seal(json.loads(path.read_text()) | {"asked": 64}))
     manifest = tmp_path / "page" / SEARCH_MANIFEST
-    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"trials": 64}))
+    manifest.write_bytes(seal(json.loads(manifest.read_text()) | {"trials": 64}))
     assert "64 were requested, but there are no more points" in write_search_report(
         tmp_path / "page"
     )

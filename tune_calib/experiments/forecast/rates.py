@@ -30,7 +30,7 @@ from tune_calib.engine.population import (
     population_key,
     tensors_of,
 )
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, read_manifest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
 from tune_calib.models.network import Network
@@ -165,8 +165,8 @@ class Rates:
         """Kind and seconds an epoch of the stored networks that were trained as here."""
         trained = []
         for path in (self.store.root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
-            about = json.loads(path.read_text())
-            with suppress(UserError):  # a spec of an earlier version
+            with suppress(UserError):  # a damaged file, or a spec of an earlier version
+                about = read_manifest(path.parent)
                 spec = TrialSpec.build(**json.loads(about["spec"]))
                 if self.gpu is not None:
                     is_same = self.gpu.is_named(about.get("machine", {}).get("gpu"))

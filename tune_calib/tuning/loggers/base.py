@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib.console import echo
-from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, fetch_files
+from tune_calib.documents import UnsealedError, seal, unseal
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.paths import AnyPath, atomic_write, fetch_files, refuse_special
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
 from tune_calib.results.tables import is_metric_column, read_table
@@ -51,9 +52,10 @@ class Logger(ABC):
         self.group = f"{whole.parent.name}/{whole.name}"  # e.g. ``runs/mac_cal-digits``
         self._file = out / FOLDER / f"{name}.json"
         self._sent: dict[str, str] = {}  # status by key of a trial, and the digest of the figures
-        with contextlib.suppress(FileNotFoundError, ValueError):  # everything is sent again
-            content = json.loads(self._file.read_text())
-            self._sent = content if isinstance(content, dict) else {}
+        refuse_special(self._file)
+        # Otherwise everything is sent again.
+        with contextlib.suppress(FileNotFoundError, DamagedFileError, UnsealedError):
+            self._sent = unseal(self._file.read_bytes(), self._file)
         self._open: dict[str, tuple[Any, set[int]]] = {}  # runs by key, and their epochs
         self._connect()
 
@@ -88,7 +90,7 @@ class Logger(ABC):
 
     def _note(self, key: str, value: str) -> None:
         self._sent[key] = value
-        atomic_write(self._file, json.dumps(self._sent, indent=1).encode())
+        atomic_write(self._file, seal(self._sent))
 
     def send_epoch(self, run: Run, epoch: int, values: Values) -> None:
         """Send an epoch of a network in training; Ray may report it after its row."""

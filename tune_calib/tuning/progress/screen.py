@@ -1,6 +1,7 @@
 """Show the progress of this process, and write it to a file for watchers elsewhere."""
 
 import contextlib
+import json
 import os
 import socket
 import sys
@@ -14,6 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tune_calib.console import printable
+from tune_calib.documents import UnsealedError, unseal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.progress import ProgressEvent, listening
@@ -234,10 +236,11 @@ def read_progress(folder: AnyPath) -> Progress | None:
         return None
     refuse_special(path)
     try:
-        return TypeAdapter(Progress).validate_json(path.read_bytes(), strict=True)
+        content = unseal(path.read_bytes(), path)
+        return TypeAdapter(Progress).validate_json(json.dumps(content), strict=True)
     except FileNotFoundError:  # the driver has just ended
         return None
-    except ValidationError:
+    except (ValidationError, DamagedFileError, UnsealedError):
         raise DamagedFileError(f"{path} is damaged; remove it if no driver is running") from None
 
 

@@ -1,7 +1,6 @@
 """The progress of a driver: its record in ``progress.json``, its tracker, and how it is shown."""
 
 import copy
-import json
 import os
 import socket
 import threading
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tune_calib.console import printable
+from tune_calib.documents import seal
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.progress import ProgressEvent
 from tune_calib.spec.metrics import METRICS, column, format_value
@@ -81,7 +81,7 @@ class Progress:
 
     def write(self, folder: AnyPath) -> None:
         """Replace the file of a folder; raise UserError if it cannot be written."""
-        atomic_write(folder / PROGRESS, f"{json.dumps(asdict(self))}\n".encode())
+        atomic_write(folder / PROGRESS, seal(asdict(self), indent=None))
 
 
 class Tracker:

@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,7 +12,8 @@ from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.population import HEAD_THREADS, population_key
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.store import Store, read_manifest
+from tune_calib.errors import DamagedFileError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
@@ -224,11 +224,11 @@ def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
     if not store.holds("banks", bank):
         return whole
     try:
-        about = json.loads((store.folder("banks", bank) / ARTIFACT_MANIFEST).read_bytes())
+        about = read_manifest(store.folder("banks", bank))
         if not about["train_views"]:
             return f"train of {whole}"
         has_test = is_search or about.get("has_test", True)  # a search needs no test split
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, KeyError, DamagedFileError):
         return whole  # damaged: it is written again
     return "" if has_test else f"test of {whole}"
 

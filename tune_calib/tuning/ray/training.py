@@ -13,6 +13,7 @@ import pyarrow as pa
 import torch
 from safetensors.torch import load_file, save_file
 
+from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network, read_samples
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
@@ -101,7 +102,7 @@ class NetworkTrainable(SpecTrainable):
                 "seconds": watch.seconds,
             }
             path = parse_path(self.provenance.out) / PROFILES / f"{spec.network_id}.json"
-            atomic_write(path, json.dumps(about, indent=2).encode())
+            atomic_write(path, seal(about))
         return report
 
     def _end(self) -> dict[str, Any]:
