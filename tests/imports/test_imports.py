@@ -345,6 +345,52 @@ def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
         check_files(**{**files, two: files["calib"]})
 
 
+@each("make", [of_two_classes, outputs])
+@each(("calib", "test"), [(2, 1), (1, 2), (2, 2), (3, 2), (3, 3)])
+def test_shared_samples_are_found_though_they_are_repeated(tmp_path, make, calib, test):
+    shared, others = make(200, seed=8), make(200, seed=9)
+    order = np.random.RandomState(0).permutation(len(shared["labels"]))
+    repeated = {k: np.concatenate([v] * calib) for k, v in shared.items()}
+    # In another order, as float64, and with as many samples of its own.
+    part = {
+        k: np.concatenate([*[v[order].astype("f8")] * test, others[k]]) for k, v in shared.items()
+    }
+    part["labels"] = part["labels"].astype(int)
+    files = unequal(tmp_path, calib=repeated)
+    files |= {"train": [], "select": [str(write(tmp_path / "select.npz", **make(99, seed=7)))]}
+    files["test"] = [str(write(tmp_path / "test.npz", **part))]
+    with pytest.raises(UserError, match="`calib` and `test` share"):
+        check_files(**files)
+
+
+def of_trees(samples, seed):
+    """Probabilities of an ensemble of 100 trees, a multiple of .01."""
+    chance = np.random.RandomState(seed)
+    first = chance.binomial(100, chance.beta(0.5, 0.5, 5 * samples)) / 100
+    return {"probs": np.stack([first, 1 - first], 1), "labels": chance.randint(2, size=len(first))}
+
+
+def test_probabilities_of_trees_are_no_copies(tmp_path):
+    files = splits_of(tmp_path, of_trees, ("calib", "test"))
+    assert check_files(**files).record.is_cut
+    # Twice as many samples of the same distribution are no copies either.
+    more = {
+        k: np.concatenate([of_trees(40, 8)[k], of_trees(40, 9)[k]]) for k in ("probs", "labels")
+    }
+    files["calib"] = [str(write(tmp_path / "more.npz", **more))]
+    assert check_files(**files).record.is_cut
+
+
+@each("times", [2, 3])
+def test_a_split_of_copies_is_not_cut_in_two(tmp_path, times):
+    whole = outputs(40, seed=2)
+    copies = {k: np.concatenate([v] * times) for k, v in whole.items()}
+    files = unequal(tmp_path, calib=copies)
+    assert check_files(**files).record.calib == 40 * times
+    with pytest.raises(UserError, match=f"40 samples {times} times.*give `select`"):
+        check_files(**{**files, "select": []})
+
+
 def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance(tmp_path):
     files = splits_of(tmp_path, of_two_classes)
     calib, test = (dict(np.load(files[name][0])) for name in ("calib", "test"))

@@ -6,7 +6,9 @@ holds the digest that a name currently stands for.
 
 import hashlib
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -38,11 +40,20 @@ KIND, NAMES = "imports", "import_names"
 LAYOUT = 2
 """Version of the content of an import; part of the digest."""
 
+MOST = 50
+"""Largest number of samples of a row in two splits that may tell copies from chance."""
+
 SHARED = 0.01
 """Share of a split's samples that may be in another split, as in published data sets."""
 
+COPIED = 0.1
+"""Share of the rows of a split that may be copies; data sets contain a few."""
+
 SURE = 3.0
-"""Standard deviations by which shared samples must exceed the number expected by chance."""
+"""Standard deviations by which copies must exceed the number expected by chance."""
+
+RARE = 0.001
+"""Largest probability that equal rows which are taken for shared samples are equal by chance."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -93,6 +104,8 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
             raise UserError(
                 f"`{one}` and `{two}` share {shared} identical samples; splits must be disjoint"
             )
+    if "select" not in files:
+        _refuse_copies(summaries["calib"])
     record = ImportedData(
         digest=_digest(summaries, own),
         classes=first.classes,
@@ -265,22 +278,59 @@ def _summarise(split: ImportedSplit) -> _Summary:
 
 
 def _count_shared(one: _Summary, two: _Summary) -> int:
-    """Count the samples that two splits share; 0 if they are few or may be equal by chance.
+    """Count the rows that two splits share; 0 if they are few or may be equal by chance.
 
-    Probabilities of two classes, with few digits or near 1 can be equal by chance. On average, rows
-    with one sample in each split are then no more frequent than rows with two samples in one split
-    and none in the other: at rates a and b, ab <= (a^2 + b^2) / 2.
+    Rows may be repeated in a split, and probabilities of two classes, with few digits or near 1 can
+    be equal by chance. Chance divides the n samples of a row between the splits at random: whatever
+    its rates there, a of n are in the first with a probability of at most C(n, a) (a/n)^a (b/n)^b,
+    where b = n - a. Copies are divided in the same way more often.
     """
     if one.digest == two.digest:
         return one.samples
-    indices = np.intersect1d(one.rows, two.rows, assume_unique=True, return_indices=True)[1:]
-    both = [each.counts[index] for each, index in zip((one, two), indices, strict=True)]
-    shared = int(((both[0] == 1) & (both[1] == 1)).sum())
-    pairs = zip((one, two), both, strict=True)
-    by_chance = sum(int((each.counts == 2).sum() - (own == 2).sum()) for each, own in pairs)
-    single = min(int((each.counts == 1).sum()) for each in (one, two))
-    bound = SHARED * single + SURE * (shared + by_chance) ** 0.5
-    return shared if shared - by_chance > bound else 0
+    rows, indices = np.unique(np.concatenate([one.rows, two.rows]), return_inverse=True)
+    counts = np.zeros((len(rows), 2), np.int64)
+    # All samples of a split may be repeated equally often.
+    counts[indices[: len(one.rows)], 0] = one.counts // np.gcd.reduce(one.counts)
+    counts[indices[len(one.rows) :], 1] = two.counts // np.gcd.reduce(two.counts)
+    totals = Counter(counts.sum(1).tolist())
+    in_both = counts[(counts > 0).all(1) & (counts.sum(1) <= MOST)]
+    shared = 0
+    for (a, b), frequency in Counter(map(tuple, in_both.tolist())).items():
+        n, total = a + b, totals[a + b]
+        chance = math.comb(n, a) * (a / n) ** a * (b / n) ** b
+        alike = min(int((counts[:, 0] == a).sum()), int((counts[:, 1] == b).sum()))
+        # Less evidence is needed for the divisions that are more plausible of copies.
+        rare = RARE / (n - 1) / 2.0 ** (n - 2)
+        is_sure = frequency > chance * total and _bound_tail(frequency, total, chance) < rare
+        if is_sure and frequency - chance * total > SHARED * chance * alike:
+            shared += frequency
+    return shared
+
+
+def _refuse_copies(calib: _Summary) -> None:
+    """Refuse a split with copies of samples, which would be in both of its halves.
+
+    Where rows are equal by chance, f_n, the number of rows with n samples, is at most the square
+    root of f_(n-1) f_(n+1) (n+1)/n on average.
+    """
+    for n in (2, 3):
+        fewer, copies, more = (int((calib.counts == n + i).sum()) for i in (-1, 0, 1))
+        by_chance = math.sqrt(fewer * more * (n + 1) / n)
+        bound = COPIED * len(calib.rows) + SURE * math.sqrt(copies + by_chance)
+        if copies - by_chance > bound:
+            raise UserError(
+                f"contains {copies} samples {n} times, so that its halves select and calib would "
+                "share them; remove the copies, or give `select`",
+                setting="calib",
+            )
+
+
+def _bound_tail(count: int, total: int, chance: float) -> float:
+    """Return Chernoff's bound of the probability of ``count`` or more of ``total``."""
+    log = count * math.log(total * chance / count)
+    if count < total:
+        log += (total - count) * math.log(total * (1 - chance) / (total - count))
+    return math.exp(log)
 
 
 def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
