@@ -220,6 +220,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 def checksum_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
+    refuse_special(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -340,7 +341,7 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
 def refuse_special(path: AnyPath) -> None:
     """Refuse a pipe or a device in place of a file, since reading it might never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
-        raise UserError(f"{path} is a pipe or a device, not a file; remove it")
+        raise UserError(f"{path} is a pipe or a device, not a file; remove it, or name a file")
 
 
 def refuse_link(path: AnyPath) -> None:

@@ -26,6 +26,7 @@ from analysis.tidy import (
 )
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
+from tune_calib.results.tables import contradiction
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE, legend, signed
 
@@ -62,7 +63,9 @@ def collect(
     for sweep in sweeps:
         titles |= sweep.manifest.titles
     if table is None:
-        frame = pd.concat([tidy(sweep, [metric]) for sweep in sweeps], ignore_index=True)
+        frames = [tidy(sweep, [metric]).assign(folder=str(sweep.out)) for sweep in sweeps]
+        frame = pd.concat(frames, ignore_index=True)
+        _refuse_contradictions(frame)
         check_is_evaluated(frame, metric)
     else:
         frame = published(table)
@@ -73,6 +76,14 @@ def collect(
     else:
         frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
     return Collected(frame, notes, titles)
+
+
+def _refuse_contradictions(frame: pd.DataFrame) -> None:
+    """Refuse folders in which a trial has different numbers."""
+    kinds = frame.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
+    if len(kinds) and kinds.max() > 1:
+        spec_hash = kinds.idxmax()[0]
+        raise contradiction(spec_hash, frame["folder"][frame["spec_hash"] == spec_hash].unique())
 
 
 class Flagged:

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperOption
 
 from tune_calib.errors import UserError
+from tune_calib.paths import refuse_special
 from tune_calib.text import command_line, mask_url, nearest
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
@@ -146,6 +147,7 @@ def _read(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    refuse_special(path)
     try:
         return tomllib.loads(path.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -15,7 +15,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share
-from tune_calib.spec.yaml_text import UnfoldedError, parse_yaml
+from tune_calib.spec.yaml_text import UnclearError, UnfoldedError, parse_yaml
 
 R = TypeVar("R", bound=Part)
 
@@ -140,6 +140,8 @@ def _settings(texts: list[str]) -> dict[str, Any] | None:
 def _value(words: str, value: str) -> Any:
     try:
         return parse_yaml(value)[0]
+    except UnclearError as error:
+        raise UserError(f"{words}: {error.problem}") from None
     except (yaml.YAMLError, ValueError):
         raise UserError(f"{words}: {value!r} is not a valid value") from None
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import content_digest, replacing
+from tune_calib.paths import content_digest, refuse_special, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
@@ -171,6 +171,7 @@ class MappedRows:
 
 def _read(path: Path) -> Source:
     """Open a cache file; the images of a small data set are checked at once."""
+    refuse_special(path)
     try:
         with safe_open(path, "np") as file:
             shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]

@@ -158,6 +158,7 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
 
 def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
     """Check the files of an artifact in ``files`` and return its manifest."""
+    refuse_special(files / ARTIFACT_MANIFEST)
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
         manifest = _parse_manifest(content, folder / ARTIFACT_MANIFEST)

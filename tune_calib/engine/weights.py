@@ -29,7 +29,7 @@ from tune_calib.engine.store import (
 )
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.models.network import Network
-from tune_calib.paths import checksum_of
+from tune_calib.paths import checksum_of, refuse_special
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
@@ -111,6 +111,7 @@ def hash_of(path: Path) -> str:
 
 def read(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file of weights; raise if it contains NaN."""
+    refuse_special(path)
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:

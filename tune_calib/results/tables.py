@@ -9,13 +9,14 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tune_calib.errors import DamagedFileError, UserError, describe_os_error
@@ -135,7 +136,43 @@ def read_table(
             parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
     if not parts:
         return _encode(SCHEMAS[table].empty_table(), encoded)
-    return pa.concat_tables(parts, promote_options="default")
+    content = pa.concat_tables(parts, promote_options="default")
+    if table == "trials" and {"spec_hash", "status"} <= {*content.column_names}:
+        _refuse_contradictions(out, content)
+    return content
+
+
+def _refuse_contradictions(out: AnyPath, trials: pa.Table) -> None:
+    """Refuse a folder that was merged from others and has a finished trial with two results."""
+    done = trials.filter(pc.equal(trials["status"], "done"))
+    counts = done["spec_hash"].value_counts()
+    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
+    metrics = list(filter(is_metric_column, done.column_names))
+    rows = done.filter(pc.is_in(done["spec_hash"], repeated)).select(["spec_hash", *metrics])
+    first: dict[str, dict[str, Any]] = {}
+    for row in rows.to_pylist():
+        if not are_equal(row, first.setdefault(row["spec_hash"], row)):
+            places = []
+            for path, _ in fetch_files(out / "trials", "*.parquet"):
+                part = read_table(out, "trials", path.name.removesuffix(".parquet"), ["spec_hash"])
+                if row["spec_hash"] in part["spec_hash"].to_pylist():
+                    places.append(str(path))
+            raise contradiction(row["spec_hash"], places)
+
+
+def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
+    """Return the error for a trial that has different numbers in some files or folders."""
+    return UserError(
+        f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; keep those "
+        "of one run, and move or leave out the others"
+    )
+
+
+def are_equal(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
+    """Return whether two rows of a trial have the same metrics; earlier versions wrote fewer."""
+    names = [name for name in one if is_metric_column(name) and name in two]
+    pairs = [(one[name], two[name]) for name in names]
+    return all(a == b or None in (a, b) or (a != a and b != b) for a, b in pairs)
 
 
 def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:

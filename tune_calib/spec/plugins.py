@@ -22,6 +22,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tune_calib.errors import UserError, locate_error
+from tune_calib.paths import refuse_special
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
@@ -62,6 +63,7 @@ def read(given: str, folder: Path = Path()) -> Plugin:
 
 
 def _read_file(path: Path) -> Plugin:
+    refuse_special(path)
     try:
         raw = path.read_bytes()
     except OSError as error:

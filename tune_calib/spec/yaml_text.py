@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import math
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,10 +14,19 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from tune_calib.errors import UserError
+from tune_calib.paths import refuse_special
 from tune_calib.text import format_mistake, short_repr
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Loader of the program's own files; the one in C, if installed, is ten times as fast."""
+
+_NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$")  # as in YAML 1.2
+_UNCLEAR = re.compile(
+    r"(?:[-+]?0[0-9_]+|[-+]?0[bo][0-9_]+|[-+]?0x[0-9a-fA-F_]*_[0-9a-fA-F_]*"
+    r"|[-+]?[0-9.][0-9_.]*_[0-9_.]*|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"
+    r"|(?i:yes|no|on|off))$"
+)
+"""Values that version 1.1 of YAML, version 1.2 and people read differently."""
 
 LARGEST = 1_000_000  # characters of a file
 
@@ -25,6 +36,10 @@ Position = tuple[str | int, ...]
 """Keys and list positions from the top of a file, e.g. ``("entries", "losses", "seeds")``."""
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class UnclearError(yaml.MarkedYAMLError):
+    """A value is read differently by versions of YAML, or is not finite."""
 
 
 class UnfoldedError(UserError):
@@ -87,6 +102,7 @@ class YamlFile:
 
 def read_yaml(path: Path, what: str) -> YamlFile:
     """Read a file that maps keys to values; messages say ``what`` it should be."""
+    refuse_special(path)
     try:
         with path.open(encoding="utf-8") as file:
             text = file.read(LARGEST + 1)
@@ -97,7 +113,8 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UserError(f"{path} line {line}: not YAML: {error.problem}") from None
+        kind = "" if isinstance(error, UnclearError) else "not YAML: "
+        raise UserError(f"{path} line {line}: {kind}{error.problem}") from None
     except (yaml.YAMLError, ValueError, UnfoldedError) as error:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
@@ -107,10 +124,37 @@ def read_yaml(path: Path, what: str) -> YamlFile:
     return YamlFile(path, value, lines)
 
 
+class _Loader(yaml.SafeLoader):
+    """Read numbers and words on which all versions of YAML agree, and refuse the others."""
+
+    def construct_clear(self, node: yaml.ScalarNode) -> bool | int | float:
+        """Construct a number, or true or false."""
+        kind = node.tag.rpartition(":")[2]
+        problem = ""
+        if _UNCLEAR.fullmatch(node.value):
+            what = "true or false" if node.value.isalpha() else "a decimal number"
+            problem = f"versions of YAML read {node.value} differently; write {what}"
+        else:
+            value: bool | int | float = getattr(self, f"construct_yaml_{kind}")(node)
+            if math.isfinite(value):
+                return value
+            problem = f"{node.value} is not finite; write a number"
+        mark = node.start_mark
+        raise UnclearError(problem=f"{problem}, or put it in quotes", problem_mark=mark)
+
+
+for _kind in ("int", "float", "bool"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_clear)
+for _kind in ("timestamp", "value"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_yaml_str)
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", _UNCLEAR, list("-+0123456789"))
+
+
 def parse_yaml(text: str) -> tuple[Any, dict[Position, int]]:
     """Return the value of a document, and the line of each key and list item."""
     # The loader in C is ten times as fast, but text that is nested too deeply ends the process.
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         node = loader.get_single_node()
         if node is None:

@@ -23,7 +23,15 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.columns import TableName
 from tune_calib.results.manifests import SWEEP_MANIFEST
-from tune_calib.results.tables import NUMBERS, read_files, read_table, write_results, write_table
+from tune_calib.results.tables import (
+    NUMBERS,
+    are_equal,
+    contradiction,
+    read_files,
+    read_table,
+    write_results,
+    write_table,
+)
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
@@ -32,7 +40,7 @@ from tune_calib.tuning.ray.rows import plugins_of
 
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
-_READ = {"spec_hash", "status", "plugins", "head", "processor", *COLUMNS}
+_READ = {"spec_hash", "status", "plugins", "head", "processor", "select/*", "test/*", *COLUMNS}
 
 
 class Copy(NamedTuple):
@@ -132,6 +140,7 @@ def find_rows(
     wanted = {t.spec.hash: plugins_of(t.spec) for t in planned if t.spec.hash not in finished}
     folders = [path.parent for path in among.glob(f"*/*/{SWEEP_MANIFEST}")] if wanted else []
     found: dict[str, AnyPath] = {}
+    numbers: dict[str, Mapping[str, Any]] = {}
     for folder in sorted(folders, key=str):
         if folder.resolve() == out.resolve():
             continue
@@ -141,13 +150,15 @@ def find_rows(
             continue  # commands on that folder report it
         for row in rows:
             spec_hash = row["spec_hash"]
-            if spec_hash in found or spec_hash not in wanted or row["status"] != "done":
+            if spec_hash not in wanted or row["status"] != "done":
                 continue
             is_version = (row["numbers"] or 1) == NUMBERS and not is_mended(row)
             if row["plugins"] != wanted[spec_hash] or not is_version:
                 continue
             if copies is None or copies.is_same(row, folder):
-                found[spec_hash] = folder
+                if not are_equal(row, numbers.setdefault(spec_hash, row)):
+                    raise contradiction(spec_hash, (found[spec_hash], folder))
+                found.setdefault(spec_hash, folder)
     return found
 
 

@@ -45,6 +45,7 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] == "sqlite" and MOUNTS.exists():
         file = Path(rest.removeprefix("/").partition("?")[0]).resolve()
+        refuse_special(file)
         if is_network_path(file, MOUNTS.read_text()):
             raise UserError(
                 f"{mask_url(url)}: SQLite loses data on a network path; leave it out to use a "
