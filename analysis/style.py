@@ -18,6 +18,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
 from analysis.svg import write_tooltips
+from tune_calib.console import printable
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
@@ -158,5 +159,7 @@ def save(figure: Figure, folder: Path, name: str) -> None:
         path.unlink(missing_ok=True)  # it may be a link to a file elsewhere
         figure.savefig(path, dpi=200, metadata=_METADATA[kind])
         if kind == "svg":
-            path.write_bytes(write_tooltips(path.read_bytes(), figure))
+            # Labels of others occur in comments, and XML forbids control characters.
+            svg = printable(path.read_text("utf-8")).encode()
+            path.write_bytes(write_tooltips(svg, figure))
     plt.close(figure)

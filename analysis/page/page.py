@@ -103,7 +103,7 @@ def write_folder(
 ) -> tuple[list[str], Gallery]:
     """Write tables, figures and the page, which links to both; return the files and figures."""
     for name, text in texts.items():
-        atomic_write(folder / "tables" / name, text.encode())
+        atomic_write(folder / "tables" / name, printable(text).encode())
     # After the tables, so that no error of a figure can prevent them.
     gallery = draw_all(in_order(figures), results, folder / "figures")
     files = [f"tables/{name}" for name in texts]

@@ -35,7 +35,7 @@ from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
 from analysis.text import minus
 from analysis.tidy import complaints, parted
-from tune_calib.console import Part, Text
+from tune_calib.console import Part, Text, printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.reproduction import Claim, Reproduction
 
@@ -141,7 +141,7 @@ def write_reproduction(
     contents |= in_files(claims, claim_numbers(made.judged))
     contents[PAGE] = _page(made, tables, [*contents, "lock.json"])
     for name, text in contents.items():
-        atomic_write(out / name, text.encode())
+        atomic_write(out / name, printable(text).encode())
     regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
     return Text([f"{table.name}: {table.title}", *printed, *regimes, f"page: {out / PAGE}"])

@@ -30,6 +30,7 @@ from analysis.reproduction.tables import (
 )
 from analysis.tables.render import body
 from analysis.tables.table import table_of
+from tune_calib.console import printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
@@ -82,8 +83,8 @@ def write_overview(out: AnyPath) -> AnyPath:
         return file if (out / file).exists() else None
 
     tables = read_all(out)
-    atomic_write(out / TABLES_PAGE, describe_tables(tables, pictured).encode())
-    atomic_write(out / PAGE, overview(tables).encode())
+    atomic_write(out / TABLES_PAGE, printable(describe_tables(tables, pictured)).encode())
+    atomic_write(out / PAGE, printable(overview(tables)).encode())
     return out / PAGE
 
 

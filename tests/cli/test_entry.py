@@ -275,3 +275,22 @@ def test_a_signal_within_a_finalizer_stops_too():
     assert done.returncode != 0
     assert "Exception ignored" not in done.stderr
     assert "went on" not in done.stdout
+
+
+_FOREIGN = """
+import logging, sys, warnings
+from tune_calib.cli.entry import escape_messages
+escape_messages()
+label = "\x1b]0;forged\x07"
+warnings.warn(label)
+logging.getLogger("matplotlib").warning(label)
+raise ValueError(label)
+"""
+
+
+def test_what_libraries_quote_cannot_control_the_terminal():
+    done = subprocess.run([sys.executable, "-c", _FOREIGN], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.count("\\u001b]0;forged\\u0007") == 3
+    assert "\x1b" not in done.stderr
+    assert "ValueError" in done.stderr

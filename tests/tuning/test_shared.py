@@ -7,6 +7,7 @@ import pytest
 
 from tests import fake_results
 from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
 from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_table
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
@@ -132,3 +133,12 @@ def test_a_damaged_folder_gives_nothing_and_stops_nobody(tmp_path):
     (tmp_path / "a" / "0" / "trials" / "x.parquet").write_bytes(b"no")
     (tmp_path / "a" / "0" / "sweep.json").write_text("{}")
     assert done(taken(tmp_path)) == COMMON
+
+
+def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):
+    written(tmp_path / "a" / "first")
+    written(tmp_path / "a" / "second")
+    assert set(find_rows(SECOND, tmp_path / "b" / "own", tmp_path)) == COMMON
+    written(tmp_path / "a" / "second", **{"test/ece": 0.3})
+    with pytest.raises(UserError, match=r"different numbers in .*a/first and .*a/second"):
+        taken(tmp_path)

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from tune_calib.cli import look_up, own, read, reproduce, run, statistics
-from tune_calib.cli.entry import Command, one_line, refuse_empty
+from tune_calib.cli.entry import Command, escape_messages, one_line, refuse_empty
 from tune_calib.cli.options import Kind, with_shared_options
 from tune_calib.console import echo
 
@@ -98,6 +98,7 @@ app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_i
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; a user's mistake is one line and exit code 2."""
+    escape_messages()
     with one_line():
         refuse_empty(sys.argv[1:] if arguments is None else arguments)
         # Otherwise Typer prints a usage error of several lines and exits itself.

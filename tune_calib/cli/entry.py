@@ -2,9 +2,12 @@
 
 import contextlib
 import inspect
+import logging
 import os
 import re
 import sys
+import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +18,7 @@ from typer.exceptions import TyperException
 
 from tune_calib.cli import defaults
 from tune_calib.cli.options import EVERY
-from tune_calib.console import echo
+from tune_calib.console import echo, printable
 from tune_calib.errors import UserError, describe_os_error, locate_error, spell_settings
 from tune_calib.progress import report_progress
 
@@ -28,6 +31,38 @@ def as_option(message: object) -> str:
     return spell_settings(
         message, lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}"
     )
+
+
+class _Escaping(logging.Formatter):
+    """Format records without the control characters of what they quote."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format a record."""
+        return printable(super().format(record))
+
+
+def _format_warning(
+    message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None
+) -> str:
+    return printable(_plain_warning(message, category, file, line, text))
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
+
+
+_plain_warning = warnings.formatwarning
+
+
+def escape_messages() -> None:
+    """Escape control characters in warnings, log records and tracebacks.
+
+    Those of libraries quote labels and paths that others chose.
+    """
+    warnings.formatwarning = _format_warning
+    sys.excepthook = _print_traceback
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Escaping())
 
 
 @contextlib.contextmanager

@@ -290,3 +290,13 @@ def test_negative_values_are_ranked():
         "a": 2,
         "b": 3,
     }
+
+
+def test_folders_with_different_numbers_of_a_trial_are_not_ranked(tmp_path):
+    for name, ece in (("a", 0.05), ("b", 0.05), ("c", 0.06)):
+        fake_results.write(tmp_path / name)
+        file = next((tmp_path / name / "trials").iterdir())
+        fake_results.set_cells(file, {"test/ece": ece})
+    run(str(tmp_path / "a"), str(tmp_path / "b"), "--json")
+    with pytest.raises(UserError, match=r"has different numbers in .*/a and .*/c"):
+        run(str(tmp_path / "a"), str(tmp_path / "c"), "--json")
