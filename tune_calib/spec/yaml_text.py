@@ -127,6 +127,10 @@ def read_yaml(path: Path, what: str) -> YamlFile:
 class _Loader(yaml.SafeLoader):
     """Read numbers and words on which all versions of YAML agree, and refuse the others."""
 
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """Construct a text of what version 1.1 takes for a date."""
+        return str(self.construct_scalar(node))
+
     def construct_clear(self, node: yaml.ScalarNode) -> bool | int | float:
         """Construct a number, or true or false."""
         kind = node.tag.rpartition(":")[2]
@@ -146,7 +150,7 @@ class _Loader(yaml.SafeLoader):
 for _kind in ("int", "float", "bool"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_clear)
 for _kind in ("timestamp", "value"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_yaml_str)
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_text)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _UNCLEAR, list("-+0123456789"))
 
