@@ -133,7 +133,7 @@ def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc
     good, labels = logits_that_are_right(torch.ones(200, dtype=torch.bool))
     bad, _ = chance_logits(200)
     for select, expected in ((good, set()), (bad, {CHANCE})):
-        splits = {"select": select, "calib": good, "test": good}
+        splits = {"select": select, "calib": select, "test": good}
         logits = {name: SplitLogits(values[None], labels) for name, values in splits.items()}
         expected = expected | ({"temperature_bound"} if posthoc else set())
         assert set(evaluate_one(logits, posthoc).flags) == expected

@@ -129,3 +129,5 @@ class Source:
     train: Split
     test: Split
     known: Summary | None = field(default=None, kw_only=True)  # in a cache file
+    # CRC-32 of each image of the two parts, from a cache file.
+    checks: tuple[Places, ...] = field(default=(), kw_only=True)

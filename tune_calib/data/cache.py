@@ -69,6 +69,20 @@ def summarise(source: Source) -> Summary:
     return source.known or read_images(source, lambda images: None)[1]
 
 
+def count_shared(source: Source) -> int:
+    """Count the test images that have exactly the pixels of a training image."""
+    checks: Any = source.checks or read_images(source, lambda images: None)[0]
+    common, digests = np.intersect1d(*checks), []
+    for split, own in zip((source.train, source.test), checks, strict=True):
+        rows = torch.from_numpy(np.flatnonzero(np.isin(own, common)))
+        images = split.take(rows).images
+        # Two images may have the same CRC-32 by chance.
+        contents = (image.numpy().tobytes() for chunk in images.split(CHUNK) for image in chunk)
+        digests.append([hashlib.sha256(content).digest() for content in contents])
+    in_train = set(digests[0])
+    return sum(digest in in_train for digest in digests[1])
+
+
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
     """Load a data set, from the cache if possible; a damaged cache file is rebuilt.
 
@@ -176,7 +190,8 @@ def _read(path: Path) -> Source:
         with safe_open(path, "np") as file:
             shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]
             total = sum(map(math.prod, shapes))
-            start, parts = path.stat().st_size - total, []  # the images are the last tensors
+            start = path.stat().st_size - total  # the images are the last tensors
+            parts, checks = [], []
             for part, shape in zip(_PARTS, shapes, strict=True):
                 columns = {name: file.get_tensor(f"{part}.{name}") for name in _COLUMNS}
                 for name, values in columns.items():
@@ -188,10 +203,12 @@ def _read(path: Path) -> Source:
                 labels, indices = map(torch.from_numpy, (columns["labels"], columns["indices"]))
                 images = LazyImages(rows.read, shape[1:], torch.arange(len(labels)))
                 parts.append(Split(images, labels, indices))
+                checks.append(columns["checks"])
                 start += math.prod(shape)
             if _sum_of(file.metadata()) != file.metadata()["header"]:
                 raise ValueError("its header does not match its checksum")
-            return Source(*parts, known=Summary.read(file.metadata()["summary"]))
+            known = Summary.read(file.metadata()["summary"])
+            return Source(*parts, known=known, checks=tuple(checks))
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
 

@@ -1,15 +1,17 @@
 """Decoding of images with Pillow, with errors for damaged images and wrong formats."""
 
 import io
-from collections.abc import Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageChops, ImageOps
 from torch import Tensor
 
 from tune_calib.data.base import LazyImages, Places, Split
@@ -18,8 +20,15 @@ from tune_calib.errors import DamagedFileError
 # Modes of Pillow without colour.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
 
+# Modes of Pillow that it converts to L or RGB without a change of what is seen.
+_PLAIN = ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"]
+
+# Formats with 16-bit grey images of which Pillow keeps all bits, and tags of TIFF.
+_WIDE = ("PNG", "PPM", "TIFF", "JPEG2000")
+_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+
 # Pillow's readers have no common error; some raise SyntaxError for broken files.
-_NO_IMAGE = (OSError, SyntaxError, ValueError, Image.DecompressionBombError)
+_NO_IMAGE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,9 @@ class Format:
     # Resize images of another size, bilinearly as in the papers; otherwise they are an error.
     resize: bool = False
     convert_grey: bool = False  # convert grey images of a colour set; otherwise they are an error
+    # Decode images of known archives as the papers' programs do, without EXIF orientation; others
+    # are decoded as viewers show them.
+    as_stored: bool = False
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -43,27 +55,72 @@ class Format:
         try:
             with opened(content) as image:
                 if not self.resize and image.size != side:
-                    raise DamagedFileError(
-                        f"{where} has {image.width}x{image.height} pixels, expected "
-                        f"{self.size}x{self.size}; is it another data set?"
+                    what = (
+                        f"has {image.width}x{image.height} pixels, expected {self.size}x{self.size}"
                     )
-                if self.channels == 3 and image.mode in _GREY and not self.convert_grey:
-                    raise DamagedFileError(
-                        f"{where} is grey, but the data set has colour images; is it another data "
-                        "set?"
+                    raise self._refused(
+                        where, what, f"data.resize={self.size} to resize all images"
                     )
-                pixels = image.convert("L" if self.channels == 1 else "RGB")
+                is_grey = image.mode in _GREY
+                pixels = image if self.as_stored else _shown(image, where)
+                if self.channels == 3 and is_grey and not self.convert_grey:
+                    what = "is grey, but the data set has colour images"
+                    raise self._refused(where, what, "data.grey=convert to convert grey images")
+                if self.channels == 1 and not self.convert_grey and _has_colours(pixels):
+                    what = "has colours, but the first image of each class is grey"
+                    raise self._refused(where, what, "data.grey=convert to have all in colour")
+                pixels = pixels.convert("L" if self.channels == 1 else "RGB")
         except _NO_IMAGE:
             raise _damaged(where) from None
         if pixels.size != side:
             pixels = pixels.resize(side, Image.Resampling.BILINEAR)
         return np.asarray(pixels).reshape(*side, self.channels)
 
+    def _refused(self, where: str, what: str, mend: str) -> DamagedFileError:
+        hint = "is it another data set?" if self.as_stored else f"set {mend}"
+        return DamagedFileError(f"{where} {what}; {hint}")
+
     def stack(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
         """Return decoded images as one tensor (N, C, H, W)."""
         if not pixels:
             return torch.empty((0, *self.shape), dtype=torch.uint8)
         return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))
+
+
+def _shown(image: Image.Image, where: str) -> Image.Image:
+    """Return an image in L or RGB as viewers show it; refuse it if they may show it differently."""
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    is_keyed, frames = "transparency" in image.info, getattr(image, "n_frames", 1)
+    if frames > 1 and image.format not in ("MPO", "PSD"):  # which add previews, and layers
+        raise DamagedFileError(f"{where} has {frames} frames; save one image in each file")
+    ImageOps.exif_transpose(image, in_place=True)
+    mode, kind = image.mode, image.format
+    is_wide = mode.startswith("I;16") or (mode == "I" and kind in ("PNG", "PPM"))
+    is_wide = is_wide and kind in _WIDE and tags.get(_PHOTOMETRIC, 1) == 1
+    if not is_wide and (mode not in _PLAIN or 2 in tags.get(_SAMPLE_FORMAT, ())):
+        raise DamagedFileError(
+            f"{where} has pixels of mode {mode}, whose range or colours are not known; save it as "
+            "an 8-bit grey or RGB image"
+        )
+    # Without a palette, PNG's transparent colour is not scaled to eight bits as the pixels are.
+    is_clear = is_keyed and kind == "PNG" and mode != "P"
+    if is_wide:  # the upper eight bits, as Pillow reads 16-bit colours
+        bits = int(tags.get(_BITS, (16,))[0])
+        image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
+    elif is_keyed or mode[-1] in "Aa":
+        image = (image.convert("LA") if mode == "La" else image).convert("RGBA")
+        is_clear |= image.getchannel("A").getextrema() != (255, 255)
+    if is_clear:  # a viewer draws it on a background of its own choice
+        raise DamagedFileError(
+            f"{where} has transparent pixels, whose colour depends on the viewer; save it on a "
+            "background, without transparency"
+        )
+    return image.convert("L" if mode in _GREY else "RGB")
+
+
+def _has_colours(image: Image.Image) -> bool:
+    red, *others = image.convert("RGB").split()
+    return any(ImageChops.difference(red, other).getbbox() for other in others)
 
 
 def _damaged(where: str) -> DamagedFileError:

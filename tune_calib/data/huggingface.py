@@ -1,13 +1,14 @@
 """Labelled images in Parquet files in the Hugging Face layout.
 
 A column of images is a struct whose field ``bytes`` is an image in any encoding that Pillow reads
-(PNG, WebP, JPEG, ...). A column of labels contains integers.
+(PNG, WebP, JPEG, ...). A column of labels contains integers, which the schema may name.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
 
 # Some names also contain a part of the hash.
-_SHARD = re.compile(r"-\d+-of-(\d+)(?:-[0-9a-f]+)?\.parquet$")
+_SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
 
 # The last one is SVHN's.
 _FOLDERS = ("", "plain_text", "data", "cropped_digits")
@@ -36,12 +37,23 @@ _Fits = Callable[[pa.DataType], bool]
 class Columns:
     """Possible names of the columns of images and labels; the first that exists is used.
 
-    With ``guess``, if none of the names exists, the only column of a kind is used.
+    With ``guess``, if none of the names exists, the only column of a kind is used. ``classes`` are
+    the names of the classes in order, if known; with ``agree``, all files have names, or none has.
     """
 
     image: tuple[str, ...] = IMAGE_COLUMNS
     label: tuple[str, ...] = LABEL_COLUMNS
     guess: bool = False
+    classes: tuple[str, ...] | None = None
+    agree: bool = False
+
+    def settled(self, file: Path) -> "Columns":
+        """Return the columns and classes of a file, so that all other files are read likewise."""
+        with _in_one_line(file), pq.ParquetFile(file) as parquet:
+            schema = parquet.schema_arrow
+        image, label = self.of(schema, file)
+        classes, agree = self.classes or _class_names(schema, label), not self.classes
+        return replace(self, image=(image,), label=(label,), classes=classes, agree=agree)
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
         """Return the names of the two columns of a file; raise if they have the wrong types."""
@@ -66,6 +78,14 @@ class Columns:
         # Another column must not replace one that the user named.
         is_guess = self.guess and set(usual) <= set(names)
         return fitting[0] if is_guess and len(fitting) == 1 else None
+
+
+def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
+    """Return the names that a schema gives to the numbers of a column of labels, or None."""
+    with suppress(ValueError, KeyError, TypeError):
+        features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+        return tuple(map(str, features[label]["names"]))
+    return None
 
 
 def _is_image(kind: pa.DataType) -> bool:
@@ -97,15 +117,25 @@ def find_parts(
 
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     """Return ``<part>.parquet``, or all shards ``<part>-00000-of-0000n.parquet`` in order."""
-    whole = folder / f"{part}.parquet"
-    if whole.is_file():
-        return (whole,)
+    single = folder / f"{part}.parquet"
     shards = sorted(p for p in folder.glob(f"{part}-*.parquet") if _SHARD.search(p.name))
-    if shards and (match := _SHARD.search(shards[0].name)) and len(shards) != int(match[1]):
-        raise DataNotFoundError(
-            f"{folder} has {len(shards)} of {int(match[1])} files {part}-*.parquet; "
-            "download the missing ones"
+    matches = [match for shard in shards if (match := _SHARD.search(shard.name))]
+    places, totals = [int(match[1]) for match in matches], {int(match[2]) for match in matches}
+    # All shards of one upload have a hash in their names, or none has.
+    kinds = len({bool(match[3]) for match in matches}) + single.is_file()
+    if len(totals) > 1 or len(set(places)) < len(places) or kinds > 1:
+        raise DamagedFileError(
+            f"{folder} has files {part}*.parquet of several uploads ({shards[0].name}, "
+            f"{single.name if single.is_file() else shards[-1].name}); keep those of one"
         )
+    if single.is_file():
+        return (single,)
+    for total in totals:
+        if set(places) not in (set(range(total)), set(range(1, total + 1))):
+            raise DataNotFoundError(
+                f"{folder} has {len(shards)} of {total} files {part}-*.parquet; "
+                "download the missing ones"
+            )
     return tuple(shards)
 
 
@@ -139,19 +169,48 @@ def lazy_images(
 
 
 def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = None) -> Tensor:
-    """Read the labels of some files, (N,) int64, in [0, classes) unless ``classes`` is None."""
+    """Read the labels of some files, (N,) int64, in [0, classes) unless ``classes`` is None.
+
+    Labels of a file that names its classes are numbered as in ``columns.classes``.
+    """
     labels = []
     for file in files:
         with _in_one_line(file), pq.ParquetFile(file) as parquet:
-            _, label = columns.of(parquet.schema_arrow, file)
+            schema = parquet.schema_arrow
+            _, label = columns.of(schema, file)
             column = parquet.read(columns=[label])[label]
         if column.null_count:
             raise _incomplete(file)
         if len(column) == 0:
             raise DamagedFileError(f"{file} has no rows; download it again")
-        labels.append(torch.from_numpy(column.to_numpy().astype("int64")))
+        stored = torch.from_numpy(column.to_numpy().astype("int64"))
+        names = _class_names(schema, label)
+        require_range(file, stored, len(names) if names else classes)
+        labels.append(_renumbered(stored, names, columns, file))
         require_range(file, labels[-1], classes)
     return torch.cat(labels)
+
+
+def _renumbered(
+    labels: Tensor, names: tuple[str, ...] | None, columns: Columns, file: Path
+) -> Tensor:
+    """Return labels that number ``names`` as numbers of the same names in ``columns.classes``."""
+    classes = columns.classes
+    if columns.agree and (names is None) != (classes is None):
+        raise DamagedFileError(
+            f"{file} {'names' if names else 'only numbers'} its classes, unlike the first training "
+            "file; give the names in the order of the numbers: data.classes=[...]"
+        )
+    if names is None or classes is None or names == classes:
+        return labels
+    numbers = {name: number for number, name in enumerate(classes)}
+    for name in (names[label] for label in labels.unique().tolist()):
+        if name not in numbers or names.count(name) > 1:
+            raise DamagedFileError(
+                f"{file} has images of class {name!r}, which is not one of the classes "
+                f"{', '.join(classes[:5])}{', ...' * (len(classes) > 5)}, or stands twice"
+            )
+    return torch.tensor([numbers.get(name, -1) for name in names])[labels]
 
 
 class Batch(NamedTuple):

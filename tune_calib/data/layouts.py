@@ -10,7 +10,7 @@ import torch
 from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
-from tune_calib.data.huggingface import find_parts, lazy_images
+from tune_calib.data.huggingface import Columns, find_parts, lazy_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import NORMS, DatasetInfo
 
@@ -85,12 +85,14 @@ class Layouts:
 
     def load(self, root: Path | None) -> Source:
         """Read the data set; images are decoded when they are used, where possible."""
-        files = self.locate(root)
+        files, format_ = self.locate(root), replace(self.format, as_stored=True)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
-            source = Source(*(lazy_images(part, self.format, self.classes) for part in parts))
+            columns = Columns().settled(files[0])
+            train, test = (lazy_images(part, format_, self.classes, columns) for part in parts)
+            source = Source(train, test)
         else:
-            source = self.read(files, self.format)
+            source = self.read(files, format_)
         for name, split in (("training", source.train), ("test", source.test)):
             counts = torch.bincount(split.labels, minlength=self.classes)
             if int(counts.min()) == 0:

@@ -21,7 +21,7 @@ from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import CHANCE
+from tune_calib.spec.names import CHANCE, FEW_IMAGES, LEAST_IMAGES
 from tune_calib.spec.slots.posthoc import PostHocSlot
 
 REPORTED = ("select", "test")
@@ -139,15 +139,30 @@ def evaluate_one(
         found = {column(name, key): float(score) for key, score in scores.items()}
         metrics |= {key: score for key, score in found.items() if not math.isnan(score)}
         bins[name] = bin_table(values.softmax(-1), labels)
+    # Not on test, since a trial at chance level must not be selected, and nothing may be selected
+    # on test; on both other splits, since select alone may have few images.
+    flags = _flag_of_chance(judged["select"], logits["calib"], transform)
     fitted = transform.fitted() if transform is not None else {}
     plain = {name: float(value) for name, value in fitted.items()}
-    # On select, since a trial at chance level must not be selected, and nothing may be selected on
-    # test.
-    values, labels = judged["select"]
-    at_chance = is_at_chance(values[0].softmax(-1), labels)
     raised = {} if transform is None else transform.flags()
-    flags = (*[CHANCE] * at_chance, *(name for name, is_so in raised.items() if bool(is_so)))
+    flags = (*flags, *(name for name, is_so in raised.items() if bool(is_so)))
     return Evaluation(metrics, bins, plain, flags, transform)
+
+
+def _flag_of_chance(
+    select: tuple[Tensor, Tensor], calib: SplitLogits, transform: PostHocMethod | None
+) -> tuple[str, ...]:
+    """Return the flag of a classifier that is no better than chance on select and calib together.
+
+    A transform that changes predictions may fit those of calib by chance, or ruin them on other
+    images, so that calib is judged both with and without it.
+    """
+    labels = torch.cat([select[1], calib.labels])
+    for applied in dict.fromkeys((None, transform)):
+        probs = torch.cat([select[0][0], _applied(applied, calib)[0][0]]).softmax(-1)
+        if is_at_chance(probs, labels):
+            return (CHANCE if len(labels) >= LEAST_IMAGES else FEW_IMAGES,)
+    return ()
 
 
 def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:

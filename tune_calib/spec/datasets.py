@@ -154,8 +154,8 @@ class DatasetInfo:
         """Return the stored size of the images, or the properties found by a scan of the files."""
         if self.general is not None:
             return dict(self.general.effective(slot))
-        for key in ("grey", "image_column", "label_column", "found"):
-            if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse"):
+        for key in ("grey", "image_column", "label_column", "classes", "found"):
+            if key in slot.model_fields_set and getattr(slot, key) not in (None, "refuse", ()):
                 raise UserError(f"data.{key} does not apply to {self.name}; leave it out")
         if slot.resize is None and slot.crop is None:
             return {}

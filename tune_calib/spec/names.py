@@ -45,7 +45,9 @@ class Flag:
     meaning: str  # without a full stop
 
 
-CHANCE = "chance"
+CHANCE, FEW_IMAGES = "chance", "few_images"
+LEAST_IMAGES = 100
+"""Images of select and calib together below which none is called at chance."""
 HEAD_BELOW = "head_below_network"
 """Flag that is computed when results are read, also for earlier versions; rows do not store it."""
 BELOW = 0.05
@@ -58,9 +60,16 @@ FLAGS: dict[str, Flag] = {
         Flag(
             CHANCE,
             "†",
-            "accuracy on select is not significantly better than always predicting its largest "
-            "class (one-sided binomial test at 0.1 %); its calibration is meaningless, and it is "
-            "never marked as the best",
+            "accuracy on select and calib together is not significantly better than always "
+            "predicting their largest class (one-sided binomial test at 0.1 %); its calibration is "
+            "meaningless, and it is never marked as the best",
+        ),
+        Flag(
+            FEW_IMAGES,
+            "?",
+            f"too few images to tell: select and calib together have fewer than {LEAST_IMAGES}, on "
+            "which accuracy is not significantly better than always predicting their largest class "
+            "(one-sided binomial test at 0.1 %)",
         ),
         Flag(
             "temperature_bound",

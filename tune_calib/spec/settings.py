@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tune_calib.errors import UserError
-from tune_calib.spec.datasets import DATASETS, Settings, flatten
+from tune_calib.spec.datasets import DATASETS, DatasetInfo, Settings, flatten
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.recipe import (
@@ -60,8 +60,9 @@ def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
     """Return the named recipe, or the quick one, for the data set of some settings."""
     dataset = _named("data", "dataset", overrides)
     refuse_misfit(overrides, name)
-    if name is None and is_frozen(overrides) and DATASETS[dataset].quick is None:
-        return None  # only heads are trained, with the program's defaults
+    info: DatasetInfo = DATASETS[dataset]
+    if name is None and is_frozen(overrides) and (info.quick is None or info.general is not None):
+        return None  # only heads are trained, with the program's defaults and the images as given
     return recipe_for(name, dataset)
 
 

@@ -8,7 +8,8 @@ The layouts are in docs/pages/data.md. The placeholder of imported features and 
 no images, is here too; the registry resolves its name but does not list it.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,13 +18,14 @@ from typing import Any, NoReturn
 import torch
 from PIL import Image
 
+from tune_calib.console import echo
 from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
-from tune_calib.data.cache import open_source, summarise
+from tune_calib.data.cache import count_shared, open_source, summarise
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
 from tune_calib.data.layouts import require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
-from tune_calib.spec.datasets import DATASETS, DatasetInfo, refuse_crop
+from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
 from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.slots.data import DataSlot
 
@@ -42,6 +44,9 @@ CARVED = "carved"
 
 TEST_PARTS = ("test", "val", "valid", "validation")
 
+DECODING = 2
+"""Must be raised when other pixels or labels are read from the same files."""
+
 Images = list[tuple[Path, int]]
 """Files of images and their labels."""
 
@@ -54,7 +59,8 @@ class Scan:
     train: Callable[[Format], Split]  # returns the training part in a format
     test: Callable[[Format], Split] | None  # the same for the test part, or None without one
     classes: int  # number of classes
-    is_grey: bool  # whether the first image of each class has no colours
+    # Whether the first image of each class has no colours; with ``data.grey=convert``, all images.
+    is_grey: bool
     side: int | None  # height and width of the first image, in pixels, if they are equal
 
 
@@ -92,11 +98,18 @@ class General:
         refuse_crop(stored, size)
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
-        known = summarise(open_source(info, root, cache))
+        source = open_source(info, root, cache)
+        known = summarise(source)
         if min(known.std) == 0:
             raise UserError(
                 f"{scan.where}: a channel has the same value in all training images and carries no "
                 "information; check the images"
+            )
+        if shared := count_shared(source):
+            echo(
+                f"warning: {scan.where}: {shared} of {len(source.test)} test images are also "
+                "training images, so results on test are too good",
+                err=True,
             )
         return {
             "classes": scan.classes,
@@ -114,8 +127,9 @@ class General:
             keep = slot.resize is None and scan.side == stored
             return _load(scan, Format(channels, stored, not keep, slot.grey == "convert"), slot)
 
-        columns = (slot.image_column, slot.label_column)
-        return {"load": load, "reading": repr((channels, stored, slot.grey, slot.split, columns))}
+        columns = (slot.image_column, slot.label_column, slot.classes)
+        reading = (DECODING, channels, stored, slot.grey, slot.split, columns)
+        return {"load": load, "reading": repr(reading)}
 
 
 def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
@@ -148,28 +162,72 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
     return Source(train, test)
 
 
-def _folder_parts(root: Path | None) -> tuple[Images, Images, int]:
-    """Return the images of the training and the test part, and the number of classes."""
+def _folder_parts(
+    root: Path | None, classes: Sequence[str] = ()
+) -> tuple[Images, Images, Sequence[str]]:
+    """Return the images of the training and the test part, and the names of the classes."""
     folder = require_folder(FOLDER, root, FOLDER_HINT)
     train = folder / "train"
-    names = sorted(path.name for path in train.glob("*") if path.is_dir()) if train.is_dir() else []
+    names = _class_folders(train) if train.is_dir() else []
     if len(names) < 2:
         raise DataNotFoundError(f"{FOLDER}: {train} has {len(names)} class folders; {FOLDER_HINT}")
+    if classes and (wrong := sorted({*classes} ^ {*names})):
+        where = f"{train} has no such folder" if wrong[0] in classes else f"it is in {train}"
+        raise UserError(
+            f"data.classes must name each class folder: {wrong[0]!r}, but {where}; give all of "
+            f"{', '.join(names)}"
+        )
+    names = list(classes) or names
     test = next((folder / part for part in TEST_PARTS if (folder / part).is_dir()), None)
-    return _list_images(train, names), _list_images(test, names) if test else [], len(names)
+    return _list_images(train, names), _list_images(test, names) if test else [], names
 
 
-def _list_images(part: Path, classes: list[str]) -> Images:
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return files and folders in a folder, in order, without those with a dot before the name."""
+    try:
+        with os.scandir(folder) as entries:
+            shown = [entry for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DamagedFileError(f"{folder} cannot be listed: {error.strerror}") from None
+    return sorted(shown, key=lambda entry: entry.name)
+
+
+def _class_folders(part: Path) -> list[str]:
+    """Return the names of the folders in a part, which may be links."""
+    Image.init()
+    entries, names = _entries(part), []
+    for entry in entries:
+        if entry.is_dir():
+            names.append(entry.name)
+        elif not entry.is_file() or Path(entry).suffix.lower() in Image.registered_extensions():
+            raise DamagedFileError(f"{entry.path} is in no class folder; move it into one, or away")
+    return names
+
+
+def _files_below(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Yield the files in a folder and the folders below it, which may be links."""
+    place = os.path.realpath(folder)
+    if place in above:
+        raise DamagedFileError(f"{folder} links to a folder that contains it; remove the link")
+    for entry in _entries(folder):
+        if entry.is_dir():
+            yield from _files_below(Path(entry), (*above, place))
+        elif entry.is_file():
+            yield Path(entry)
+        else:
+            raise DamagedFileError(f"{entry.path} is not a file, or links to none; remove it")
+
+
+def _list_images(part: Path, classes: Sequence[str]) -> Images:
     """Return every image of a part and its label, sorted by class and path."""
-    foreign = sorted({path.name for path in part.glob("*") if path.is_dir()} - set(classes))
+    folders = _class_folders(part)
+    foreign = sorted({*folders} - {*classes})
     if foreign:
         raise DamagedFileError(f"{part / foreign[0]} belongs to a class that train does not have")
-    Image.init()
     known = Image.registered_extensions()
     images: Images = []
     for label, name in enumerate(classes):
-        paths = sorted((part / name).rglob("*"))
-        files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
+        files = sorted(_files_below(part / name)) if name in folders else []
         other = next((path for path in files if path.suffix.lower() not in known), None)
         if other is not None:
             raise DamagedFileError(f"{other} is not named like an image file; move it away")
@@ -179,16 +237,17 @@ def _list_images(part: Path, classes: list[str]) -> Images:
     return images
 
 
-def _scan_folder(root: Path | None, _: DataSlot) -> Scan:
+def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
     """Read the names of all images, and the first image of each class."""
-    train, test, classes = _folder_parts(root)
+    train, test, classes = _folder_parts(root, slot.classes)
     first = {label: file for file, label in reversed(train)}
+    files = [file for file, _ in train + test] if slot.grey == "convert" else first.values()
     return Scan(
         where=require_folder(FOLDER, root, FOLDER_HINT),
         train=lambda format_: split_of_files(train, format_),
         test=(lambda format_: split_of_files(test, format_)) if test else None,
-        classes=classes,
-        is_grey=all(is_grey(file) for file in first.values()),
+        classes=len(classes),
+        is_grey=all(is_grey(file) for file in files),
         side=side_of(train[0][0], str(train[0][0])),
     )
 
@@ -214,15 +273,22 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
         (slot.image_column,) if slot.image_column else huggingface.IMAGE_COLUMNS,
         (slot.label_column,) if slot.label_column else (*huggingface.LABEL_COLUMNS, "labels"),
         guess=True,
-    )
-    first = next(huggingface.read_batches(train, columns)).encoded.to_pylist()
-    read = partial(huggingface.lazy_images, classes=None, columns=columns)
+        classes=slot.classes or None,
+    ).settled(train[0])
+    labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
+    batches = huggingface.read_batches(train, columns)
+    first = next(batches).encoded.to_pylist()
+    contents: Iterator[bytes] = iter(first)
+    if slot.grey == "convert":
+        encoded = huggingface.read_batches((*train, *test), columns)
+        contents = (content for batch in encoded for content in batch.encoded.to_pylist())
+    read = partial(huggingface.lazy_images, classes=len(slot.classes) or None, columns=columns)
     return Scan(
         where=train[0].parent,
         train=lambda format_: read(train, format_),
         test=(lambda format_: read(test, format_)) if test else None,
-        classes=int(huggingface.read_labels(train, columns).max()) + 1,
-        is_grey=all(is_grey(content) for content in first),
+        classes=len(slot.classes) or int(labels.max()) + 1,
+        is_grey=all(is_grey(content) for content in contents),
         side=side_of(first[0], f"{train[0]}: row 0"),
     )
 
@@ -230,6 +296,21 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
 def _refuse(text: str, _: Path | None) -> NoReturn:
     raise UserError(text)
 
+
+# Trains in minutes on a few CPU cores, whatever the size and the number of the images. Without
+# augmentation, since a mirrored image may belong to another class.
+_QUICK = Quick(
+    title="images of 32x32 pixels, a small network without augmentation",
+    settings={
+        "data": {"resize": 32},
+        "network": {
+            "backbone": "small_vgg", "epochs": 20, "batch_size": 32, "lr": 0.05, "augment": "none",
+            "schedule": "one_cycle", "warmup": 0.2,
+        },
+        "head": {"augment": "none", "epochs": 20, "batch_size": 32},
+    },
+    backbones=("small_vgg",),
+)  # fmt: skip
 
 # Properties that depend on the files have placeholders.
 for _name, _title, _hint, _locate, _scan in (
@@ -263,6 +344,7 @@ for _name, _title, _hint, _locate, _scan in (
             rules={CARVED: rules.tenth},
             general=General(_name, _scan),
             hint=_hint,
+            quick=_QUICK,
         )
     )
 

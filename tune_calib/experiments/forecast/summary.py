@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -39,16 +39,17 @@ def describe_job(job: Job) -> str:
     """Describe the settings, work and time of a ladder or search that is about to start."""
     needs, sums = find_needs(job), start_forecast(job.location)
     try:
-        trained = sums.add(needs)
+        trained, images = sums.add(needs), describe_images(needs, sums)
     except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
-        return _describe(needs, None, f"unknown: timing failed with {type(error).__name__}")
-    return _describe(needs, trained, _format_time(sums))
+        return _describe(needs, None, "", f"unknown: timing failed with {type(error).__name__}")
+    return _describe(needs, trained, images, _format_time(sums))
 
 
 def describe_dry_run(job: Job) -> str:
     """Describe a ladder or search as before its start, with disk space and sources of the rates."""
     needs, sums = find_needs(job), start_forecast(job.location)
-    block = _describe(needs, sums.add(needs), _format_time(sums))
+    trained = sums.add(needs)
+    block = _describe(needs, trained, describe_images(needs, sums), _format_time(sums))
     return "\n".join([block, _format_disk(sums), *sums.sources.values(), NOTHING])
 
 
@@ -61,13 +62,16 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     rows, titles = [], TITLES if jobs[0].job.location.uses_ray else TITLES[:-1]
     recipes: dict[str, dict[str, None]] = {}
+    images: dict[str, dict[str, None]] = {}
     for each, needs in zip(jobs, all_needs, strict=True):
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         trials = needs.ray_trials + len(needs.extra)
         row = [each.name, planned, needs.done, sums.add(needs), needs.heads, trials]
         rows.append(row[: len(titles)])
         recipes.setdefault(_format_recipe(each.job.resolved), {})[each.entry] = None
-    lines = [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
+        images.setdefault(describe_images(needs, sums), {})[each.name] = None
+    lines = [f"{', '.join(names)}: {text}" for text, names in images.items() if text]
+    lines += [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
     where = f"one {gpu.name}" if gpu else "this machine"
     lines.append(
@@ -84,6 +88,22 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     return Text([head, table_of(titles, rows), "", *map(Prose, [*lines, *sums.sources.values()])])
 
 
+def describe_images(needs: Needs, sums: Forecast) -> str:
+    """Describe the classes, the sizes of the splits and the images; return "" for imported data."""
+    texts: dict[str, None] = {}
+    for trial in needs.trials:
+        slot = trial.spec.data
+        if slot.imported is not None:
+            continue
+        info, sizes = slot.info, sums.rates["cpu"].sizes(slot)
+        counts = ", ".join(f"{name} {count}" for name, count in asdict(sizes).items())
+        stored = info.stored or info.size
+        shape = f"{stored}x{stored} {'grey' if info.channels == 1 else 'RGB'}"
+        crop = f" (crops of {info.size}x{info.size})" * (info.size < stored)
+        texts[f"{info.classes} classes; {counts} images of {shape} pixels{crop}"] = None
+    return " or ".join(texts)
+
+
 def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
     """Return an empty forecast for this machine, or for a GPU that it need not have."""
     where = location.out, Store(location.store), location.data_root
@@ -91,7 +111,7 @@ def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
     return Forecast(where[1], {kind: Rates(*where, own, gpu) for kind, own in kinds.items()})
 
 
-def _describe(needs: Needs, trained: int | None, time: str) -> str:
+def _describe(needs: Needs, trained: int | None, images: str, time: str) -> str:
     job, trials, request = needs.job, needs.trials, needs.job.resolved
     if isinstance(job, LadderRun):
         title, head_recipe, searched = job.ladder.title, job.ladder.head_recipe, ""
@@ -103,6 +123,7 @@ def _describe(needs: Needs, trained: int | None, time: str) -> str:
     recipe = _format_recipe(request).removeprefix("recipe ") if request.recipe else ""
     lines = {
         "data": describe_data(trials[0].spec.data),
+        "images": images,
         "network": _add_augment(describe_networks(trials), networks),
         "heads": _add_augment(describe_heads(trials, head_recipe), heads),
         "recipe": recipe if is_trained(trials) else "",

@@ -1,6 +1,6 @@
 """The slot of the data, and the records of scanned and imported data."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -121,6 +121,10 @@ class DataSlot(Slot):
     """Column of a Parquet file with the images; detected if absent."""
     label_column: str | None = Field(None, exclude_if=lambda column: column is None)
     """Column of a Parquet file with the labels; detected if absent."""
+    classes: tuple[str, ...] = Field((), exclude_if=lambda classes: not classes)
+    """Names of the classes of `imagefolder` (its folders) or `parquet` in the order in which they
+    are numbered; if absent, folders in the order of their names as text (10 before 2), and the
+    order in the training file."""
     found: ScannedData | None = Field(None, exclude_if=lambda found: found is None)
     """Properties of the files of `imagefolder` and `parquet`, filled in when a run is planned."""
     imported: str | ImportedData | None = Field(None, exclude_if=lambda imported: imported is None)
@@ -157,6 +161,17 @@ class DataSlot(Slot):
     def holds_out_train(self) -> bool:
         """Return whether `select` and `calib` are cut from the published training part."""
         return self.holdout == "train" and self.split not in ("whole", "val_is_test")
+
+    @field_validator("classes", mode="before")
+    @classmethod
+    def _as_names(cls, value: Any) -> Any:
+        """Accept numbers as names, and refuse names that stand twice."""
+        if not isinstance(value, (list, tuple)):
+            return value
+        names = tuple(str(name) if type(name) is int else name for name in value)
+        if len(set(map(str, names))) < len(names) or len(names) == 1:
+            raise ValueError("classes must be at least two different names")
+        return names
 
     @field_validator("held_out_classes")
     @classmethod
