@@ -24,7 +24,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.results.tables import read_table, write_file
-from tune_calib.spec.names import CHANCE, FLAGS
+from tune_calib.spec.names import CHANCE, FEW_IMAGES, FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
@@ -135,8 +135,24 @@ def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc
     for select, expected in ((good, set()), (bad, {CHANCE})):
         splits = {"select": select, "calib": select, "test": good}
         logits = {name: SplitLogits(values[None], labels) for name, values in splits.items()}
-        expected = expected | ({"temperature_bound"} if posthoc else set())
+        expected = expected | ({"temperature_bound"} if posthoc and select is good else set())
         assert set(evaluate_one(logits, posthoc).flags) == expected
+
+
+def test_chance_is_decided_on_select_and_calib_together_from_a_hundred_images_on():
+    def flags(select: tuple[int, int], calib: tuple[int, int]):
+        pairs = {"select": select, "calib": calib}
+        splits = {}
+        for name, (right, count) in pairs.items():
+            logits, labels = logits_that_are_right(torch.arange(count) < right)
+            splits[name] = SplitLogits(logits[None], labels)
+        return evaluate_one(splits, None).flags
+
+    assert flags((4, 6), (9, 10)) == ()  # on 6 images alone, the test would say chance
+    assert flags((3, 6), (5, 10)) == (FEW_IMAGES,)
+    assert flags((12, 49), (13, 50)) == (FEW_IMAGES,)
+    assert flags((12, 50), (13, 50)) == (CHANCE,)
+    assert flags((12, 50), (40, 50)) == ()
 
 
 def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_path):

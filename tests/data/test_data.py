@@ -331,8 +331,9 @@ def test_torchvisions_folder_is_read(tmp_path: Path, monkeypatch):
 
 
 def test_grey_images_can_be_read(tmp_path: Path):
-    path = write_parquet(tmp_path / "train.parquet", pictures(3, 0, size=8), [0, 1, 2])
-    assert decoded(path, channels=1, size=8).shape == (3, 1, 8, 8)
+    grey = pictures(3, 0, size=8)[..., :1].repeat(3, -1)
+    path = write_parquet(tmp_path / "train.parquet", grey, [0, 1, 2])
+    assert torch.equal(decoded(path, channels=1, size=8)[:, 0], torch.from_numpy(grey[..., 0]))
 
 
 # --- cache

@@ -1,7 +1,9 @@
 """Folders of images and Parquet files of which nothing is known before they are read."""
 
+import json
 import shutil
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -14,8 +16,11 @@ from tests.data.archives import (
 )
 from tests.data.loaded import described, parts, refused
 from tests.support import each
+from tune_calib.data.huggingface import find_shards
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
@@ -101,8 +106,6 @@ def test_grey_folders_and_grey_images_in_colour_folders(tmp_path):
 
 
 def test_columns_are_found_or_named(tmp_path):
-    import pyarrow.parquet as pq
-
     root = parquet_folder(tmp_path / "data")
     for part in ("train", "test"):
         file = root / f"{part}.parquet"
@@ -138,3 +141,125 @@ def test_images_that_say_nothing(tmp_path):
         saved(path, pixels)
     with pytest.raises(UserError, match="a channel has the same value in all training images"):
         described("imagefolder", root, tmp_path / "cache")
+
+
+def test_hidden_files_are_ignored_and_links_are_followed(tmp_path):
+    root = image_folder(tmp_path / "data")
+    digest = described("imagefolder", root, tmp_path / "cache").found.digest
+    shutil.copytree(root / "train" / "class1", root / "train" / "class0" / ".cache")
+    shutil.copytree(root / "train" / "class1", root / "train" / ".trash")
+    shutil.move(root / "train" / "class0" / "000.png", tmp_path / "000.png")
+    (root / "train" / "class0" / "000.png").symlink_to(tmp_path / "000.png")
+    shutil.move(root / "test" / "class2", tmp_path / "away")
+    (root / "test" / "class2").symlink_to(tmp_path / "away")
+    assert described("imagefolder", root, tmp_path / "cache").found.digest == digest
+    (tmp_path / "away" / "link").symlink_to(tmp_path / "away")
+    with pytest.raises(UserError, match="links to a folder that contains it"):
+        described("imagefolder", root, tmp_path / "cache")
+
+
+def test_classes_are_numbered_in_the_given_order(tmp_path):
+    for number, part in ((n, part) for n in (1, 2, 10) for part in ("train", "test")):
+        for row in range(12):
+            pixels = pixels_of(100 * number + row, 8) // 4 + 16 * number
+            saved(tmp_path / part / str(number) / f"{row}.png", pixels)
+    numbers = {}
+    for order in ((), ("1", "2", "10")):
+        slot = described("imagefolder", tmp_path, tmp_path / "cache", classes=list(map(int, order)))
+        test = load_test(slot, tmp_path, tmp_path / "cache")
+        means = test.images[:].double().mean((1, 2, 3))
+        numbers[order] = [int(test.labels[row]) for row in means.argsort()[::12]]
+    assert numbers == {(): [0, 2, 1], ("1", "2", "10"): [0, 1, 2]}
+    with pytest.raises(UserError, match=r"data\.classes must name each class folder: '10'"):
+        described("imagefolder", tmp_path, tmp_path / "cache", classes=["1", "2"])
+    with pytest.raises(UserError, match="two different names"):
+        DataSlot.build(dataset="imagefolder", classes=["1", 1])
+    with pytest.raises(UserError, match=r"data\.classes does not apply to digits"):
+        DataSlot.build(dataset="digits", classes=["a", "b"])
+
+
+def named(file, names):
+    """Give names to the classes of a Parquet file, as the Hugging Face library does."""
+    table = pq.read_table(file)
+    text = json.dumps({"info": {"features": {"kind": {"names": names}}}})
+    pq.write_table(table.replace_schema_metadata({"huggingface": text}), file)
+
+
+def test_labels_of_parquet_files_are_compared_by_their_names(tmp_path):
+    root = parquet_folder(tmp_path / "data")
+    named(root / "train.parquet", ["ant", "bee", "cow"])
+    with pytest.raises(UserError, match=r"test\.parquet only numbers its classes.*data\.classes"):
+        described("parquet", root, tmp_path / "cache")
+    named(root / "test.parquet", ["cow", "ant", "bee"])
+    slot = described("parquet", root, tmp_path / "cache")
+    assert load_test(slot, root, tmp_path / "cache").labels[:3].tolist() == [2, 0, 1]
+    named(root / "test.parquet", ["cow", "ant", "elk"])
+    with pytest.raises(UserError, match=r"test\.parquet has images of class 'elk'"):
+        described("parquet", root, tmp_path / "cache")
+
+
+def test_one_column_of_labels_is_chosen_for_all_files(tmp_path):
+    root = parquet_folder(tmp_path / "data")
+    table = pq.read_table(root / "train.parquet")
+    pq.write_table(table.append_column("label", table["kind"]), root / "train.parquet")
+    with pytest.raises(UserError, match=r"test\.parquet has the columns picture, kind; expected"):
+        described("parquet", root, tmp_path / "cache")
+
+
+@each(
+    ("names", "refused"),
+    [
+        (("-00000-of-00002", "-00000-of-00002-0a1b2c3d"), "several uploads"),
+        (("-00000-of-00002", "-00001-of-00003"), "several uploads"),
+        (("-00000-of-00002", "-00001-of-00002", ""), "several uploads"),
+        (("-00000-of-00003", "-00002-of-00003"), "2 of 3 files"),
+        (("-00001-of-00002", "-00002-of-00002"), ""),
+        (("-00000-of-00002-0a", "-00001-of-00002-1b"), ""),
+    ],
+)
+def test_shards_of_two_uploads_are_refused(names, refused, tmp_path):
+    for name in names:
+        (tmp_path / f"train{name}.parquet").touch()
+    if refused:
+        with pytest.raises(UserError, match=refused):
+            find_shards(tmp_path, "train")
+    else:
+        assert len(find_shards(tmp_path, "train")) == len(names)
+
+
+@each("cache", [True, False])
+def test_test_images_that_are_also_training_images_are_counted(cache, tmp_path, capsys):
+    root = image_folder(tmp_path / "data")
+    described("imagefolder", root, tmp_path / "cache")
+    assert "training images" not in capsys.readouterr().err
+    for row in range(3):
+        name = f"train/class1/{row:03d}.png"
+        shutil.copy(root / name, root / "test" / "class2" / f"copy{row}.png")
+    described("imagefolder", root, tmp_path / "cache" if cache else None)
+    assert "3 of 15 test images are also training images" in capsys.readouterr().err
+
+
+def test_messages_name_the_setting_that_mends_mixed_images(tmp_path):
+    root = image_folder(tmp_path / "data")
+    saved(root / "train" / "class1" / "003.png", pixels_of(0, (16, 20)))
+    with pytest.raises(UserError, match=r"set data\.resize=16 to resize all images"):
+        described("imagefolder", root, tmp_path / "cache")
+    saved(root / "train" / "class1" / "003.png", pixels_of(0, 16, grey=True))
+    with pytest.raises(UserError, match=r"set data\.grey=convert to convert grey images"):
+        described("imagefolder", root, tmp_path / "cache")
+    for file in root.glob("t*/*/*.png"):
+        is_late = file.name == "003.png"
+        saved(file, pixels_of(len(file.read_bytes()), 16, grey=not is_late))
+    with pytest.raises(UserError, match=r"003\.png has colours.*set data\.grey=convert"):
+        described("imagefolder", root, tmp_path / "cache")
+    assert described("imagefolder", root, tmp_path / "cache", grey="convert").found.channels == 3
+
+
+@each("name", GENERAL)
+def test_the_quick_setting_is_for_small_images_and_not_for_frozen_networks(name):
+    network = {"network": {"backbone": "small_vgg"}}
+    quick = ResolvedRequest({"data": {"dataset": name}, **network}).with_recipe().spec()
+    assert (quick.data.resize, quick.network.epochs) == (32, 20)
+    network = {"backbone": "small_vgg", "epochs": 0, "weights": "0" * 16}
+    frozen = {"data": {"dataset": name}, "network": network}
+    assert ResolvedRequest(frozen).with_recipe().spec().data.resize is None
