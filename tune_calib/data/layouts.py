@@ -88,7 +88,7 @@ class Layouts:
         files, format_ = self.locate(root), replace(self.format, as_stored=True)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
-            columns = Columns().settled(files[0])
+            columns = replace(Columns().settled(files[0]), agree=False)  # the numbers are known
             train, test = (lazy_images(part, format_, self.classes, columns) for part in parts)
             source = Source(train, test)
         else:

@@ -91,10 +91,8 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
 def describe_images(needs: Needs, sums: Forecast) -> str:
     """Describe the classes, the sizes of the splits and the images; return "" for imported data."""
     texts: dict[str, None] = {}
-    for trial in needs.trials:
-        slot = trial.spec.data
-        if slot.imported is not None:
-            continue
+    slots = [trial.spec.data for trial in needs.trials if not needs.is_over]
+    for slot in (slot for slot in slots if slot.imported is None):
         info, sizes = slot.info, sums.rates["cpu"].sizes(slot)
         counts = ", ".join(f"{name} {count}" for name, count in asdict(sizes).items())
         stored = info.stored or info.size
