@@ -414,6 +414,7 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     told = describe_dry_runs(file, plan_jobs(file))
     assert "GPU slots: 4 trials on each GPU" in told
+    assert "10 classes; train 500, select 250, calib 250, test 797 images" in told
     assert torch.cuda.is_available() or "this machine lacks the GPU" in told
 
 

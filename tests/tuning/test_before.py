@@ -56,6 +56,8 @@ def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, wor
     assert ("heads" in told) == ("mac_cal" in words)
     assert ("searched" in told) == (words[0] == "search")
     assert "label noise 0.2" in told["data"]
+    sizes = "train 500, select 250, calib 250, test 797"
+    assert told["images"] == f"10 classes; {sizes} images of 8x8 grey pixels"
     assert "1 epoch: SGD, lr 0.1" in told["network"]
     assert "augmentation none" in told["network"]
     assert str(tmp_path / "out") in told["results"]
