@@ -6,6 +6,7 @@ read from one are kept in the cache folder of this machine, which may be deleted
 """
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
@@ -27,7 +28,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tune_calib.documents import seal, unseal
-from tune_calib.errors import UserError, describe_os_error, way_out
+from tune_calib.errors import RefusedError, UserError, describe_os_error, way_out
 
 LOADED_AT = time.time()
 """Time when this process loaded the program; it does not run sources that changed later."""
@@ -36,6 +37,7 @@ READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
 
 _SETTLED_NS = 2 * 10**9
+_ABANDONED_S = 60  # between the creation of a temporary folder and its lock, at most
 
 # Processes on other nodes start without the driver's variables, and are sent only these.
 _ENVIRONMENT = (
@@ -197,8 +199,8 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
     try:
         with replacing(path) as file:
             file.write(content)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
+    except OSError as error:  # all trials of a run write to this disk
+        raise RefusedError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
 
 
 @contextlib.contextmanager
@@ -207,7 +209,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("wb") as file, marked_used(temporary):
             yield file
             file.flush()
             # Before the rename: otherwise a crash of the machine may leave an empty file.
@@ -216,6 +218,33 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def marked_used(temporary: Path) -> Iterator[None]:
+    """Lock a temporary file or folder; the lock ends with the process, however it ends."""
+    handle = os.open(temporary, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some disks have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+@cache
+def remove_abandoned(folder: Path) -> None:
+    """Remove what killed processes left unfinished in a folder, once in the life of a process."""
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is in use
+                # Its process may be about to lock it.
+                if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+            finally:
+                os.close(handle)
 
 
 def checksum_of(path: Path) -> str:
@@ -396,7 +425,11 @@ def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
 def scratch_folder() -> Iterator[Path]:
     """Provide a temporary folder on the file system of the cached copies."""
     cache_folder().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+    remove_abandoned(cache_folder())
+    with (
+        tempfile.TemporaryDirectory(".tmp", ".", cache_folder()) as scratch,
+        marked_used(Path(scratch)),
+    ):
         yield Path(scratch)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import content_digest, refuse_special, replacing
+from tune_calib.paths import content_digest, refuse_special, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
@@ -224,6 +224,7 @@ def _sum_of(metadata: Mapping[str, str]) -> str:
 
 
 def _write(path: Path, source: Source, doing: str) -> None:
+    remove_abandoned(path.parent)
     try:
         with replacing(path) as file:
             _fill(file, source, doing)

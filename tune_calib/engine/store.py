@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tune_calib.documents import UnsealedError, seal, unseal
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.paths import (
     AnyPath,
     RemotePath,
@@ -35,7 +35,9 @@ from tune_calib.paths import (
     is_file_name,
     is_writable,
     lock_file,
+    marked_used,
     refuse_special,
+    remove_abandoned,
     remove_folder,
     scratch_folder,
 )
@@ -123,23 +125,27 @@ def write_folder(
             _upload(scratch / "whole", folder)
         return
     temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    remove_abandoned(folder.parent)
     try:
         temporary.mkdir(parents=True)
-        fill(temporary)
-        files = {path.name: checksum_of(path) for path in sorted(temporary.iterdir())}
-        content = seal({"files": files, **about, _NAME: name}, indent=None)
-        (temporary / ARTIFACT_MANIFEST).write_bytes(content)
-        # Flush before renaming: otherwise a power failure could leave the folder with empty files.
-        for path in temporary.iterdir():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        # A rename does not replace a non-empty folder. A crash in between leaves no folder, which
-        # is then created again; a partial folder would give wrong numbers.
-        if folder.exists():
-            shutil.rmtree(folder)
-        temporary.replace(folder)
-    except (OSError, RuntimeError, SafetensorError) as error:
+        with marked_used(temporary):
+            fill(temporary)
+            files = {path.name: checksum_of(path) for path in sorted(temporary.iterdir())}
+            content = seal({"files": files, **about, _NAME: name}, indent=None)
+            (temporary / ARTIFACT_MANIFEST).write_bytes(content)
+            # Flush before renaming: otherwise a power failure could leave empty files.
+            for path in temporary.iterdir():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+            # A rename does not replace a non-empty folder. A crash in between leaves no folder,
+            # which is then created again; a partial folder would give wrong numbers.
+            if folder.exists():
+                shutil.rmtree(folder)
+            temporary.replace(folder)
+    except RuntimeError as error:
         raise UserError(f"cannot write {folder}: {error}; free space or repair it") from None
+    except (OSError, SafetensorError) as error:  # all trials of a run write to this disk
+        raise RefusedError(f"cannot write {folder}: {error}; free space or repair it") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # gone already after success
 

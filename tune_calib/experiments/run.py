@@ -16,7 +16,7 @@ from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.ray.executor import refuse_here
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.outcome import SearchResult
-from tune_calib.tuning.search.run import SearchRun, find_study
+from tune_calib.tuning.search.run import SearchRun, count_suggestions
 
 Begin = Callable[[Job], None]
 
@@ -71,8 +71,7 @@ def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
     """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
     batch = count_batch(job)
     before, started = spent_s(job.out) / job.at_once, time.monotonic()
-    study = find_study(job.out, job.study_storage)
-    ended = study.finished() if study else 0
+    ended, _ = count_suggestions(job.out, job.study_storage) or (0, 0)
     found: SearchResult | None = None
     while True:
         spent = before + time.monotonic() - started

@@ -30,7 +30,7 @@ from tune_calib.tuning.ray.plan import (
 )
 from tune_calib.tuning.reuse import find_rows
 from tune_calib.tuning.search.execute import find_largest
-from tune_calib.tuning.search.run import SearchRun, find_study
+from tune_calib.tuning.search.run import SearchRun, count_suggestions
 
 STARTS, NETWORKS, HEADS, REPORT = "Ray startup", "networks", "heads", "report"
 EVALUATION, EXTRA, SEARCHES = "evaluation", "extra evaluations", "searches with a budget in hours"
@@ -132,8 +132,8 @@ def _find_extra(
 
 def _of_search(job: SearchRun, hours: float | None) -> Needs:
     definition, candidates = job.definition, job.definition.candidates
-    study = find_study(job.out, job.study_storage)
-    finished = study.finished() if study else 0
+    counts = count_suggestions(job.out, job.study_storage, job.length)
+    finished = counts[0] if counts else 0
     # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
     like, rows = suggestion[0].spec, done(job.out)
@@ -152,8 +152,8 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     if hours is not None:
         return replace(needs, hours=max(0.0, hours - spent_s(job.out) / job.at_once / 3600))
     planned = job.length
-    if study is not None:
-        planned = study.planned(planned)
+    if counts is not None:
+        planned = counts[1]
     elif definition.sampler == "grid":
         planned = min(planned, len(definition.points))
     left = max(0, planned - finished)

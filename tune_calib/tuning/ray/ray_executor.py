@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ray import tune
-from ray.exceptions import RayTaskError
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
@@ -26,7 +25,7 @@ from tune_calib.tuning.ray.executor import (
     show_end,
 )
 from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.trainables import PlanTrainable, read_events
+from tune_calib.tuning.ray.trainables import REFUSED, PlanTrainable, read_events
 
 # Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
 # count preemptions.
@@ -82,7 +81,7 @@ def fit(
                     name="trials",
                     storage_path=scratch,
                     verbose=0,
-                    callbacks=[_Watcher(run)],
+                    callbacks=[_Watcher(run, search_alg)],
                     failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
@@ -90,26 +89,33 @@ def fit(
                 ),
             )
             results = tuner.fit()
+        search_alg.refuse_failed()
         ended += [results[number].error for number in range(len(results))]
         if len(results) < part:
             break
     # In the order of their suggestion.
     names = zip(search_alg.names, ended, strict=False)
     errors = {name: error for name, error in names if error is not None}
-    for error in errors.values():
-        # A Ray trial may refuse the whole run.
-        if isinstance(error, RayTaskError) and isinstance(error.cause, RefusedError):
-            raise error.cause from None
     return report_crashes(errors, run.out)
 
 
 class _SourceSearcher(Searcher):
-    """A source of trials as a searcher of Ray Tune; it saves nothing, as to do = planned - done."""
+    """A source of trials as a searcher of Ray Tune; it saves nothing, as to do = planned - done.
+
+    Ray Tune takes an exception of a searcher for the crash of a trial. The first one is kept here
+    instead, and ends the run.
+    """
 
     def __init__(self, source: TrialSource) -> None:
         super().__init__()
         self._source = source
         self.names: list[str] = []  # of the trials that it has suggested
+        self._failure: Exception | None = None
+
+    def refuse_failed(self) -> None:
+        """Raise the exception that ends the run, if there is one."""
+        if self._failure is not None:
+            raise self._failure
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
@@ -117,7 +123,13 @@ class _SourceSearcher(Searcher):
         return True  # the source knows its metric and its space
 
     def suggest(self, trial_id: str) -> Any:
-        config = self._source.suggest(trial_id)
+        if self._failure is not None:
+            return None
+        try:
+            config = self._source.suggest(trial_id)
+        except Exception as error:
+            self._failure = error
+            return None
         if isinstance(config, dict):
             self.names.append(config["work"]["name"])
         return config
@@ -125,7 +137,14 @@ class _SourceSearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        self._source.on_trial_complete(trial_id, result, error)
+        if self._failure is not None:
+            return
+        try:
+            if result and REFUSED in result:
+                raise RefusedError(result[REFUSED])
+            self._source.on_trial_complete(trial_id, result, error)
+        except Exception as failure:
+            self._failure = failure
 
     def save(self, checkpoint_path: str) -> None: ...
 
@@ -133,15 +152,16 @@ class _SourceSearcher(Searcher):
 
 
 class _Watcher(tune.Callback):
-    """Reports events to screen and loggers, and ends a run whose folder was moved."""
+    """Reports events to screen and loggers, and ends a run that failed or was moved."""
 
-    def __init__(self, run: Provenance) -> None:
-        self.run, self._last = run, -math.inf
+    def __init__(self, run: Provenance, searcher: _SourceSearcher) -> None:
+        self.run, self.searcher, self._last = run, searcher, -math.inf
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Ray pickles callbacks for a restore, which is not used
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
+        self.searcher.refuse_failed()
         # Once a second: Ray steps more often.
         if time.monotonic() - self._last >= 1:
             refuse_moved(parse_path(self.run.out), self.run.sweep)

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 from ray._private import ray_constants
 from ray._private.state import state
+from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
@@ -91,6 +92,13 @@ def ray_session(
         _refuse_small(needs)
         with _watched_node():
             yield
+    except RayTaskError:  # an error of a task's own code
+        raise
+    except RayError as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UserError(
+            f"Ray failed ({reason}); no finished trial is lost: run the same command again"
+        ) from None
     finally:
         if is_own:
             report_progress("stopping Ray")
@@ -116,8 +124,8 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
                 runtime_env=runtime,
                 logging_level=logging.ERROR,
             )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # Ray raises a plain one if a process of it dies
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
         raise UserError(f"{what}: {reason}") from None
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers

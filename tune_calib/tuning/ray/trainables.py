@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 from ray import tune
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
+from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, add_listener
 from tune_calib.spec import plugins
@@ -37,11 +38,13 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.spec_trainable import DONE
 from tune_calib.tuning.ray.training import Worker
 from tune_calib.tuning.resolve import resolve_files
 
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
 # actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.
+REFUSED = "refused"  # key of the last report of a trial that refuses the whole run
 _PREFIX = "tune_calib/board"
 _SEND_EVERY_S = 0.5
 _own: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
@@ -66,11 +69,15 @@ class PlanTrainable(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run a step of the trial."""
-        if self.next is not None:
-            config, self.next = self.next, None
-            self.worker.begin(config)
-        return self.worker.step()
+        """Run a step of the trial, and report what refuses the whole run: Ray retries crashes."""
+        try:
+            if self.next is not None:
+                config, self.next = self.next, None
+                self.worker.begin(config)
+            return self.worker.step()
+        except RefusedError as error:
+            self.worker.close()
+            return {REFUSED: str(error), DONE: True}
 
     def cleanup(self) -> None:
         """Free the resources of the trial."""
@@ -104,6 +111,10 @@ class MethodTrainable(PlanTrainable):
         run = {**run, "plugins": [own.plain() for own in used]}
         self.worker.begin({**new_config, "run": run, "work": work})
         return True
+
+    def step(self) -> dict[str, Any]:
+        """Run a step of the trial."""
+        return self.worker.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the state of the trial."""

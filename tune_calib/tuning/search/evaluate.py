@@ -35,6 +35,7 @@ from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
+from tune_calib.tuning.search.storage import lost_database
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def evaluate_choice(
     """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage)
-    with only_driver(out), show_driver(out):
+    with only_driver(out), show_driver(out), lost_database(search.study_storage):
         state = open_state(search)
         baseline = state.candidates.baseline()
         # The rows of the search are compared with those of the evaluation.
@@ -64,10 +65,10 @@ def evaluate_choice(
         choice = add_read(_find_choice(state), request, command)
         choice.write(out)  # before the test split is read
         crashed = execute_run(build_run(search, choice, request, command), begin)
-    on_select = {BASELINE: [state.rows[trial.spec.hash] for trial in baseline]}
-    for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
-        hashes = state.hashes(state.study.suggestion(number))
-        on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
+        on_select = {BASELINE: [state.rows[trial.spec.hash] for trial in baseline]}
+        for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
+            hashes = state.hashes(state.study.suggestion(number))
+            on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
     metrics = search.definition.objective.metrics
     return Evaluation(out / EVALUATION, metrics, choice.reads, on_select, crashed)
 
@@ -75,7 +76,8 @@ def evaluate_choice(
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
     """Build the ladder that ``evaluate_choice`` would run, without writing."""
     search = load_search(parse_path(request.out), request.study_storage)
-    choice = _find_choice(open_state(search, is_read_only=True))
+    with lost_database(search.study_storage):
+        choice = _find_choice(open_state(search, is_read_only=True))
     return build_run(search, add_read(choice, request, command), request, command)
 
 

@@ -64,7 +64,7 @@ class StudySource:
             if not batch:
                 return OVER
             self.suggested += len(batch)
-            left = self.state.start(each for each in batch if not each.is_finished)
+            left = self.state.start(each for each in batch if not self.state.has_ended(each))
             if self.is_head:
                 for group in make_plan(left, set(), self.largest).populations:
                     self.queue.append(replace(group, title=format_suggestions(group.trials)))
@@ -85,7 +85,8 @@ class StudySource:
         if result and not (error or is_written or self.is_head):
             self._write_stopped(trial, result)
         self.state.collect(trial)
-        self._settle()
+        if self._settle():
+            self.state.show()
 
     def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
@@ -110,16 +111,15 @@ class StudySource:
         write_results(self.state.out, trial.name, tables)
         remove_folder(folder)
 
-    def _settle(self) -> None:
-        """Write the results of the batches that have ended; of heads only in their order."""
+    def _settle(self) -> bool:
+        """Settle the batches that have ended, of heads only in their order; tell if any has."""
         is_new = False
         for batch in list(self.open):
-            if all(each.is_finished or self.state.has_ended(each) for each in batch):
+            if all(map(self.state.has_ended, batch)):
                 for suggestion in batch:
                     self.state.settle(suggestion)
                 self.open.remove(batch)
-                is_new |= not all(each.is_finished for each in batch)
+                is_new = True
             elif self.is_head:
                 break
-        if is_new:
-            self.state.show()
+        return is_new

@@ -174,11 +174,12 @@ class SearchRun:
         """Execute the baseline, and then the suggestions."""
         definition = self.definition
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
-        execute("baseline", plan, executor)
+        errors = execute("baseline", plan, executor)
+        state.errors = dict(zip([trial.name for trial in plan.trials], errors, strict=False))
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
         is_head = definition.candidates.kind == "head"
-        left = (state.planned - state.study.finished()) * len(self.resolved.seeds.pairs())
+        left = state.count_left() * len(self.resolved.seeds.pairs())
         kinds = {"heads" if is_head else "networks": left}
         halving: dict[str, Any] = {}
         if definition.scheduler == "asha":
@@ -269,12 +270,21 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     return SearchState(run.out, run.definition, study, run.length, run.needs)
 
 
-def find_study(out: AnyPath, study_storage: str | None) -> SearchStudy | None:
-    """Open the study of the search in a folder for reading; None if it holds no search."""
+def count_suggestions(
+    out: AnyPath, study_storage: str | None, length: int = 0
+) -> tuple[int, int] | None:
+    """Count the suggestions that have ended and those that a search of some length has.
+
+    Return None for a folder without a search.
+    """
     if not (out / SEARCH_MANIFEST).exists():
         return None
     run = load_search(out, study_storage)
-    return SearchStudy(run.definition, out, run.study_storage, is_read_only=True)
+    with lost_database(run.study_storage):
+        study = SearchStudy(run.definition, out, run.study_storage, is_read_only=True)
+        state = SearchState(out, run.definition, study, length)
+        state.read_rows()
+        return len(state.list_ended()), state.planned
 
 
 def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:

@@ -43,6 +43,7 @@ class SearchState:
     errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
     ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
+    differing: set[int] = field(default_factory=set)  # suggestions with other results in the study
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
 
@@ -63,8 +64,10 @@ class SearchState:
 
     @property
     def is_over(self) -> bool:
-        """Return whether every suggestion has ended."""
-        return self.study.finished() >= self.planned
+        """Return whether every suggestion has ended, and the baseline has its rows."""
+        baseline = [trial.spec.hash for trial in self.candidates.baseline()]
+        is_complete = self.study.finished() >= self.planned and self.count_left() == 0
+        return is_complete and all(spec_hash in self.rows for spec_hash in baseline)
 
     def read_rows(self, name: str = "*") -> None:
         """Read the rows of one Ray trial or of all."""
@@ -99,8 +102,22 @@ class SearchState:
             self.crashed |= {planned.spec.hash: trial.name for planned in trial.trials}
 
     def has_ended(self, suggestion: Suggestion) -> bool:
-        """Return whether every trial of a suggestion has a row or crashed."""
+        """Return whether every trial of a suggestion has a row or crashed.
+
+        The rows are the truth: a suggestion that the study has finished may have lost them.
+        """
+        if suggestion.status == "crashed":
+            return True
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
+
+    def list_ended(self) -> list[Suggestion]:
+        """List the suggestions with a result in the study that have ended."""
+        closed = [n for n, state in enumerate(self.study.states()) if state not in OPEN]
+        return [each for each in self.study.suggestions(closed) if self.has_ended(each)]
+
+    def count_left(self) -> int:
+        """Count the suggestions to be made or to be repeated."""
+        return self.planned - len(self.list_ended())
 
     def settle(self, suggestion: Suggestion) -> None:
         """Compute the result of a finished suggestion, and write it to the study once."""
@@ -110,17 +127,17 @@ class SearchState:
         # Optuna accepts no second result.
         if not suggestion.is_finished:
             self.study.write_result(suggestion.number, result)
+        elif suggestion.status != "crashed" and suggestion.values != result.values:
+            self.differing.add(suggestion.number)
 
     def settle_ended(self) -> bool:
         """Compute the results of the finished suggestions; return whether none is open."""
-        # Before the rows: a driver writes the rows of a suggestion before its state.
-        states = self.study.states()
         self.read_rows()
+        ended = self.list_ended()
         self.results.clear()
-        ended = [number for number, state in enumerate(states) if state not in OPEN]
-        for suggestion in self.study.suggestions(ended):
+        for suggestion in ended:
             self.settle(suggestion)
-        return len(ended) == len(states)
+        return len(ended) == len(self.study.states())
 
     @cached_property
     def baseline(self) -> Mapping[int, float]:
@@ -128,10 +145,16 @@ class SearchState:
         accuracies = {}
         for trial in self.candidates.baseline():
             row = self.rows.get(trial.spec.hash)
-            if row is None or row["status"] != "done":
-                how = "crashed" if row is None else row["status"]
+            if row is None:
+                reason = "; ".join(self.errors.values())
+                problem = f"crashed ({reason})" if reason else "has no result"
                 raise UserError(
-                    f"the baseline network {how}; the guard needs its accuracy: "
+                    f"{self.out}: the baseline network {problem}; the guard needs its accuracy: "
+                    f"mend the cause and run tune-calib resume {self.out}"
+                )
+            if row["status"] != "done":
+                raise UserError(
+                    f"the baseline network {row['status']}; the guard needs its accuracy: "
                     "change the network's settings (network.lr, ...) in a new `out`"
                 )
             accuracies[trial.spec.network.seed] = row[column("select", "accuracy")]
@@ -147,6 +170,13 @@ class SearchState:
         metrics = self.objective.metrics
         baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
         lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
+        if self.differing:
+            numbers = ", ".join(map(str, sorted(self.differing)))
+            lines.append(
+                f"the rows of suggestions {numbers} differ from the results in the study, from "
+                "which later suggestions were drawn: the rows count; they were repeated on another "
+                "kind of machine, or the study was changed"
+            )
         number = self.objective.choose(self.results)
         if number is None:
             return lines
@@ -178,7 +208,9 @@ class SearchState:
         expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
         expected |= {trial.spec.hash for trial in self.candidates.baseline()}
         hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
-        crashed = [s for s in suggestions if self.results[s.number].status == "crashed"]
+        # By the study: a trial that is repeated and crashes now has lost its row.
+        states = self.study.states()
+        crashed = [s for s in suggestions if states[s.number] == "crashed"]
         absent = expected - set(hashes) - {h for s in crashed for h in self.hashes(s)}
         line = (
             f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "

@@ -1,9 +1,11 @@
 """The storage of an Optuna study: a journal file by default, a database by URL."""
 
 import contextlib
+import errno
 import json
 import os
 import re
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,9 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
             raise UserError(f"{out} contains no {JOURNAL}, the study of its search")
         try:
             return JournalStorage(_Journal(path))
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except OSError:
+            raise
+        except Exception:  # Optuna raises any exception for lines that it did not write
             raise UserError(
                 f"{path} is damaged; move it away and run the search again: trials with a result "
                 "are skipped"
@@ -56,7 +60,7 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
 
     try:
         return RDBStorage(url, skip_table_creation=is_read_only)
-    except _database_errors(ImportError, ValueError, RuntimeError) as error:
+    except Exception as error:  # of a driver, a server, a damaged file, or a mistyped URL
         raise UserError(
             f"cannot open `study_storage` {mask_url(url)}: {_reason(error, url)}"
         ) from None
@@ -74,25 +78,44 @@ def journal_file(out: AnyPath) -> Path:
     return path
 
 
-def _database_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the exceptions of databases and others; call it only when handling an error."""
+def _database_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of databases; call it only when handling an error."""
     # The import is slow, and most searches need no database.
     from sqlalchemy.exc import SQLAlchemyError
 
-    return SQLAlchemyError, StorageInternalError, *others
+    return SQLAlchemyError, StorageInternalError
+
+
+def _is_of_optuna(error: Exception) -> bool:
+    """Return whether an exception arose below a call of Optuna, and not in this program."""
+    frames = traceback.walk_tb(error.__traceback__)
+    callers = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames]
+    after = callers[len(callers) - callers[::-1].index("tune_calib") :]
+    return after[:1] == ["optuna"]
 
 
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Report a database that stops responding in the block in one line."""
+    """Report a study that is damaged or stops responding in the block in one line."""
+    where = url or JOURNAL
     try:
         yield
+    except (UserError, OSError):
+        raise
     except _database_errors() as error:
         raise UserError(
-            f"{mask_url(url or JOURNAL)} no longer responds ({_reason(error, url or JOURNAL)}); no "
-            "finished trial is lost: when it is back, run the same command again",
+            f"{mask_url(where)} no longer responds ({_reason(error, where)}); no finished trial is "
+            "lost: when it is back, run the same command again",
             setting="study_storage",
         ) from None
+    except Exception as error:
+        if not _is_of_optuna(error):
+            raise
+        raise UserError(
+            f"the study in {mask_url(where)} cannot be used ({_reason(error, where)}): it was "
+            "damaged or changed, or this is a bug to report; no finished trial is lost: restore "
+            "it, or move it away and run the command of the search again",
+        ) from error
 
 
 def _reason(error: Exception, url: str) -> str:
@@ -100,7 +123,11 @@ def _reason(error: Exception, url: str) -> str:
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word may be part of the password
         return "write : / ? @ in the user name and password as %3A %2F %3F %40"
-    return mask_urls(str(error).strip().splitlines()[0].replace(url, masked))
+    lines = str(error).strip().splitlines() or [""]
+    text = (
+        lines[0] if isinstance(error, _database_errors()) else f"{type(error).__name__}: {lines[0]}"
+    )
+    return mask_urls(text.replace(url, masked))
 
 
 def find_storage(out: AnyPath, url: str | None, recorded: str | None) -> str | None:
@@ -132,8 +159,12 @@ class _Journal(JournalFileBackend):
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Append in one write, so that readers see whole lines."""
         lines = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        content = lines.encode()
         with self._path.open("ab", buffering=0) as file:
-            file.write(lines.encode())
+            start = file.tell()
+            if file.write(content) != len(content):  # the disk is full
+                file.truncate(start)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
 
 
 def is_network_path(path: Path, mounts: str) -> bool:

@@ -7,10 +7,13 @@ added to the study in one write, so that none is incomplete.
 """
 
 import copy
+import platform
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -21,14 +24,14 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tune_calib.determinism import child_seed
-from tune_calib.errors import UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.space import Choice, Point
-from tune_calib.text import format_count
+from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult, restrict_space
 from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
 
@@ -37,6 +40,7 @@ WORST = "worst"
 OPEN = ("running", "waiting")
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
+OWNER = "owner"  # attribute of a study in a database: folder and host of its search, and session
 LAST, BEST = 300, 25  # trials that TPE reads: the last that ended, and the best before them
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -48,7 +52,13 @@ class Suggestion:
 
     number: int
     point: Point
-    is_finished: bool
+    status: str  # in the study, whether or not its trials have rows
+    values: tuple[float, ...] = ()  # of the metrics; empty unless done
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether the study has a result."""
+        return self.status not in OPEN
 
 
 class SearchStudy:
@@ -78,6 +88,35 @@ class SearchStudy:
         except KeyError:
             raise UserError("the storage contains no study of this search") from None
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
+        self._session: str | None = None
+        if url is not None and not is_read_only:
+            self._claim(out, url)
+
+    def _claim(self, out: AnyPath, url: str) -> None:
+        """Make this process and its folder the only ones that write to a study in a database."""
+        self._session, folder, host = uuid.uuid4().hex, str(out.resolve()), platform.node()
+        owner = self._study.user_attrs.get(OWNER, {"folder": folder, "host": host})
+        # A folder that was moved or deleted owns nothing; one of another machine may be in use.
+        is_here = owner["host"] == host and "://" not in owner["folder"]
+        is_lost = is_here and not Path(owner["folder"]).is_dir()
+        if owner["folder"] != folder and not is_lost:
+            raise UserError(
+                f"{mask_url(url)} contains the same search in {owner['folder']} (on "
+                f"{owner['host']}), and a study has one folder: continue that one, or name another "
+                f"`study_storage`; if that folder is lost, delete {self._study.study_name!r} with "
+                "optuna.delete_study"
+            )
+        owner = {"folder": folder, "host": host, "session": self._session}
+        self._study.set_user_attr(OWNER, owner)
+
+    def _refuse_taken(self) -> None:
+        """Refuse to write to a study that another process has taken over meanwhile."""
+        owner = self._study.user_attrs.get(OWNER, {})
+        if self._session is not None and owner.get("session") != self._session:
+            raise RefusedError(
+                "another tune-calib took over the study of this search, on "
+                f"{owner.get('host')} in {owner.get('folder')}; only one may run"
+            )
 
     def suggestion(self, number: int, known: int | None = None) -> Suggestion:
         """Return one suggestion, as ``suggestions`` does."""
@@ -101,11 +140,15 @@ class SearchStudy:
             elif self._is_exhausted(trials):
                 break
             else:
-                visible = visible or self._copy(trials, known)
+                if visible is None:
+                    self._refuse_taken()
+                    visible = self._copy(trials, known)
                 first = self._definition.points[number - retries :][:1]
                 trials.append(self._suggest(visible, number, first))
-            is_finished = trials[number].state.is_finished()
-            suggestions.append(Suggestion(number, trials[number].params, is_finished))
+            trial = trials[number]
+            is_done = trial.state == TrialState.COMPLETE
+            values = tuple(trial.values) if is_done else ()
+            suggestions.append(Suggestion(number, trial.params, _state(trial), values))
         if visible is not None and len(self._trials()) != len(trials):
             raise UserError(
                 "the study has trials that this search did not request; only one program may write "
@@ -165,6 +208,7 @@ class SearchStudy:
 
     def write_result(self, number: int, result: SuggestionResult) -> None:
         """Write the result of a suggestion; no sampler reads a trial that diverged or crashed."""
+        self._refuse_taken()
         trial = self._open(number)
         trial.set_user_attr(STATUS, result.status)
         if result.status == "done":
