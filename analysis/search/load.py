@@ -14,7 +14,8 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest, SearchOutcome
-from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain
+from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, find_lost
+from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
 from tune_calib.text import format_points, nearest
@@ -244,6 +245,10 @@ def is_complete(out: AnyPath) -> bool:
     try:
         outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
+        return False
+    if find_lost(
+        outcome, read_table(out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
+    ):
         return False
     # The manifest is written when a search is extended, and the outcome when it ends.
     return trials == outcome.asked and outcome.planned == len(outcome.suggestions)

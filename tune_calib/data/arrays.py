@@ -5,8 +5,6 @@ A file is given as ``FILE``, where arrays are recognised by their names (``ROLES
 """
 
 import importlib
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import expand_path
@@ -126,10 +124,9 @@ def _in_one_line(name: str) -> Iterator[None]:
     """Turn exceptions of libraries for damaged files into one line."""
     try:
         yield
-    except (
-        OSError, ValueError, KeyError, EOFError, RuntimeError, NotImplementedError, zlib.error,
-        zipfile.BadZipFile, SafetensorError, pa.ArrowException,
-    ) as error:  # fmt: skip
+    except UserError:
+        raise
+    except Exception as error:  # each library has its own, and for some damage any other
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DamagedFileError(f"{name} cannot be read ({reason}); {_FIX}") from None
 

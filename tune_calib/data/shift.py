@@ -199,7 +199,7 @@ def _read_npy(file: Path) -> NDArray[Any]:
     try:
         # Never a pickle, which can run code.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # for some damage, NumPy raises any exception
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedFileError(
             f"{file} is not a complete NumPy file ({reason}); download it again"

@@ -114,8 +114,8 @@ def read(path: Path) -> dict[str, Tensor]:
     refuse_special(path)
     try:
         tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # also of torch, for a tensor that it cannot build
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"network.weights: {path} is not a readable safetensors file ({reason}); files of "
             "torch.save must be converted, since reading them may run code"

@@ -1,11 +1,11 @@
 """Compare the selected trial of a search with its baseline, and measure the search's optimism."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from tune_calib.results.manifests import ReadRecord
+from tune_calib.results.manifests import ReadRecord, SearchOutcome
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.text import format_count
 
@@ -24,6 +24,15 @@ OPTIMISM = (
 
 Row = Mapping[str, Any]
 Values = Mapping[str, float]  # by metric
+
+
+def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
+    """Return the spec hashes of trials that have lost their rows; crashed ones had none."""
+    lost: set[str] = set()
+    for suggestion in outcome.suggestions:
+        if suggestion.status != "crashed":
+            lost.update(suggestion.specs)
+    return lost.difference(hashes)
 
 
 def describe_no_gain(metrics: Sequence[str], baseline: Values, choice: Values) -> list[str]:

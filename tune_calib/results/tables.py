@@ -209,8 +209,11 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
     # of numbers that are too large, of memory, and others.
     except Exception as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # Only a trial without a row is repeated.
+        also = table in ("curves", "bins", "samples")
+        files = f"it and {path.parent.parent / 'trials' / path.name}" if also else "it"
         raise DamagedFileError(
-            f"{path} is not a complete Parquet file ({reason}); delete it and run again"
+            f"{path} is not a complete Parquet file ({reason}); delete {files} and run again"
         ) from None
     # Columns that did not exist when the file was written.
     if table in ("trials", "intervals", "shifts"):

@@ -90,10 +90,10 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
     run = Provenance(str(out), str(out / "store"), sweep="s")
-    ray_executor._Watcher(run).on_step_begin(0, [])
+    ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(0, [])
     out.rename(tmp_path / "moved")
     with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
-        ray_executor._Watcher(run).on_step_begin(1, [])
+        ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(1, [])
 
 
 class Endless(tune.Trainable):

@@ -166,6 +166,7 @@ class SearchRun:
         if self.retry is not None:
             state.study.retry(self.retry)
         state.read_rows()
+        state.refuse_other_points()
         if state.is_over:
             state.settle_ended()
         return state

@@ -26,7 +26,7 @@ from tune_calib.tuning.search.definition import (
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion, format_counts
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
-COLUMNS = ("spec_hash", "status", "epoch", "network_seed", "flags", "select/*")
+COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")
 
 
 @dataclass
@@ -114,6 +114,18 @@ class SearchState:
         """List the suggestions with a result in the study that have ended."""
         closed = [n for n, state in enumerate(self.study.states()) if state not in OPEN]
         return [each for each in self.study.suggestions(closed) if self.has_ended(each)]
+
+    def refuse_other_points(self) -> None:
+        """Refuse a study in which suggestions have other settings than in their rows."""
+        numbers = range(len(self.study.states()))
+        hashes = {each.number: self.hashes(each) for each in self.study.suggestions(numbers)}
+        for spec_hash, row in self.rows.items():
+            if spec_hash not in hashes.get(row["rung"], [spec_hash]):
+                raise UserError(
+                    f"{self.out}: suggestion {row['rung']} has other settings in the study than in "
+                    "its row, so the study was damaged or changed: restore it, or delete it and "
+                    "run the command of the search again, which skips trials with a row"
+                )
 
     def count_left(self) -> int:
         """Count the suggestions to be made or to be repeated."""

@@ -6,6 +6,7 @@ interrupted or extended search thus gets the same suggestions as one that ran as
 added to the study in one write, so that none is incomplete.
 """
 
+import contextlib
 import copy
 import platform
 import uuid
@@ -24,9 +25,11 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tune_calib.determinism import child_seed
-from tune_calib.errors import RefusedError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
+from tune_calib.results.manifests import SearchOutcome
+from tune_calib.results.selection import find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED
@@ -95,16 +98,16 @@ class SearchStudy:
     def _claim(self, out: AnyPath, url: str) -> None:
         """Make this process and its folder the only ones that write to a study in a database."""
         self._session, folder, host = uuid.uuid4().hex, str(out.resolve()), platform.node()
-        owner = self._study.user_attrs.get(OWNER, {"folder": folder, "host": host})
+        owner = self._study.user_attrs.get(OWNER, {})
+        former, former_host = owner.get("folder", folder), owner.get("host", host)
         # A folder that was moved or deleted owns nothing; one of another machine may be in use.
-        is_here = owner["host"] == host and "://" not in owner["folder"]
-        is_lost = is_here and not Path(owner["folder"]).is_dir()
-        if owner["folder"] != folder and not is_lost:
+        is_here = former_host == host and "://" not in former
+        is_lost = is_here and not Path(former).is_dir()
+        if former != folder and not is_lost:
             raise UserError(
-                f"{mask_url(url)} contains the same search in {owner['folder']} (on "
-                f"{owner['host']}), and a study has one folder: continue that one, or name another "
-                f"`study_storage`; if that folder is lost, delete {self._study.study_name!r} with "
-                "optuna.delete_study"
+                f"{mask_url(url)} contains the same search in {former} (on {former_host}), and a "
+                "study has one folder: continue that one, or name another `study_storage`; if that "
+                f"folder is lost, delete {self._study.study_name!r} with optuna.delete_study"
             )
         owner = {"folder": folder, "host": host, "session": self._session}
         self._study.set_user_attr(OWNER, owner)
@@ -335,7 +338,7 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
 
 def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     """Describe the progress of a search, without writing; its driver may be running."""
-    rows = read_table(out, "trials", columns=["status"])
+    rows = read_table(out, "trials", columns=["spec_hash", "status"])
     statuses = rows["status"].to_pylist()
     trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
     manifest = read_search_manifest(out)
@@ -357,11 +360,18 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
         lines.append(f"{manifest.trials} were requested, but there are no more points")
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
-    elif ended < planned:
+    elif ended < planned or _has_lost(out, rows["spec_hash"].to_pylist()):
         lines.append(f"continue with: tune-calib resume {out}")
     else:
         lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)
+
+
+def _has_lost(out: AnyPath, hashes: Sequence[str]) -> bool:
+    """Return whether a trial in the outcome of a search has no row any more."""
+    with contextlib.suppress(FileNotFoundError, DamagedFileError):
+        return bool(find_lost(SearchOutcome.read(out), hashes))
+    return False
 
 
 def format_counts(states: Iterable[str]) -> str:
