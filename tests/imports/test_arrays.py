@@ -1,6 +1,8 @@
 """Arrays in users' files: what is read is what was written."""
 
+import contextlib
 import pickle
+import random
 import sys
 
 import h5py
@@ -208,3 +210,18 @@ def test_without_h5py_it_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     with pytest.raises(UserError, match=r"pip install tune-calib\[hdf5\]"):
         arrays_in(path)
+
+
+@each("seed", range(60), few=2)
+@each("kind", FORMATS)
+def test_a_file_with_flipped_bits_is_read_or_is_one_line(tmp_path, kind, seed):
+    path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
+    content, chance = path.read_bytes(), random.Random(seed)
+    used = [at for at in range(len(content)) if content[at]]
+    for _ in range(5):
+        flipped = bytearray(content)
+        flipped[chance.choice(used)] ^= 1 << chance.randrange(8)
+        path.write_bytes(flipped)
+        with contextlib.suppress(UserError):
+            for array in arrays_in(path).values():
+                array.read()

@@ -1,32 +1,34 @@
 """One truth of a search: its rows, whatever is lost of them, of its study, or who else writes."""
 
-import json
 import random
+import resource
 import shutil
-import sqlite3
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
+from analysis.search.load import is_complete
 from tests.support import each
 from tests.tuning.search.support import (
     any_job,
-    moved,
     open_untrained,
     question_of,
+    run_source,
     searched,
     stored,
 )
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import SearchManifest
-from tune_calib.results.tables import read_table, write_results
+from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.request import EvaluateRequest
+from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.search import study as study_module
+from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
+from tune_calib.tuning.search.execute import StudySource
+from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions
-from tune_calib.tuning.search.storage import lost_database
+from tune_calib.tuning.search.storage import _Journal, lost_database
 from tune_calib.tuning.search.study import SearchStudy, search_status
 
 TRIALS = 12
@@ -46,7 +48,13 @@ def whole(tmp_path_factory):
         content = {**stored(spec_hash, row), "rung": numbers[spec_hash]}
         content["sweep"] = state.definition.identity
         write_results(out, f"heads-{spec_hash}-1", {"trials": [content]})
+    state.read_rows()
+    write_outcome(state, job.location)
     return state
+
+
+def points(state) -> list[dict]:
+    return [dict(each.point) for each in state.study.suggestions(range(TRIALS))]
 
 
 def copy_of(whole, out):
@@ -70,15 +78,152 @@ def lose(whole, out, *numbers):
             (out / "trials" / f"heads-{spec_hash}-1.parquet").unlink()
 
 
-def test_a_finished_suggestion_without_its_row_is_open(whole, tmp_path):
+def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(whole, tmp_path):
     out = tmp_path / "out"
-    state = copy_of(whole, out)
-    assert state.is_over
+    assert copy_of(whole, out).is_over
     lose(whole, out, 3, 7)
     state = reopened(whole, out)
     assert not state.is_over
     assert state.count_left() == 2
-    again = [trial.rung for trial in state.start(state.study.suggestions(range(TRIALS)))]
-    assert again == []  # a fresh state begins all that has no row
-    left = [s for s in state.study.suggestions(range(TRIALS)) if not state.has_ended(s)]
-    assert [s.number for s in left] == [3, 7]
+    assert "continue with: tune-calib resume" in search_status(out)
+    assert count_suggestions(out, None, TRIALS) == (TRIALS - 2, TRIALS)
+    with pytest.raises(UserError, match="not finished; run tune-calib resume"):
+        plan_evaluation(EvaluateRequest(out=str(out), seeds=3), "it")
+    assert not is_complete(out)  # a report writes the outcome anew
+    state.settle_ended()
+    assert 3 not in state.results
+    with pytest.raises(UserError, match="trials without a row"):
+        state.reconcile()
+    journal = (out / JOURNAL).read_bytes()
+    repeated = []
+    state.collect = lambda trial: (  # in the place of its training
+        repeated.extend(planned.rung for planned in trial.trials),
+        state.rows.update({t.spec.hash: whole.rows[t.spec.hash] for t in trial.trials}),
+    )
+    run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
+    assert sorted(repeated) == [3, 7]
+    assert state.results == whole.results
+    assert state.differing == set()
+    assert (out / JOURNAL).read_bytes() == journal
+
+
+def test_a_lost_baseline_is_no_crash_and_no_end(whole, tmp_path):
+    out = tmp_path / "out"
+    state = copy_of(whole, out)
+    (baseline,) = state.candidates.baseline()
+    (out / "trials" / f"heads-{baseline.spec.hash}-1.parquet").unlink()
+    state = reopened(whole, out)
+    assert not state.is_over
+    with pytest.raises(UserError, match=r"has no result; .* run tune-calib resume"):
+        _ = state.baseline
+    state.errors = {"network": "cannot write a.parquet: No space left on device"}
+    with pytest.raises(UserError, match=r"crashed \(cannot write .* No space left") as told:
+        _ = state.baseline
+    assert "network.lr" not in str(told.value)
+
+
+def test_rows_that_differ_from_the_study_count_and_are_named(whole, tmp_path):
+    state = copy_of(whole, tmp_path / "out")
+    chosen = state.objective.choose(whole.results)
+    (spec_hash,) = state.hashes(state.study.suggestion(chosen))
+    state.rows[spec_hash] = {**state.rows[spec_hash], "select/ece": 0.75}
+    state.read_rows = lambda name="*": None
+    state.settle_ended()
+    assert state.results[chosen].values == (0.75,)
+    assert f"the rows of suggestions {chosen} differ" in " ".join(state.list_warnings())
+
+
+def test_a_study_with_other_settings_than_the_rows_is_refused(whole, tmp_path):
+    out = tmp_path / "out"
+    state = copy_of(whole, out)
+    state.refuse_other_points()
+    lr = state.study.suggestion(9).point["head.lr"]
+    changed = (out / JOURNAL).read_text().replace(repr(lr), repr(lr * 1.5))
+    (out / JOURNAL).write_text(changed)
+    with pytest.raises(UserError, match="suggestion 9 has other settings in the study than"):
+        reopened(whole, out).refuse_other_points()
+
+
+def database(folder) -> str:
+    return f"sqlite:///{folder}/study.db"
+
+
+def study_of(out, url, whole):
+    out.mkdir(exist_ok=True)
+    return SearchStudy(whole.definition, out, url)
+
+
+def test_a_study_has_one_folder_and_one_driver(whole, tmp_path):
+    url = database(tmp_path)
+    first = study_of(tmp_path / "a", url, whole)
+    assert len(first.suggestions(range(4))) == 4
+    with pytest.raises(UserError, match=f"the same search in {tmp_path / 'a'} .*`study_storage`"):
+        study_of(tmp_path / "b", url, whole)
+    SearchStudy(whole.definition, tmp_path / "b", url, is_read_only=True)  # claims nothing
+    again = study_of(tmp_path / "a", url, whole)  # as after a kill
+    with pytest.raises(UserError, match="another tune-calib took over"):
+        first.suggestions(range(4, 8))
+    with pytest.raises(UserError, match="another tune-calib took over"):
+        first.write_result(0, SuggestionResult("done", (0.1,), 0.0))
+    again.write_result(0, SuggestionResult("done", (0.1,), 0.0))
+    (tmp_path / "a").rename(tmp_path / "c")  # moved: the former folder owns nothing
+    moved_to = study_of(tmp_path / "c", url, whole)
+    assert [each.status for each in moved_to.suggestions(range(5))][:2] == ["done", "running"]
+
+
+def test_a_study_of_another_machine_is_refused_in_any_case(whole, tmp_path, monkeypatch):
+    url = database(tmp_path)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(study_module.platform, "node", lambda: "far")
+        study_of(tmp_path / "a", url, whole)
+        (tmp_path / "a").rmdir()
+    with pytest.raises(UserError, match=r"on far.* delete .* optuna\.delete_study"):
+        study_of(tmp_path / "b", url, whole)
+    study_of(tmp_path / "a", url, whole)  # the same path, as of a shared disk
+
+
+def test_a_full_disk_leaves_the_journal_whole(tmp_path):
+    journal = _Journal(tmp_path / JOURNAL)
+    journal.append_logs([{"op": 1}])
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            journal.append_logs([{"op": 2, "text": "x" * 50}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / JOURNAL).read_bytes() == b'{"op":1}\n'
+
+
+def use_study(whole, out, url):
+    """Continue the search with its study in a database; the results by number."""
+    with lost_database(url):
+        study = SearchStudy(whole.definition, out, url)
+        state = replace(whole, study=study, results={}, differing=set())
+        state._hashes, state._started = {}, set()
+        state.refuse_other_points()
+        run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
+        state.reconcile()
+    return state
+
+
+@each("seed", range(50), few=1)
+def test_flipped_bits_of_a_database_change_nothing_in_silence(whole, tmp_path, seed):
+    url, out = database(tmp_path), tmp_path / "out"
+    out.mkdir()
+    shutil.copytree(whole.out / "trials", out / "trials")
+    state = use_study(whole, out, url)
+    assert state.results == whole.results
+    content = (tmp_path / "study.db").read_bytes()
+    chance = random.Random(seed)
+    used = [at for at in range(len(content)) if content[at]]
+    for _ in range(2):
+        damaged = bytearray(content)
+        damaged[chance.choice(used)] ^= 1 << chance.randrange(8)
+        (tmp_path / "study.db").write_bytes(damaged)
+        try:
+            again = use_study(whole, out, url)
+        except UserError:
+            continue
+        assert again.results == state.results
+        assert points(again) == points(state) or again.differing

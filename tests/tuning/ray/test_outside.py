@@ -1,0 +1,81 @@
+"""Faults of Ray, of a study's database and of a disk reach the driver as what they are."""
+
+import pytest
+import ray
+from ray.exceptions import RaySystemError
+
+from tune_calib.errors import RefusedError, UserError
+from tune_calib.paths import atomic_write
+from tune_calib.tuning.ray import session
+from tune_calib.tuning.ray.ray_executor import _SourceSearcher, _Watcher
+from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray.trainables import PlanTrainable
+
+
+class Lost:
+    """A source whose database is lost when a trial ends, and that expects each end once."""
+
+    def __init__(self):
+        self.running = {"1": "a trial"}
+
+    def suggest(self, trial_id):
+        pytest.fail("the run has failed")
+
+    def on_trial_complete(self, trial_id, result, error):
+        del self.running[trial_id]
+        raise UserError("the database no longer responds")
+
+
+def test_the_first_failure_of_a_source_ends_the_run(tmp_path):
+    searcher = _SourceSearcher(Lost())
+    watcher = _Watcher(Provenance(str(tmp_path), "store", git_revision=None), searcher)
+    watcher.on_step_begin(0, [])
+    searcher.on_trial_complete("1", {"done": True})
+    searcher.on_trial_complete("1", error=True)  # as Ray Tune did after an exception
+    assert searcher.suggest("2") is None
+    with pytest.raises(UserError, match="the database no longer responds"):
+        watcher.on_step_begin(1, [])
+
+
+class Full:
+    """A worker on a full disk."""
+
+    def step(self):
+        atomic_write(self.path / "below a file", b"")
+
+    def close(self): ...
+
+
+def test_a_disk_that_cannot_be_written_to_refuses_the_run_and_no_trial(tmp_path):
+    (tmp_path / "file").write_text("")
+    trial = PlanTrainable.__new__(PlanTrainable)
+    trial.next, trial.worker = None, Full()
+    trial.worker.path = tmp_path / "file"
+    result = trial.step()
+    assert result["done"]
+    source = Lost()
+    searcher = _SourceSearcher(source)
+    searcher.on_trial_complete("1", result)
+    assert source.running == {"1": "a trial"}  # the study is not told of a crash
+    with pytest.raises(RefusedError, match="cannot write"):
+        searcher.refuse_failed()
+
+
+def test_a_ray_that_does_not_start_or_dies_is_one_line(monkeypatch):
+    def fail(**_):
+        raise Exception("The current node timed out during startup.\nmore")  # as Ray does
+
+    monkeypatch.setattr(ray, "init", fail)
+    with pytest.raises(UserError, match=r"Ray does not start here: The current node .* startup\.$"):
+        session._connect(None, {})
+
+    def die():
+        raise RaySystemError("the head node is gone")
+
+    monkeypatch.setattr(session, "_connect", lambda *_: None)
+    monkeypatch.setattr(ray, "nodes", die)
+    with (
+        pytest.raises(UserError, match=r"Ray failed \(.*the head node is gone"),
+        session.ray_session(None),
+    ):
+        pytest.fail("it began")
