@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Split
 from tune_calib.data.decode import Format
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
@@ -243,7 +243,9 @@ def _in_one_line(file: Path) -> Iterator[None]:
     """Report a damaged file in one line."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # for some damage, pyarrow raises any exception
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(
             f"{file} is not a complete Parquet file ({reason}); download it again"

@@ -13,7 +13,7 @@ import torch
 import tune_calib
 from tests import support
 from tests.support import QUICK, here, on_ray, rows
-from tune_calib.errors import UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import execution
@@ -190,6 +190,18 @@ def test_a_suggestion_that_crashes_is_one_of_the_search(fails, tmp_path):
     again = here(*command, "--retry", "crashed")
     assert again.returncode == 0, again.stderr
     assert len(rows(out)) == 3
+
+
+def test_a_full_disk_in_a_search_is_no_crash_of_a_suggestion(fails, tmp_path):
+    out = tmp_path / "out"
+    command = ["search", "mac_cal", "--trials", 2, "--population", 1, *QUICK, "--out", out]
+    fails(4, RefusedError("cannot write heads.parquet: No space left on device"))
+    full = here(*command, "--address", "none")
+    assert full.returncode == 2
+    assert full.stderr.strip().endswith("cannot write heads.parquet: No space left on device")
+    again = here("resume", out)
+    assert again.returncode == 0, again.stderr
+    assert "2 planned = 2 trials of the study (2 done); 3 specs, 3 result rows" in again.stdout
 
 
 def test_an_address_that_is_none_at_all_names_the_choices(tmp_path):
