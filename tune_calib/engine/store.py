@@ -41,6 +41,7 @@ from tune_calib.paths import (
     remove_folder,
     scratch_folder,
 )
+from tune_calib.spec.plugins import refuse_late
 
 ARTIFACT_MANIFEST = "manifest.json"
 
@@ -118,6 +119,7 @@ def write_folder(
     folder: AnyPath, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
 ) -> None:
     """Write a folder atomically, with the checksum of every file."""
+    refuse_late()
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:

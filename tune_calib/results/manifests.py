@@ -126,8 +126,13 @@ class PluginRecord(_Record):
 
     # Name and content are parts of the path of the copy of its text.
     name: str = Field(pattern=r"^[^/\\\x00-\x1f]+$", description="name of its file or module")
-    content: str = Field(pattern=r"^[0-9a-z]+$", description="hash of its text")
+    content: str = Field(
+        pattern=r"^[0-9a-z]+$", description="hash of its text, its modules and its data files"
+    )
     where: str = Field(description="path of its file, or its module")
+    parts: dict[str, str] = Field(
+        {}, description="digests of its modules and data files by name; omitted without any"
+    )
 
 
 class RecipeRecord(_Record):

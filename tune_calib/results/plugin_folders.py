@@ -17,6 +17,7 @@ from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.manifests import PluginRecord, SearchManifest, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
+from tune_calib.spec.code import list_changes
 from tune_calib.spec.plugins import Plugin
 
 FOLDER = "plugins"
@@ -29,11 +30,16 @@ def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> l
 
 
 def store_sources(out: AnyPath, used: Iterable[Plugin]) -> None:
-    """Write the text of the plug-ins into a folder of results."""
+    """Write the text of the plug-ins and of their parts into a folder of results."""
     for plugin in used:
         copy = _copy(out, plugin.name, plugin.content)
-        if plugin.source is not None and not copy.exists():
-            atomic_write(copy, plugin.source.encode())
+        if plugin.source is None or copy.exists():
+            continue
+        for name, path in plugins.paths_of(plugin).items():
+            if path.suffix == ".py" and "/" not in name:
+                tail = "/__init__.py" if path.stem == "__init__" else ".py"
+                atomic_write(copy.parent / f"{name.replace('.', '/')}{tail}", path.read_bytes())
+        atomic_write(copy, plugin.source.encode())
 
 
 def _copy(out: AnyPath, name: str, content: str) -> AnyPath:
@@ -67,8 +73,10 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
     missing = [record for record in read_records(out) if record.content not in contents]
     for record in missing:
         if (other := loaded.get(record.name)) is not None:
+            changed = list_changes(record.parts, other.parts or {})
+            what = f" of {changed}" if changed else ""
             raise UserError(
-                f"{out} contains results of plug-in {record.name} from before a change "
+                f"{out} contains results of plug-in {record.name} from before a change{what} "
                 f"({record.content}; {other.where} is {other.content}): run the new one in another "
                 f"`out`, or read and resume these results with the old one, {_option(out, record)}"
             )
@@ -87,11 +95,14 @@ def _option(out: AnyPath, record: PluginRecord) -> str:
     named = Path(record.where)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
         named = named.resolve()  # a path may hide its target
+    others = {plugin.where for plugin in plugins.in_use()}  # the same file with other modules
     for path in (named, _copy(out, record.name, record.content)):
         with contextlib.suppress(UserError, OSError, ValueError):
             # Only a regular file: reading a pipe or a device might never end.
-            is_file = isinstance(path, Path) and path.is_file()
-            if is_file and plugins.read(str(path)).content == record.content:
+            if not isinstance(path, Path) or not path.is_file() or str(path) in others:
+                continue
+            content = plugins.read(str(path)).content
+            if record.content in (content, plugins.combine(content, record.parts)):
                 return f"`plugin` {shlex.quote(str(path))}"
     return f"`plugin` {shlex.quote(str(named))}"
 

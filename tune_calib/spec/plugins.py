@@ -2,29 +2,32 @@
 
 A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
 hash is its identity and part of each slot that it fills in a spec, so that networks of two versions
-of a file are never confused.
+of a file are never confused. The hash covers the parts of a plug-in too: modules of the user's own
+that it imports, and the files in its ``DATA_FILES``.
 
 Files are sent to workers as text, since they need not share a file system. A module must be
-importable, in the same version, wherever it is used.
+importable, in the same version, wherever it is used, and so must the parts of a plug-in.
 """
 
+import ast
 import contextlib
 import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from tune_calib.errors import UserError, locate_error
-from tune_calib.paths import refuse_special
+from tune_calib.errors import RefusedError, UserError, locate_error
+from tune_calib.paths import checksum_of, refuse_special
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
+from tune_calib.spec.code import find_imports, find_own_modules, list_changes
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import METRICS
 from tune_calib.text import option_words
@@ -34,15 +37,20 @@ GROUP = "tune_calib.plugins"
 
 LARGEST = 1_000_000
 
+_FILE = "./"
+"""Prefix of the names of parts that are files and not modules."""
+
 
 @dataclass(frozen=True)
 class Plugin:
     """A version of a plug-in."""
 
     name: str  # name of its file without .py, or of its module
-    content: str  # 16 hexadecimal digits of the SHA-256 of its text
+    content: str  # 16 hexadecimal digits of the SHA-256 of its text, and of its parts
     where: str  # path of its file, or its module
     source: str | None = None  # text of its file; None for a module
+    # Digests of its parts by name; None before it is run, when ``content`` covers only its text.
+    parts: Mapping[str, str] | None = None
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values, for a worker."""
@@ -52,14 +60,52 @@ class Plugin:
 _in_use: dict[str, Plugin] = {}  # by content
 # All that ran, with the records that they registered, so that each of them runs once.
 _ran: dict[str, tuple[Plugin, list[tuple[Any, Any]]]] = {}
+_paths: dict[str, dict[str, Path]] = {}  # of the parts of all that ran
+# Modules of the user's own that were not loaded by a plug-in, and that a plug-in loaded in a trial.
+_foreign: set[str] = set()
+_late: set[str] = set()
 
 
 def read(given: str, folder: Path = Path()) -> Plugin:
     """Read a plug-in: a file ending in ``.py``, relative to a folder, or a module."""
     if given.endswith(".py") or "/" in given:
-        return _read_file(folder / given)
-    content, _ = _of_module(given)
-    return Plugin(given, content, given)
+        plugin = _read_file(folder / given)
+    else:
+        plugin = Plugin(given, _of_module(given)[0], given)
+    for earlier, _ in _ran.values():
+        parts = _digest_parts(_paths[earlier.content])
+        if replace(plugin, content=combine(plugin.content, parts), parts=parts) == earlier:
+            return earlier
+    return plugin
+
+
+def combine(content: str, parts: Mapping[str, str]) -> str:
+    """Return the content hash of a plug-in from that of its text and the digests of its parts."""
+    texts = [(name, parts[name].encode()) for name in sorted(parts)]
+    return _digest([(content, b""), *texts]) if parts else content
+
+
+def _digest_parts(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {name: checksum_of(at)[:16] if at.is_file() else "" for name, at in paths.items()}
+
+
+def paths_of(plugin: Plugin) -> Mapping[str, Path]:
+    """Return the paths of the parts of a plug-in that ran in this process, by name."""
+    return _paths[plugin.content]
+
+
+def imports_of(content: str | None) -> set[str]:
+    """Return the names that a plug-in in use and its modules import."""
+    if content is None or content not in _in_use:
+        return set()
+    plugin, files = _in_use[content], set(map(str, _paths[content].values()))
+    if plugin.source is None:
+        files |= _of_module(plugin.where)[1]
+    names = find_imports(ast.walk(ast.parse(plugin.source or "")))
+    for path in map(Path, files):
+        if path.suffix == ".py":
+            names |= find_imports(ast.walk(ast.parse(path.read_bytes())))
+    return names
 
 
 def _read_file(path: Path) -> Plugin:
@@ -115,8 +161,8 @@ def in_use() -> tuple[Plugin, ...]:
 
 def as_options() -> list[str]:
     """Return the options that load the plug-ins in use again, except installed ones."""
-    already = installed()
-    return option_words(("plugin", own.where) for own in in_use() if own not in already)
+    already = {plugin.where for plugin in installed()}
+    return option_words(("plugin", own.where) for own in in_use() if own.where not in already)
 
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
@@ -138,8 +184,9 @@ def backbone(given: str, folder: Path = Path()) -> str:
     path, colon, function = given.rpartition(":")
     if not colon or not path.endswith(".py"):
         return given
-    plugin = _read_file(folder / path)
+    plugin = read(str(folder / path))
     use([*in_use(), plugin])
+    plugin = next(each for each in in_use() if each.name == plugin.name)
     name = f"{plugin.name}.{function}"
     if BACKBONES.origin(name) != plugin.content:
         known = ", ".join(_functions(sys.modules[_module_name(plugin)]))
@@ -152,8 +199,11 @@ def load(*given: str, folder: Path = Path()) -> None:
     use([*in_use(), *(read(each, folder) for each in given)])
 
 
-def use(plugins: Iterable[Plugin]) -> None:
-    """Register exactly these plug-ins in this process, in place of any others."""
+def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
+    """Register exactly these plug-ins in this process, in place of any others.
+
+    A trial uses those of its run; elsewhere, no plug-in loaded the modules that are new here.
+    """
     wanted = {plugin.content: plugin for plugin in plugins}
     names = [plugin.name for plugin in wanted.values()]
     for plugin in wanted.values():
@@ -164,6 +214,41 @@ def use(plugins: Iterable[Plugin]) -> None:
     for content, plugin in wanted.items():
         if content not in _in_use:
             _register(plugin)
+    if not in_trial:
+        _note_foreign(find_own_modules())
+    parts: dict[str, str] = {}
+    for plugin in in_use():
+        for name, digest in (plugin.parts or {}).items():
+            if not name.startswith(_FILE) and parts.setdefault(name, digest) != digest:
+                raise UserError(
+                    f"plug-in {plugin.name} and another one import different modules with the name "
+                    f"{name}; rename one of them"
+                )
+
+
+def _note_foreign(names: Iterable[str]) -> None:
+    loaded = {name for paths in _paths.values() for name in paths}
+    _foreign.update(name for name in names if name not in _late | loaded)
+
+
+def refuse_late() -> None:
+    """Refuse results of modules and files that the content hashes of plug-ins do not cover."""
+    if not _in_use:
+        return
+    names = " or ".join(plugin.name for plugin in in_use())
+    covered = [part for plugin in in_use() for part in _paths[plugin.content].items()]
+    for name, path in find_own_modules().items():
+        if path.is_file() and name not in _foreign and (name, path) not in covered:
+            _late.add(name)
+            raise RefusedError(
+                f"plug-in {names} imported {name} ({path}) only during a trial, whose identity "
+                "does not cover it; import it at the top of the plug-in"
+            )
+    for plugin in in_use():
+        paths = _paths[plugin.content].items()
+        files = _digest_parts({name: path for name, path in paths if name.startswith(_FILE)})
+        if changed := list_changes(plugin.parts or {}, {**(plugin.parts or {}), **files}):
+            raise RefusedError(f"{changed} of plug-in {plugin.name} changed during the run")
 
 
 @contextlib.contextmanager
@@ -187,21 +272,29 @@ def _register(plugin: Plugin) -> None:
     files = frozenset([plugin.where])
     if plugin.source is None:
         here, files = _of_module(plugin.where)
-        if here != plugin.content:
-            raise UserError(
+        if combine(here, plugin.parts or {}) != plugin.content:
+            raise RefusedError(
                 f"plug-in {plugin.where} is another version on this machine ({here}, not "
                 f"{plugin.content}); install the same version everywhere"
             )
+    named = plugin
     try:
         with loading(plugin.content):
-            if plugin.content in _ran:
+            if _has_run(plugin):
                 for add, record in _ran[plugin.content][1]:
                     add(record)
+                plugin = replace(plugin, parts=_ran[plugin.content][0].parts)
             else:
-                _run(plugin)
-        registered = list(_registered(plugin.content))
+                plugin = _run(plugin, files)
+        registered = list(_registered(named.content))
         if not registered:
             raise UserError("it registers nothing")
+        if plugin.content != named.content:
+            _remove(named.content)
+            with loading(plugin.content):
+                for add, record in registered:
+                    add(record)
+            registered = list(_registered(plugin.content))
         from tune_calib.spec.recipe import refuse_unknown_settings  # it loads all slots
 
         for dataset in DATASETS.of(plugin.content):
@@ -210,28 +303,82 @@ def _register(plugin: Plugin) -> None:
             if metric.compute is None:
                 raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
+        _remove(named.content)
         _remove(plugin.content)
         found = locate_error(error, files.__contains__)
-        raise UserError(f"plug-in {found.place or plugin.where}: {found.text}") from None
+        kind = RefusedError if isinstance(error, RefusedError) else UserError
+        raise kind(f"plug-in {found.place or plugin.where}: {found.text}") from None
     _ran[plugin.content] = plugin, registered
     _in_use[plugin.content] = plugin
 
 
-def _run(plugin: Plugin) -> None:
-    if plugin.source is None:
-        # A module that was imported before would not register again.
-        for name in [n for n in sys.modules if f"{n}.".startswith(f"{plugin.where}.")]:
-            del sys.modules[name]
-        importlib.import_module(plugin.where)
-        return
+def _has_run(plugin: Plugin) -> bool:
+    """Return whether this process ran a plug-in, and its modules are still those of their names."""
+    if plugin.content not in _ran:
+        return False
+    paths = _paths[plugin.content].items()
+    modules = {(name, path) for name, path in paths if not name.startswith(_FILE)}
+    return modules <= find_own_modules().items()
+
+
+def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
+    """Run a plug-in and return it with its parts, whose paths are recorded."""
+    # All of the user's own modules are loaded again: this shows which ones belong to the plug-in,
+    # and that they are those of the disk. Python may mistake old bytecode for that of a new file.
+    others = {name: sys.modules.pop(name) for name in find_own_modules()}
+    _note_foreign(others)
+    importlib.invalidate_caches()
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        module = _load_module(plugin) if plugin.source is None else _execute_file(plugin)
+        paths = {n: p for n, p in find_own_modules().items() if p.is_file() and str(p) not in files}
+        paths |= _find_data_files(module)
+    finally:
+        sys.dont_write_bytecode = writes
+        # A package is never made of modules of two loads, and what it may import is loaded again.
+        names = [*find_own_modules(), *find_imports(ast.walk(ast.parse(plugin.source or "")))]
+        tops = {name.partition(".")[0] for name in names}
+        sys.modules.update({n: m for n, m in others.items() if n.partition(".")[0] not in tops})
+    parts = _digest_parts(paths)
+    if plugin.parts is not None and (changed := list_changes(plugin.parts, parts)):
+        raise RefusedError(
+            f"{changed} differs from the version with which the run began, or was changed since; "
+            "give every node the same files and repeat the run"
+        )
+    content = plugin.content if plugin.parts is not None else combine(plugin.content, parts)
+    _paths[content] = paths
+    return replace(plugin, content=content, parts=parts)
+
+
+def _find_data_files(module: ModuleType) -> dict[str, Path]:
+    """Return the paths of the data files that a plug-in lists, relative to its folder."""
+    names = getattr(module, "DATA_FILES", ())
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise UserError("DATA_FILES must be a list of names of files")
+    paths = {f"{_FILE}{name}": Path(str(module.__file__)).parent / name for name in names}
+    for path in paths.values():
+        if not path.is_file():
+            raise UserError(f"DATA_FILES: there is no file {path}")
+    return paths
+
+
+def _load_module(plugin: Plugin) -> ModuleType:
+    # A module that was imported before would not register again.
+    for name in [n for n in sys.modules if f"{n}.".startswith(f"{plugin.where}.")]:
+        del sys.modules[name]
+    return importlib.import_module(plugin.where)
+
+
+def _execute_file(plugin: Plugin) -> ModuleType:
     # Two versions of a file are two modules; pydantic and pickle look modules up by name.
     module = ModuleType(_module_name(plugin))
     module.__file__ = plugin.where
     sys.modules[module.__name__] = module
     _install_old_paths()
-    exec(compile(plugin.source, plugin.where, "exec"), vars(module))
+    exec(compile(plugin.source or "", plugin.where, "exec"), vars(module))
     if _functions(module):
         BACKBONES.register_family(partial(_find_backbone, plugin, module))
+    return module
 
 
 def _module_name(plugin: Plugin) -> str:

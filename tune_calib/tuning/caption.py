@@ -135,8 +135,11 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
     """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
     records: dict[str, Any] = {}
     if used:
-        own = [PluginRecord(name=p.name, content=p.content, where=p.where) for p in used]
-        records["plugins"] = own
+        records["plugins"] = [
+            # Records omit defaults.
+            PluginRecord(**{k: v for k, v in plugin.plain().items() if v and k != "source"})
+            for plugin in used
+        ]
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,

@@ -52,7 +52,7 @@ class SpecTrainable:
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
         # Before any registry is read; the process may have used others before.
-        plugins.use(Plugin(**own) for own in self.provenance.plugins)
+        plugins.use((Plugin(**own) for own in self.provenance.plugins), in_trial=True)
         work = config["work"]
         self.name: str = work["name"]
         self.device = torch.device(self.provenance.device)
@@ -134,6 +134,7 @@ class SpecTrainable:
         measured_otherwise: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Write the rows of this Ray trial in one file."""
+        plugins.refuse_late()
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(results),

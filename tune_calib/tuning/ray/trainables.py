@@ -101,7 +101,7 @@ class MethodTrainable(PlanTrainable):
         run = new_config["run"]
         used = [*self.plugins, *(Plugin(**own) for own in run.get("plugins", ()))]
         # Before any registry is read; the process may have used others before.
-        plugins.use(used)
+        plugins.use(used, in_trial=True)
         spec = resolve_trial(self.method, new_config).model_dump(mode="json")
         work = {
             "name": self.trial_id,

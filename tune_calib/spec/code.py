@@ -1,0 +1,128 @@
+"""The code behind numbers: modules of the user's own, and modules of the program by content.
+
+A released program states with ``results.tables.NUMBERS`` whether its numbers change. A checkout may
+be edited at any time, so that rows and networks record digests of the modules that made them.
+"""
+
+import ast
+import hashlib
+import os
+import sys
+import sysconfig
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from tune_calib.errors import UserError
+from tune_calib.paths import LOADED_AT
+from tune_calib.text import format_count
+
+PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
+RELEASED = "released"
+"""Key of the code of a released version, with the digest of no module."""
+
+_ROOT = Path(__file__).parents[2]
+_IS_RELEASED = _ROOT.name in ("site-packages", "dist-packages")
+_COUNTED = tuple(
+    f"tune_calib.{part}."
+    for part in ("engine", "methods", "models", "metrics", "data", "determinism", "spec.slots")
+)
+_STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib"))}
+_MAX_NAMED = 3
+
+
+def list_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """List the names whose digests differ; "" if none does, or if both are of released versions."""
+    if RELEASED in before and RELEASED in now:
+        return ""
+    names = sorted({*before, *now} - {RELEASED})
+    changed = [name for name in names if before.get(name) != now.get(name)]
+    further = len(changed) - _MAX_NAMED
+    if further > 0:
+        changed[_MAX_NAMED:] = [f"and {format_count(further, 'other')}"]
+    return ", ".join(changed)
+
+
+def find_imports(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the absolute names that code may import as modules, at any depth."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.update([str(node.module), *(f"{node.module}.{each.name}" for each in node.names)])
+    return names
+
+
+def digest_modules(roots: Iterable[str]) -> dict[str, str]:
+    """Return the digests of modules of the program and of what they import, by short names."""
+    digests, left = {}, set(roots)
+    while left:
+        name = left.pop()
+        short = name.removeprefix("tune_calib.")
+        if short not in digests and (module := _read_module(name)) is not None:
+            digests[short] = module[0]
+            left |= module[1]
+    return digests | ({RELEASED: ""} if _IS_RELEASED else {})
+
+
+def list_modules(package: str) -> list[str]:
+    """Return the names of the modules of a package of the program."""
+    return [f"{package}.{p.stem}" for p in (_ROOT / package.replace(".", "/")).glob("*.py")]
+
+
+@cache
+def _read_module(name: str) -> tuple[str, set[str]] | None:
+    """Return digest and imports of a module of the program; None for one that makes no numbers."""
+    stem = _ROOT / name.replace(".", "/")
+    path = next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
+    if path is None or not f"{name}.".startswith(_COUNTED):
+        return None
+    if path.stat().st_mtime > LOADED_AT and not _IS_RELEASED:
+        raise UserError(f"{path} was changed after this program started; start it again")
+    tree = ast.parse(path.read_bytes())
+    nodes = list(ast.walk(tree))
+    # Comments are in no syntax tree; texts that stand alone, as docstrings do, change nothing.
+    for node in nodes:
+        if isinstance(body := getattr(node, "body", None), list):
+            vars(node)["body"] = [each for each in body if not _is_text(each)]
+    # The same in all versions of Python: later ones omit empty fields, and have another one.
+    options = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    text = ast.dump(tree, **options).replace(", type_params=[]", "")
+    return hashlib.sha256(text.encode()).hexdigest()[:8], find_imports(nodes)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def find_own_modules() -> dict[str, Path]:
+    """Return the loaded modules of the user's own with their files, or folders of namespaces.
+
+    These are neither of Python, nor of installed packages, nor of this program.
+    """
+    modules = {}
+    for name, module in list(sys.modules.items()):
+        top = name.partition(".")[0]
+        if top in (*PACKAGES, "__main__", "__mp_main__") or top.startswith("tune_calib_plugin_"):
+            continue
+        # Of its variables, since modules may invent attributes.
+        names = getattr(module, "__dict__", {})
+        path = names.get("__file__") or next(iter(names.get("__path__") or ()), None)
+        if isinstance(path, str) and (file := _find_own_file(path)) is not None:
+            modules[name] = file
+    return modules
+
+
+@cache
+def _find_own_file(path: str) -> Path | None:
+    where = Path(path).absolute()
+    is_installed = {"site-packages", "dist-packages"}.intersection(where.parts)
+    if is_installed or any(where.is_relative_to(folder) for folder in _STANDARD):
+        return None
+    # The file of a module in an archive is the archive.
+    return next((each for each in (where, *where.parents) if each.is_file()), where)
