@@ -26,7 +26,7 @@ _LEAST = {
     "posthoc_method",
     "*train/accuracy", "*test/accuracy", "*test/confidence_gap", "*test/confidence_gap_se",
 }  # fmt: skip
-_LONG_TEXTS = ("data", "network", "head", "posthoc", "versions")
+_LONG_TEXTS = ("data", "network", "head", "posthoc", "versions", "code")
 
 T = TypeVar("T")
 

@@ -20,6 +20,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import find_entries, is_search
 from tune_calib.spec import plugins
+from tune_calib.spec.code import accept_code
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
     AblateRequest,
@@ -58,6 +59,7 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                     request = build_request(model, given)
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
+                accept_code(getattr(request, "accept_code", False))
                 first: Any = getattr(request, field_names(model)[0]) or ()
                 words = map(str, first if isinstance(first, tuple) else (first,))
                 options = option_words((key, each) for key in always for each in always[key])

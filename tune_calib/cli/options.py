@@ -13,6 +13,7 @@ import yaml
 from tune_calib import console
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins, request
+from tune_calib.spec.code import accept_code
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share
 from tune_calib.spec.yaml_text import UnclearError, UnfoldedError, parse_yaml
@@ -41,7 +42,9 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
         @functools.wraps(command)
         def run(**options: Any) -> Any:
             values = {name: options.pop(name) for name in model.model_fields}
-            return command(read_request(model, values), **options)
+            request_read = read_request(model, values)
+            accept_code(getattr(request_read, "accept_code", False))
+            return command(request_read, **options)
 
         _, *own = signature(command).parameters.values()
         return with_options(run, *(_parameter(model, n) for n in request.field_names(model)), *own)

@@ -13,6 +13,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
+from tune_calib.engine.code import code_of_network, find_changes, refuse_changed
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, TrainedNetwork, build, predict
@@ -53,6 +54,7 @@ class NetworkTraining:
         self.trainer: NetworkTrainer | None = None
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
+        self.code = code_of_network(spec)
         # Try without the lock first: a complete network may be in a read-only store, where not even
         # a lock file can be written.
         about = None
@@ -91,6 +93,12 @@ class NetworkTraining:
                 f"the network in {self.store.root} was trained on another copy of "
                 f"{self.spec.data.dataset}; use another `store`"
             )
+        try:
+            what = f"the network {self.identity} in {self.store.root} was trained"
+            refuse_changed(about.get("code"), self.code, what, "use another `store`")
+        except UserError:
+            self.close()
+            raise
 
     def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch; return its report, or None after writing the artifact."""
@@ -110,6 +118,7 @@ class NetworkTraining:
             write_samples(self.store, self.identity, len(self.history), self.trainer.samples)
             tensors, about = self.trainer.state()
             about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
+            about["code"] = self.code
             write_tensors(self.checkpoint, tensors, about)
         self._report(report)
         return report
@@ -135,6 +144,7 @@ class NetworkTraining:
             "epoch": trainer.best.epoch + 1,
             "history": self.history,
             "data": self.fingerprint,
+            "code": self.code,
             "samples": len(trainer.train),
             # Used in forecasts of other runs.
             "train_s": self.train_s,
@@ -186,8 +196,13 @@ def ensure_bank(
     """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
+    code = code_of_network(spec, "tune_calib.engine.bank")
 
     def suffices(bank: _Bank) -> bool:
+        if find_changes(
+            bank.about.get("code"), code
+        ):  # a network is refused, a bank computed again
+            return False
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
     folder = store.folder("banks", key.identity)
@@ -198,7 +213,7 @@ def ensure_bank(
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
         trained = load_network(spec, store, device)
-        build_bank(folder, key, trained, spec.data.info, *parts, has_train)
+        build_bank(folder, key, trained, spec.data.info, *parts, has_train, code)
 
     return store.ensure(folder, "bank", kind, make, suffices)
 

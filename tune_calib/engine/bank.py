@@ -5,7 +5,7 @@ Each split, or view of a split, is one uncompressed Arrow file, memory-mapped by
 
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -121,6 +121,7 @@ def build_bank(
     development: Development,
     test: Split | None,
     with_train: bool = True,
+    code: Mapping[str, str] | None = None,
 ) -> None:
     """Write the features of a trained network; a search has no ``test`` split."""
     views = max(1, key.views) if with_train else 0
@@ -131,6 +132,7 @@ def build_bank(
         "key": key.model_dump(),
         "train_views": views,
         "has_test": test is not None,
+        "code": code,
     }
 
     def fill(path: Path) -> None:

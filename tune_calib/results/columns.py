@@ -92,6 +92,10 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "version of the program's numbers, raised when a trial with the same spec gets "
             "different ones; null in results of early versions, which have version 1"
         ),
+        "code": _text(
+            "digests of the program's modules behind it, as JSON; null in results of early "
+            "versions; see [Extending](adding.md#code-of-the-program)"
+        ),
         "bank_s": _number(
             "seconds for computing the feature bank of its head; null without a head, or if not "
             "known, as in results of early versions"

@@ -10,9 +10,9 @@ from pathlib import Path
 from tune_calib.paths import LOADED_AT, AnyPath, checksum_of
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
+from tune_calib.spec.code import PACKAGES
 from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
 
-PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 
 # Derived from the results, or artifacts, whose names depend on their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}

@@ -31,6 +31,20 @@ _STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "
 _MAX_NAMED = 3
 
 
+_is_accepted = False
+
+
+def accept_code(is_accepted: bool) -> None:
+    """Set whether the user accepts to mix numbers of other code with new ones."""
+    global _is_accepted
+    _is_accepted = is_accepted
+
+
+def is_accepted() -> bool:
+    """Return what ``accept_code`` set."""
+    return _is_accepted
+
+
 def list_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """List the names whose digests differ; "" if none does, or if both are of released versions."""
     if RELEASED in before and RELEASED in now:

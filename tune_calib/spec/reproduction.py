@@ -10,7 +10,7 @@ from tune_calib.registry import Registry
 from tune_calib.spec import request
 from tune_calib.spec.experiment import Entry, Where
 from tune_calib.spec.request import OptionHelp
-from tune_calib.spec.strict import LocalPath, Part, Share, Words, as_tuple
+from tune_calib.spec.strict import LocalPath, Share, Words, as_tuple
 from tune_calib.spec.yaml_text import YamlFile, read_yaml
 
 OPTIONS = "Options"
@@ -166,7 +166,7 @@ class Reproduction(Where):
         return self._file or YamlFile(Path(self.name), {}, {})
 
 
-class ReproduceRequest(Part):
+class ReproduceRequest(request.Acceptance):
     """Tables of papers to reproduce."""
 
     tables: Annotated[Words, OptionHelp(names=lambda: REPRODUCTIONS)] = ()

@@ -258,7 +258,14 @@ class ExtrasRequest(Part):
         return draws
 
 
-class TrialsRequest(ResourcesRequest, Folders, SeedsRequest, TrainingRequest):
+class Acceptance(Part):
+    """What a run accepts from earlier runs."""
+
+    accept_code: Annotated[bool, OptionHelp(WHERE)] = False
+    """mix results and networks of other code of the program with new ones"""
+
+
+class TrialsRequest(Acceptance, ResourcesRequest, Folders, SeedsRequest, TrainingRequest):
     """The fields that ladders, comparisons and searches share."""
 
 
@@ -348,7 +355,7 @@ class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
         return name
 
 
-class ResumeRequest(Retry, Storage):
+class ResumeRequest(Acceptance, Retry, Storage):
     """A search to resume."""
 
     out: Annotated[Text, ARGUMENT]
@@ -357,7 +364,7 @@ class ResumeRequest(Retry, Storage):
     """new total number of suggestions to try, if larger than before"""
 
 
-class EvaluateRequest(Storage, ExtrasRequest):
+class EvaluateRequest(Acceptance, Storage, ExtrasRequest):
     """An evaluation of the selected trial of a search on the test split."""
 
     out: Annotated[Text, ARGUMENT]
@@ -368,7 +375,7 @@ class EvaluateRequest(Storage, ExtrasRequest):
     """evaluate test again, with additional seeds"""
 
 
-class RunRequest(Retry):
+class RunRequest(Acceptance, Retry):
     """An experiment file to run."""
 
     file: Annotated[LocalPath, ARGUMENT]

@@ -6,6 +6,7 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 """
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,13 @@ import pyarrow.compute as pc
 
 from tune_calib.console import echo
 from tune_calib.data.splits import load_development
+from tune_calib.engine.code import (
+    NAMES,
+    code_of_network,
+    find_changes,
+    read_code,
+    refuse_changed,
+)
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.store import Store, artifact_manifest, read_manifest
 from tune_calib.errors import DamagedFileError, UserError
@@ -40,7 +48,11 @@ from tune_calib.tuning.ray.rows import plugins_of
 
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
-_READ = {"spec_hash", "status", "plugins", "head", "processor", "select/*", "test/*", *COLUMNS}
+_CODE = ["code", *NAMES]
+_READ = {
+    "spec_hash", "status", "plugins", "head", "processor", "select/*", "test/*", "code", *NAMES,
+    *COLUMNS,
+}  # fmt: skip
 
 
 class Copy(NamedTuple):
@@ -86,6 +98,11 @@ class Copies:
                 )
             if self.is_same(row, out) is None:
                 undated.add(row["dataset"])
+        for row in (
+            read_table(out, "trials", columns=_CODE).group_by(_CODE).aggregate([]).to_pylist()
+        ):
+            way = "name another `out`"
+            refuse_changed(_parse_code(row), read_code(row), f"{out} contains trials", way)
         specs = {trial.spec.network_id: trial.spec for trial in left}
         for network_id, spec in specs.items():
             copy = self.known.get(canonical_json(spec.data))
@@ -95,6 +112,10 @@ class Copies:
                     f"copy of {spec.data.dataset} than that in `data_root` {self.data_root}; name "
                     "another `store`, or the `data_root` of that copy"
                 )
+            for kind in ("networks", "checkpoints"):
+                code = self._read_manifest(kind, network_id).get("code")
+                what = f"`store` {self.store.root} contains networks that were trained"
+                refuse_changed(code, code_of_network(spec), what, "name another `store`")
         if undated and specs:
             echo(
                 f"{out} contains trials of an earlier version, which did not record the copy of "
@@ -122,9 +143,21 @@ class Copies:
 
     def _fingerprint(self, network_id: str) -> str | None:
         """Return the fingerprint of the splits on which a network in the store was trained."""
-        with suppress(OSError, KeyError, DamagedFileError):
-            return str(read_manifest(self.store.folder("networks", network_id))["data"])
-        return None
+        fingerprint = self._read_manifest("networks", network_id).get("data")
+        return None if fingerprint is None else str(fingerprint)
+
+    def _read_manifest(self, kind: str, identity: str) -> dict[str, Any]:
+        """Return the manifest of an artifact, or {} if it is absent or damaged."""
+        with suppress(OSError, DamagedFileError):
+            return read_manifest(self.store.folder(kind, identity))
+        return {}
+
+
+def _parse_code(row: Mapping[str, Any]) -> Any:
+    """Return the column ``code`` of a row; what is no JSON is the code of no module."""
+    with suppress(ValueError):
+        return None if row["code"] is None else json.loads(row["code"])
+    return {}
 
 
 def find_rows(
@@ -154,6 +187,8 @@ def find_rows(
                 continue
             is_version = (row["numbers"] or 1) == NUMBERS and not is_mended(row)
             if row["plugins"] != wanted[spec_hash] or not is_version:
+                continue
+            if find_changes(_parse_code(row), read_code(row)):
                 continue
             if copies is None or copies.is_same(row, folder):
                 if not are_equal(row, numbers.setdefault(spec_hash, row)):

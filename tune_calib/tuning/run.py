@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Any, overload
 
 from tune_calib.console import echo
+from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
@@ -88,6 +89,7 @@ def execute_run(
                     channel=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests={key: copy.digest for key, copy in copies.known.items()},
+                    code=code_of_trials(trial.spec for trial in run.known_trials),
                 )
                 with open_executor(location, state.needs, everywhere, provenance) as executor:
                     run.execute(state, executor)

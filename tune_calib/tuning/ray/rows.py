@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
+from tune_calib.engine.code import names_of, read_code
 from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.machine import machine
 from tune_calib.results.tables import NUMBERS, SCHEMA_VERSION
 from tune_calib.spec import plugins
+from tune_calib.spec.code import is_accepted
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.trial import TrialSpec, canonical_json
 
@@ -60,6 +62,8 @@ class Provenance:
     channel: str = ""  # of the workers' progress events; empty if they have no reader
     # Of the images that the driver reads, by the canonical JSON of the data slot.
     digests: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)  # of the driver, by module
+    accept_code: bool = field(default_factory=is_accepted)
 
     def plain(self) -> dict[str, Any]:
         """Return the fields as plain JSON values."""
@@ -135,6 +139,7 @@ def trial_row(
         "plugins": plugins_of(spec),
         "data_digest": provenance.digests.get(data),
         "numbers": NUMBERS,
+        "code": json.dumps(read_code(names_of(spec)), sort_keys=True),
         **measured,
         **(result.evaluation.metrics if result.evaluation else {}),
     }

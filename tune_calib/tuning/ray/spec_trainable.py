@@ -16,6 +16,7 @@ from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
+from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
@@ -27,6 +28,7 @@ from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_results
 from tune_calib.spec import plugins
+from tune_calib.spec.code import accept_code, list_changes
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
@@ -60,12 +62,23 @@ class SpecTrainable:
         self.data_root = Path(root) if (root := self.provenance.data_root) else None
         self.trials = [_planned(plain) for plain in work["trials"]]
         self.dependents = [_planned(plain) for plain in work.get("dependents", [])]
+        accept_code(self.provenance.accept_code)
+        self._refuse_other_code()
         require_environment(self.spec)
         # In each trial, since the one before may have set other switches.
         set_switches(self.spec.network, self.device)
         # The last digits depend on the number of threads.
         is_head = work["kind"] == "head"
         torch.set_num_threads(HEAD_THREADS if is_head else self.spec.network.threads)
+
+    def _refuse_other_code(self) -> None:
+        """Refuse a node with other code than the driver's, or code that was edited since."""
+        code, of_driver = code_of_trials([self.spec]), self.provenance.code
+        if changed := list_changes({name: of_driver.get(name, code[name]) for name in code}, code):
+            raise RefusedError(
+                f"the program on this node ({platform.node()}) is not that of the driver (changed: "
+                f"{changed}); give every node the same program and repeat the run"
+            )
 
     def reset(self, config: dict[str, Any]) -> None:
         """Begin another trial, as a fresh instance would."""
