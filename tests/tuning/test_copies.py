@@ -1,5 +1,6 @@
 """Rows of two copies of a data set, or of two versions of the numbers, are never mixed."""
 
+import json
 import shutil
 
 import numpy as np
@@ -9,9 +10,11 @@ import pytest
 from tests.data.archives import both_parts, parquet, pixels_of
 from tests.support import here, rows
 from tune_calib.data.splits import load_development
+from tune_calib.engine.code import code_of_network, code_of_trials, names_of
 from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
+from tune_calib.spec.code import accept_code
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
@@ -122,6 +125,54 @@ def test_rows_without_a_digest_are_those_of_their_network(name, copies, tmp_path
         reads.refuse_other(out, PLANNED[1:])
     told = capsys.readouterr().err
     assert ("did not record the copy of cifar10" in told) == (name is None)
+
+
+CODE = code_of_trials(trial.spec for trial in PLANNED)
+NAMED = names_of(PLANNED[0].spec)
+OTHER = {**CODE, "methods.ce": "0" * 8, "engine.steps": "0" * 8}
+
+
+def test_a_folder_with_rows_of_other_code_is_refused_with_what_changed(copies, tmp_path):
+    digest = copies["first"].known[KEY].digest
+    for number, code in enumerate([None, json.dumps(CODE), json.dumps(OTHER), "no JSON"]):
+        out = tmp_path / str(number)
+        written(out, data_digest=digest, numbers=NUMBERS, code=code, **NAMED)
+        if number < 2:
+            copies["first"].refuse_other(out, [])
+            continue
+        with pytest.raises(UserError, match=r"`accept_code`") as told:
+            copies["first"].refuse_other(out, [])
+        assert "name another `out`" in str(told.value)
+        assert ("(changed: engine.steps, methods.ce)" in str(told.value)) == (number == 2)
+
+
+def test_networks_in_the_store_of_other_code_are_refused(copies, tmp_path):
+    reads = copies["first"]
+    code = {**code_of_network(PLANNED[0].spec), "methods.ce": "0" * 8, "engine.steps": "0" * 8}
+    about = {"data": reads.known[KEY].fingerprint, "code": code}
+    for kind in ("networks", "checkpoints"):
+        folder = reads.store.folder(kind, PLANNED[1].spec.network_id)
+        write_folder(folder, lambda path: None, about)
+        reads.refuse_other(tmp_path / "out", PLANNED[:1])
+        with pytest.raises(UserError, match=r"`store` .*changed: engine.steps, methods.ce"):
+            reads.refuse_other(tmp_path / "out", PLANNED)
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(params=[False, True])
+def is_accepted(request):
+    accept_code(request.param)
+    yield request.param
+    accept_code(False)
+
+
+def test_rows_of_other_code_are_taken_only_if_the_user_accepts_them(is_accepted, copies, tmp_path):
+    known = copies["first"].known[KEY]
+    about = {"data_digest": known.digest, "numbers": NUMBERS, **NAMED, "code": json.dumps(OTHER)}
+    written(tmp_path / "a" / "first", **about)
+    asked = (PLANNED, tmp_path / "b" / "own", tmp_path, "second", "compare", ())
+    assert copy_rows(*asked, copies["first"]) == is_accepted
+    copies["first"].refuse_other(tmp_path / "b" / "own", PLANNED)
 
 
 def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(

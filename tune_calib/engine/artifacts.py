@@ -199,9 +199,8 @@ def ensure_bank(
     code = code_of_network(spec, "tune_calib.engine.bank")
 
     def suffices(bank: _Bank) -> bool:
-        if find_changes(
-            bank.about.get("code"), code
-        ):  # a network is refused, a bank computed again
+        # Of other code, a network is refused, but its features are computed again.
+        if find_changes(bank.about.get("code"), code):
             return False
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 

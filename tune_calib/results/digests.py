@@ -13,7 +13,6 @@ from tune_calib.spec import plugins
 from tune_calib.spec.code import PACKAGES
 from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
 
-
 # Derived from the results, or artifacts, whose names depend on their content.
 _NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
 # Every command that opens a study extends it, and a report reads what the driver derived from it.

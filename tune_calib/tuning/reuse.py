@@ -98,11 +98,10 @@ class Copies:
                 )
             if self.is_same(row, out) is None:
                 undated.add(row["dataset"])
-        for row in (
-            read_table(out, "trials", columns=_CODE).group_by(_CODE).aggregate([]).to_pylist()
-        ):
-            way = "name another `out`"
-            refuse_changed(_parse_code(row), read_code(row), f"{out} contains trials", way)
+        rows = read_table(out, "trials", columns=_CODE).group_by(_CODE)
+        for row in rows.aggregate([]).to_pylist():
+            what = f"`out` {out} contains trials that were run"
+            refuse_changed(_parse_code(row), read_code(row), what, "name another `out`")
         specs = {trial.spec.network_id: trial.spec for trial in left}
         for network_id, spec in specs.items():
             copy = self.known.get(canonical_json(spec.data))

@@ -1,0 +1,154 @@
+"""The hash of a plug-in covers the modules and the data files behind its numbers."""
+
+import hashlib
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tune_calib.errors import RefusedError, UserError
+from tune_calib.spec import plugins
+from tune_calib.spec.backbones import BACKBONES
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.trial import TrialSpec
+
+TEXT = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from tune_calib.spec.methods import METHODS
+
+sys.path.insert(0, str(Path(__file__).parent))
+{imports}
+METHODS.register(replace(METHODS["fl"], name="mine"))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _restored(monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    modules = set(sys.modules)
+    with plugins.restored():
+        yield
+    for name in set(sys.modules) - modules:
+        if not name.startswith(("tune_calib", "torch")):
+            del sys.modules[name]
+
+
+def write(folder, imports="", **files):
+    for name, text in files.items():
+        path = folder / name.replace("__", "/").replace("/init", "/__init__")
+        path = path.with_suffix(".json" if name == "weights" else ".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    folder.mkdir(exist_ok=True)
+    (folder / "plug.py").write_text(TEXT.format(imports=imports))
+    return folder / "plug.py"
+
+
+def load(path):
+    """Load a plug-in alone, as a command does; return it as it is registered."""
+    plugins.use([plugins.read(str(path))])
+    return plugins.in_use()[0]
+
+
+def test_a_plug_in_without_modules_and_files_keeps_the_hash_of_its_text(tmp_path):
+    path = write(tmp_path, "import json, torch")
+    raw = path.read_bytes()
+    text = hashlib.sha256(f".py {len(raw)}\n".encode() + raw).hexdigest()[:16]
+    assert (load(path).content, load(path).parts) == (text, {})
+
+
+HELPERS = {
+    "module": ("import helper", {"helper": "X = 1"}, "helper"),
+    "of a module": ("import helper", {"helper": "import deep", "deep": "X = 1"}, "deep"),
+    "of a package": (
+        "from package import sub",
+        {"package__init": "", "package__sub": "from . import low", "package__low": "X = 1"},
+        "package__low",
+    ),
+    "of a namespace": ("import space.sub", {"space__sub": "X = 1"}, "space__sub"),
+    "by name": ("import importlib\nimportlib.import_module('helper')", {"helper": "1"}, "helper"),
+    "file": ("DATA_FILES = ['weights.json']", {"weights": "1"}, "weights"),
+}
+
+
+@pytest.mark.parametrize("kind", HELPERS)
+def test_a_changed_module_or_file_gives_other_trials(kind, tmp_path):
+    imports, files, changed = HELPERS[kind]
+    path = write(tmp_path, imports, **files)
+    specs = []
+    # Back to the first text at the end: of equal size, and in the same second.
+    for text in (files[changed], files[changed].replace("1", "2"), files[changed]):
+        write(tmp_path, imports, **{**files, changed: text})
+        load(path)
+        specs.append(TrialSpec.build(network={"method": "mine", "epochs": 1}))
+    assert specs[0].hash == specs[2].hash != specs[1].hash
+    assert specs[0].network_id == specs[2].network_id != specs[1].network_id
+    assert load(path) is load(path)  # unchanged, it is run once
+    assert METHODS.origin("mine") == specs[0].network.plugin
+
+
+def test_a_module_that_the_user_imported_before_is_read_again(tmp_path):
+    path = write(tmp_path, "import helper; assert helper.X == 2", helper="X = 1")
+    sys.path.insert(0, str(tmp_path))
+    __import__("helper")
+    (tmp_path / "helper.py").write_text("X = 2")
+    assert load(path).parts.keys() == {"helper"}
+
+
+def test_two_plug_ins_import_their_own_modules_of_one_name_but_not_at_once(tmp_path):
+    first = load(write(tmp_path / "a", "import helper; assert helper.X == 1", helper="X = 1"))
+    other = write(tmp_path / "b", "import helper; assert helper.X == 2", helper="X = 2")
+    assert load(other).parts != first.parts
+    renamed = (tmp_path / "a" / "plug.py").rename(tmp_path / "a" / "first.py")
+    renamed.write_text(renamed.read_text().replace('"mine"', '"yours"'))
+    with pytest.raises(UserError, match="different modules with the name helper; rename one"):
+        plugins.use([plugins.read(str(other)), plugins.read(str(renamed))])
+
+
+def test_a_module_that_is_imported_during_a_trial_is_refused(tmp_path):
+    imports = "def late():\n    import helper"
+    path = write(tmp_path, imports, helper="X = 1")
+    load(path)
+    plugins.refuse_late()
+    late = BACKBONES["plug.late"].build.keywords["function"]
+    late()
+    for _ in range(2):  # also in the next run of this process
+        with pytest.raises(RefusedError, match=r"plug-in plug imported helper .*at the top"):
+            plugins.refuse_late()
+        load(path)
+    load(write(tmp_path, f"import helper\n{imports}"))
+    BACKBONES["plug.late"].build.keywords["function"]()
+    plugins.refuse_late()
+
+
+def test_a_file_that_changes_during_a_run_is_refused(tmp_path):
+    load(write(tmp_path, "DATA_FILES = ['weights.json']", weights="1"))
+    (tmp_path / "weights.json").write_text("2")
+    with pytest.raises(RefusedError, match=r"\./weights.json of plug-in plug changed"):
+        plugins.refuse_late()
+
+
+def test_a_worker_refuses_modules_that_are_not_those_of_the_driver(tmp_path):
+    path = write(tmp_path, "import helper", helper="X = 1")
+    sent = Plugin(**load(path).plain())
+    plugins.use([])
+    (tmp_path / "helper.py").write_text("X = 2")
+    # What this process ran before must not count: a worker has not.
+    sent = replace(sent, content=sent.content[::-1])
+    with pytest.raises(RefusedError, match="helper differs from the version"):
+        plugins.use([sent], in_trial=True)
+    (tmp_path / "helper.py").write_text("X = 1")
+    plugins.use([sent], in_trial=True)
+    assert plugins.in_use() == (sent,)
+
+
+@pytest.mark.parametrize(
+    ("value", "refusal"),
+    [("['gone.json']", "there is no file .*gone.json"), ("'x.json'", "must be a list of names")],
+)
+def test_wrong_data_files_are_refused_in_one_line(value, refusal, tmp_path):
+    with pytest.raises(UserError, match=f"DATA_FILES:? {refusal}"):
+        load(write(tmp_path, f"DATA_FILES = {value}"))
