@@ -325,6 +325,7 @@ def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
     """Run a plug-in and return it with its parts, whose paths are recorded."""
     # All of the user's own modules are loaded again: this shows which ones belong to the plug-in,
     # and that they are those of the disk. Python may mistake old bytecode for that of a new file.
+    imports = find_imports(ast.walk(ast.parse(plugin.source or "", plugin.where)))
     others = {name: sys.modules.pop(name) for name in find_own_modules()}
     _note_foreign(others)
     importlib.invalidate_caches()
@@ -336,8 +337,7 @@ def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
     finally:
         sys.dont_write_bytecode = writes
         # A package is never made of modules of two loads, and what it may import is loaded again.
-        names = [*find_own_modules(), *find_imports(ast.walk(ast.parse(plugin.source or "")))]
-        tops = {name.partition(".")[0] for name in names}
+        tops = {name.partition(".")[0] for name in [*find_own_modules(), *imports]}
         sys.modules.update({n: m for n, m in others.items() if n.partition(".")[0] not in tops})
     parts = _digest_parts(paths)
     if plugin.parts is not None and (changed := list_changes(plugin.parts, parts)):
