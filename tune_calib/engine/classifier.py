@@ -36,6 +36,7 @@ from tune_calib.engine.store import (
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import HeadContext, HeadMethod, PostHocMethod
 from tune_calib.metrics.summary import evaluate
+from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import column
 from tune_calib.spec.slots.head import HeadSlot
@@ -213,7 +214,7 @@ def load_classifier(
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
     """Return the metrics of a classifier on ``select``, as ``select/<name>``."""
     found = classifier.logits(bank.select())
-    scores = evaluate(found.logits, found.labels)
+    scores = evaluate(found.logits, found.labels, dtype=OUTPUTS)
     return {column("select", name): float(score) for name, score in scores.items()}
 
 

@@ -18,6 +18,7 @@ from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.metrics.summary import evaluate
+from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
@@ -135,10 +136,10 @@ def evaluate_one(
     calib = None if in_search else _applied(transform, logits["calib"])
     judged = {name: _applied(transform, logits[name]) for name in REPORTED if name in logits}
     for name, (values, labels) in judged.items():
-        scores = evaluate(values, labels, calib, in_search)
+        scores = evaluate(values, labels, calib, in_search, OUTPUTS)
         found = {column(name, key): float(score) for key, score in scores.items()}
         metrics |= {key: score for key, score in found.items() if not math.isnan(score)}
-        bins[name] = bin_table(values.softmax(-1), labels)
+        bins[name] = bin_table(settled(values, OUTPUTS)[0], labels)
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
     flags = _flag_of_chance(judged["select"], logits["calib"], transform)

@@ -34,6 +34,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
+from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.paths import AnyPath
 from tune_calib.spec.methods import Params
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
@@ -175,7 +176,7 @@ class ExtraEvaluation:
         if not bool(own.isfinite().all() and known.isfinite().all()):
             return []
         labels, of_calib = (split.labels.to(own.device) for split in (test, calib))
-        found = bootstrap(own, labels, resamples, calib=(known, of_calib))
+        found = bootstrap(own, labels, resamples, calib=(known, of_calib), dtype=OUTPUTS)
         return [
             {
                 "spec_hash": spec.hash,

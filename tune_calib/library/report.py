@@ -17,6 +17,7 @@ from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.resampled import DISTANCES
 from tune_calib.metrics.summary import evaluate
+from tune_calib.metrics.ties import settled
 from tune_calib.spec.metrics import AT_VALUE, METRICS, format_value
 
 if TYPE_CHECKING:
@@ -46,11 +47,11 @@ def calibration_report(
     Raises:
         ValueError: an argument is invalid; probabilities are refused too.
     """
-    rows = logits_of(logits).double()
+    rows = logits_of(logits)
     numbers = number_labels(labels, len(rows), np.arange(rows.shape[1])).to(rows.device)
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")
-    return CalibrationReport(rows, numbers, resamples, seed)
+    return CalibrationReport(rows.double(), numbers, resamples, seed, rows.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +65,7 @@ class CalibrationReport:
     labels: Tensor
     resamples: int
     seed: int
+    dtype: torch.dtype | None = None  # in which the logits were given
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -74,8 +76,10 @@ class CalibrationReport:
         none. Conformal sets are left out, since their calibration needs additional samples.
         """
         with torch.no_grad():
-            values = evaluate(self.logits, self.labels)
-            ends = bootstrap(self.logits[None], self.labels, self.resamples, self.seed)
+            values = evaluate(self.logits, self.labels, dtype=self.dtype)
+            ends = bootstrap(
+                self.logits[None], self.labels, self.resamples, self.seed, dtype=self.dtype
+            )
         rows = [
             (name, float(values[name]), float(ends[name].lower), float(ends[name].upper))
             for name in dict.fromkeys((*FIRST, *METRICS))
@@ -96,7 +100,7 @@ class CalibrationReport:
         """
         rows = self._cells().loc[["accuracy", "ece"]]
         heading = "\n".join(f"{head} {value} [{ends}]" for head, value, ends in rows.to_numpy())
-        table = bin_table(self.logits.softmax(-1), self.labels)
+        table = bin_table(settled(self.logits, self.dtype)[0], self.labels)
         names = ("lower", "upper", "count", "confidence", "accuracy")
         bins = pd.DataFrame({name: getattr(table, name).cpu().numpy() for name in names})
         return _draw_diagram(bins, heading)

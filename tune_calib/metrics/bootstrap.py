@@ -31,7 +31,7 @@ from torch import Tensor
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.calibration import ece_of
-from tune_calib.metrics.ood import entropy, max_prob
+from tune_calib.metrics.ood import detection_scores
 from tune_calib.metrics.ranked import Ranking, cumulated
 from tune_calib.metrics.resampled import (
     AS_DRAWN,
@@ -42,6 +42,7 @@ from tune_calib.metrics.resampled import (
     table_of,
 )
 from tune_calib.metrics.summary import compute_plugin_metrics
+from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.spec.metrics import METRICS
 
 LEVEL = 0.95
@@ -69,6 +70,7 @@ def bootstrap(
     resamples: int = 1000,
     seed: int = 0,
     calib: tuple[Tensor, Tensor] | None = None,
+    dtype: torch.dtype | None = None,
 ) -> dict[str, Interval]:
     """Compute intervals over the samples of a split, with the classifiers fixed.
 
@@ -82,6 +84,7 @@ def bootstrap(
         seed: seed of the draws.
         calib: logits (K, M, C) and labels (M,) of ``calib``, which determine the threshold of the
             conformal sets. Without them, the conformal metrics are left out.
+        dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
         The intervals of each metric of ``names.METRICS``, by name. Metrics of plug-ins do not
@@ -93,11 +96,13 @@ def bootstrap(
     weights = draw(len(labels), resamples, seed).to(labels.device)
     limits = None
     if calib is not None:
-        limits = conformal.threshold(calib[0].double().softmax(-1), calib[1])
-    each = [
-        _intervals(one.double(), labels, weights, None if limits is None else limits[k])
-        for k, one in enumerate(logits)
-    ]
+        probs, error = settled(calib[0].double(), dtype or logits.dtype)
+        limits = conformal.threshold(probs, calib[1], error)
+    each = []
+    for k, values in enumerate(logits.double()):
+        limit = None if limits is None else limits[k]
+        classifier = Resampled(values, labels, limit, dtype or logits.dtype)
+        each.append(_intervals(classifier, values, labels, weights))
     return {
         name: Interval(*(torch.stack([one[name][part] for one in each]) for part in range(4)))
         for name in each[0]
@@ -134,7 +139,7 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
     dozens of corrupted splits would take too much space. The logits are (N, C), and the weights
     (R, N) those of ``draw``.
     """
-    confidence, correct = top_label(logits.double().softmax(-1), labels)
+    confidence, correct = top_label(settled(logits.double(), OUTPUTS)[0], labels)
     bins = in_bins(confidence)
     over = bins * (confidence - correct)[:, None]
     summed = torch.cat([correct[:, None], bins, over], -1)
@@ -153,19 +158,16 @@ def drawn_detection(
     split ``inside`` (N, C) have the weights ``own`` (R, N) of ``draw``, and those of the OOD images
     ``outside`` (M, C) have the weights ``foreign`` (R, M).
     """
-    probs = [logits.double().softmax(-1) for logits in (inside, outside)]
     weights = torch.cat([own, foreign], -1).to(inside.device)
     found = {}
-    for tail, score in (("", max_prob), ("_entropy", lambda each: -entropy(each))):
-        positive, negative = (score(each) for each in probs)
+    for tail, (positive, negative) in detection_scores(inside, outside).items():
         found[f"auroc{tail}"], found[f"fpr95{tail}"] = _areas(positive, negative, weights)
     return found
 
 
 def _intervals(
-    logits: Tensor, labels: Tensor, weights: Tensor, limit: Tensor | None
+    classifier: Resampled, logits: Tensor, labels: Tensor, weights: Tensor
 ) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
-    classifier = Resampled(logits, labels, limit)
     drawn = drawn_metrics(classifier, weights)
     if compute_plugin_metrics(logits, labels):
         places = torch.arange(len(labels), device=labels.device)

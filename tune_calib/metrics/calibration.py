@@ -51,12 +51,12 @@ def aece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
 def cece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     """Return the classwise ECE: the ECE of p[:, k] against 1[y = k], averaged over classes.
 
-    As in the code of Mukhoti et al., these are the classes up to the largest label. Bins are
-    (lo, hi], and samples with p = 0 are in no bin.
+    Classes without samples count too, unlike those above the largest label in the code of Mukhoti
+    et al. Bins are (lo, hi], and samples with p = 0 are in no bin.
     """
     check(probs, labels)
     errors = []
-    for scores, is_class, place in _by_class(probs[..., : int(labels.max()) + 1], labels, bins):
+    for scores, is_class, place in _by_class(probs, labels, bins):
         # Index 0 collects samples in no bin. n_b/N |conf_b - acc_b| = |sum of (p - 1[y = k])| / N.
         gaps = summed(place, scores - is_class, bins)
         errors.append(gaps.abs().sum(-1))

@@ -17,17 +17,22 @@ COVERAGE = 0.9
 """Requested probability that a set holds the true class."""
 
 
-def threshold(probs: Tensor, labels: Tensor) -> Tensor:
+def threshold(probs: Tensor, labels: Tensor, error: Tensor | None = None) -> Tensor:
     """Return the largest 1 - p[k] of a class in a set: (..., M, C), (M,) on ``calib`` to (...).
 
-    Where M is too small for ``COVERAGE``, it is 1, and every set holds every class. It raises
-    ValueError for an input that is out of range, not finite or of the wrong shape.
+    Where M is too small for ``COVERAGE``, it is 1, and every set holds every class. With the
+    ``error`` of the log-odds (..., M), classes at the threshold but for rounding are in the set. It
+    raises ValueError for an input that is out of range, not finite or of the wrong shape.
     """
     check(probs, labels)
     rank = math.ceil((len(labels) + 1) * COVERAGE)
     if rank > len(labels):
         return torch.ones_like(probs[..., 0, 0])
-    return _scores(probs, labels).sort(-1).values[..., rank - 1]
+    scores, order = _scores(probs, labels).sort(-1)
+    limit = scores[..., rank - 1]
+    if error is not None:
+        limit = limit + error.gather(-1, order)[..., rank - 1] * limit * (1 - limit)
+    return limit
 
 
 def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:

@@ -24,12 +24,13 @@ def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tens
     See Kumar, Liang, Ma, NeurIPS 2019, eq. 5. The expected contribution of chance is subtracted
     from the squared gap of each bin, so that, unlike that of the plug-in error (``is_plain``), its
     square is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
-    A bin with fewer than two samples counts as 0.
+    A bin with fewer than two samples counts as 0. Samples of equal confidence share a bin: part of
+    them would have the same gap, from which more would be subtracted.
     """
-    sizes, sums = _in_bins(ranked, bins)
+    sums = _in_bins(ranked, bins, is_divided=False)[1]
     right = sums(ranked.right)
     # Without hits there is no variance to subtract.
-    return debiased(sizes, 0 * right if is_plain else right, sums(ranked.over)).sqrt()
+    return debiased(sums(ranked.count), 0 * right if is_plain else right, sums(ranked.over)).sqrt()
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
@@ -72,9 +73,14 @@ def ks_error(ranked: Ranked) -> Tensor:
     return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples
 
 
-def _in_bins(ranked: Ranked, bins: int) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return the number of samples in each bin, (B,), and the function that sums over bins."""
+def _in_bins(
+    ranked: Ranked, bins: int, is_divided: bool = True
+) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Return the number of samples in each bin, (B,), and the function that sums over bins.
+
+    Without ``is_divided``, the sizes are those before equal scores are joined.
+    """
     least, more = divmod(ranked.samples, bins)
     numbers = torch.arange(bins, device=ranked.count.device)
     sizes = least + (numbers < more).to(ranked.count.dtype)
-    return sizes, ranked.between(cumulated(sizes))
+    return sizes, ranked.between(cumulated(sizes), is_divided)

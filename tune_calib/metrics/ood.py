@@ -8,9 +8,12 @@ worker imports this module.
 """
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.special import entr
+
+from tune_calib.metrics.ties import OUTPUTS, merged, settled
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
@@ -18,19 +21,28 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
 
     ``inside`` (N, C) are logits of the test split and ``outside`` (M, C) those of the OOD images.
     """
-    own, foreign = (logits.double().softmax(-1) for logits in (inside, outside))
-    scores = {
-        "": (max_prob(own), max_prob(foreign)),
-        "_entropy": (-entropy(own), -entropy(foreign)),
-    }
     found = {}
-    for tail, (positive, negative) in scores.items():
+    for tail, (positive, negative) in detection_scores(inside, outside).items():
         found[f"auroc{tail}"] = auroc(positive, negative)
         found[f"aupr_in{tail}"] = aupr(positive, negative)
         # The other way round: OOD images are the positives.
         found[f"aupr_out{tail}"] = aupr(-negative, -positive)
         found[f"fpr95{tail}"] = fpr95(positive, negative)
     return found
+
+
+def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the scores of both sets of images by the suffix of their metrics.
+
+    Scores that differ by rounding alone are equal, also between the sets.
+    """
+    probs, error = settled(torch.cat([inside, outside]).double(), OUTPUTS)
+    entropies = entropy(probs)
+    # A change of log-odds by e changes the entropy H by at most 2 H e.
+    entropies = entropies[merged(entropies, 2 * entropies * error)]
+    sizes = [len(inside), len(outside)]
+    scores = {"": max_prob(probs).split(sizes), "_entropy": (-entropies).split(sizes)}
+    return {tail: (positive, negative) for tail, (positive, negative) in scores.items()}
 
 
 def max_prob(probs: Tensor) -> Tensor:

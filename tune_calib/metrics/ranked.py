@@ -2,8 +2,8 @@
 
 Rank-based metrics are written once, for a split (each sample counts once) and for its bootstrap
 samples (each sample counts as often as it was drawn). Samples of equal score have no order among
-themselves: a cut that falls between them takes the same share of each, so that no metric depends on
-the order of the samples.
+themselves: a cut that falls between them takes the same share of each, or all of them, so that no
+metric depends on the order of the samples.
 """
 
 from collections.abc import Callable
@@ -99,16 +99,19 @@ class Ranked:
         is_wrong = wrong[self.ranking.end] > wrong[self.ranking.first]
         return (self.ranking.is_end & is_wrong).nonzero().flatten()
 
-    def between(self, ranks: Tensor) -> Callable[[Tensor], Tensor]:
+    def between(self, ranks: Tensor, is_divided: bool = True) -> Callable[[Tensor], Tensor]:
         """Return a function from cumulative sums (..., N + 1) to sums between cuts (..., B - 1).
 
-        The cuts are at ranks (B,), each in [0, N], among the weighted samples.
+        The cuts are at ranks (B,), each in [0, N], among the weighted samples. Unless equal scores
+        may be divided (``is_divided``), a cut among them moves behind the last of them.
         """
         edges = ranks.to(self.count.dtype).expand(*self.count.shape[:-1], -1).contiguous()
         place = torch.searchsorted(self.after, edges)
         first, end = pick(self.ranking.first, place), pick(self.ranking.end, place)
         below, above = pick(self.count, first), pick(self.count, end)
         share = (edges - below) / (above - below).clamp(min=1)  # of the equal scores at each cut
+        if not is_divided:
+            share = share.ceil()
 
         def sums(cumulative: Tensor) -> Tensor:
             low, high = pick(cumulative, first), pick(cumulative, end)

@@ -25,9 +25,8 @@ from tune_calib.metrics.ranked import Ranked, Ranking, pick
 from tune_calib.metrics.refinement import cross_fitted, scores
 from tune_calib.metrics.selective import aurc, e_aurc, error_auroc
 from tune_calib.metrics.smooth import GRID, neighbours, smooth_ece
+from tune_calib.metrics.ties import BINS, settled
 from tune_calib.metrics.validation import check
-
-BINS = 15
 
 DISTANCES = (
     "ece", "mce", "ace", "rmsce", "o_ece", "u_ece", "aece", "cece", "debiased_ece", "sweep_ece",
@@ -51,11 +50,17 @@ class Resampled:
     """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
 
     Logits are (N, C), float64, finite; labels (N,), int64. Without ``limit``, the threshold of the
-    conformal sets, the conformal metrics are left out.
+    conformal sets, the conformal metrics are left out. ``dtype`` is that of ``ties.settled``.
     """
 
-    def __init__(self, logits: Tensor, labels: Tensor, limit: Tensor | None = None) -> None:
-        probs = logits.softmax(-1)
+    def __init__(
+        self,
+        logits: Tensor,
+        labels: Tensor,
+        limit: Tensor | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        probs = settled(logits, dtype)[0]
         check(probs, labels)
         self._samples = len(labels)
         confidence, self._correct = top_label(probs, labels)
@@ -156,10 +161,6 @@ class Resampled:
     def _classwise(self, weights: Tensor) -> dict[str, Tensor]:
         cells = self._cells.sums(weights)
         over = _each(cells.over, self._cells_once.over)  # (S, R, C, B + 1)
-        # The classwise ECE is that of the classes up to the largest drawn label.
-        numbers = torch.arange(cells.right.shape[1], device=over.device)
-        largest = torch.where(cells.right.sum(-1) > 0, numbers, 0).amax(-1, keepdim=True)
-        errors = over[..., 1:].abs().sum(-1) * (numbers <= largest)
         # Subtract the mean difference of the bin for each drawn sample. Subtracting the sums of the
         # split would turn the varying size of a bin into an error.
         own, usual = with_zero(cells.over), cells.samples * self._gaps_once
@@ -170,7 +171,7 @@ class Resampled:
             ]
         )
         return {
-            "cece": errors.sum(-1) / (largest[:, 0] + 1) / cells.samples[:, 0].sum(-1),
+            "cece": over[..., 1:].abs().sum(-1).mean(-1) / self._samples,
             "classwise_debiased": squares.mean(-1).sqrt(),
         }
 

@@ -19,6 +19,7 @@ from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
 from tune_calib.metrics.selective import aurc, e_aurc, error_auroc, mean_where
 from tune_calib.metrics.smooth import on_grid, smooth_ece
+from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
 
 Split = tuple[Tensor, Tensor]
@@ -26,7 +27,11 @@ Split = tuple[Tensor, Tensor]
 
 
 def evaluate(
-    logits: Tensor, labels: Tensor, calib: Split | None = None, in_search: bool = False
+    logits: Tensor,
+    labels: Tensor,
+    calib: Split | None = None,
+    in_search: bool = False,
+    dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
     """Compute every metric of a head batch on one split, with the bins counted once.
 
@@ -36,6 +41,7 @@ def evaluate(
         calib: ``calib`` split of the same classifiers. Without it the conformal metrics are left
             out.
         in_search: compute only the metrics that trials of a search report.
+        dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
         A tensor (...) for each name: fractions in [0, 1], NLL in nats, Brier score summed over
@@ -46,7 +52,7 @@ def evaluate(
         ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
             bounds.
     """
-    probs = logits.softmax(-1)
+    probs = settled(logits, dtype)[0]
     table = bin_table(probs, labels)
     found = {
         **_regime(logits, probs, labels, table),
@@ -60,7 +66,8 @@ def evaluate(
     if not in_search:
         found |= _costly(logits, probs, labels, found)
         if calib is not None:
-            limit = conformal.threshold(calib[0].softmax(-1), calib[1])
+            of_calib, error = settled(calib[0], dtype)
+            limit = conformal.threshold(of_calib, calib[1], error)
             found["conformal_size"] = conformal.set_sizes(probs, limit).mean(-1)
             found["conformal_coverage"] = conformal.covered(probs, labels, limit).mean(-1)
     return found
@@ -106,7 +113,7 @@ def _costly(
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the network check: does a network fit these samples, is it over-confident?"""
-    probs = logits.softmax(-1)
+    probs = settled(logits, OUTPUTS)[0]
     return _regime(logits, probs, labels, bin_table(probs, labels))
 
 
@@ -125,9 +132,9 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Compute ``names.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
-    probs = logits.softmax(-1)
+    probs = settled(logits, OUTPUTS)[0]
     found = {
-        **regime(logits, labels),
+        **_regime(logits, probs, labels, bin_table(probs, labels)),
         "aece": aece(probs, labels),
         "brier": brier(probs, labels),
     }
@@ -140,7 +147,7 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:
         values = logits.double()
-        probs = values.softmax(-1)
+        probs = settled(values, OUTPUTS)[0]
         confidence, correct = top_label(probs, labels)
         gaps = confidence - correct
         losses = nll_from_logits(values, labels) * len(labels)

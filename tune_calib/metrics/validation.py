@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor
 
-# Rows of float32 softmax over a thousand classes sum to 1 within this.
-_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-6}
+# Rows of float32 softmax over a thousand classes sum to 1 within a tenth of this, and so do rows in
+# which ``ties.settled`` moved probabilities.
+_TOLERANCE = 1e-3
 
 UNEVEN = 4e-3
 """Largest deviation of a sample's probabilities from a sum of one; bfloat16 rounds each by up to a
@@ -43,16 +44,15 @@ def check(probs: Tensor, labels: Tensor) -> None:
         raise ValueError(f"probs must be (..., N, C) and labels (N,), got {shapes}")
     if len(labels) == 0:
         raise ValueError("labels must hold at least one sample, got none")
-    if probs.dtype not in _TOLERANCE:
+    if probs.dtype not in (torch.float32, torch.float64):
         raise ValueError(f"probs must be float32 or float64, got {probs.dtype}; convert them")
-    tolerance = _TOLERANCE[probs.dtype]
     low, high = float(probs.min()), float(probs.max())
     # The conditions are stated positively and negated: every comparison with NaN is false, so NaN
     # fails here and below.
-    if not (low >= 0 and high <= 1 + tolerance):
+    if not (low >= 0 and high <= 1 + _TOLERANCE):
         raise ValueError(f"probs must be in [0, 1], got [{low}, {high}]; apply softmax to logits")
     error = float((probs.sum(-1) - 1).abs().max())
-    if not error <= tolerance:
+    if not error <= _TOLERANCE:
         raise ValueError(f"rows of probs must sum to 1, got a row off by {error}")
     first, last = int(labels.min()), int(labels.max())
     if not (first >= 0 and last < probs.shape[-1]):

@@ -1,0 +1,101 @@
+"""Probabilities in which values that differ by rounding alone are equal.
+
+The classes [0, 0.4, 0.6] and [0.1, 0.3, 0.6] have the same confidence, but their softmax differs in
+the last digit. Metrics that sort samples into bins, rank them or count them would tell the two
+apart. Equality is decided by the log-odds of the top class: two samples are equal if their log-odds
+differ by no more than the error of logits of a type. 1 - 1e-7 and 1 - 1e-9 therefore stay distinct.
+"""
+
+from math import log
+
+import torch
+from torch import Tensor
+
+BINS = 15
+"""Number of bins of equal width, at whose edges probabilities are exact."""
+
+OUTPUTS = torch.float32
+"""Type in which outputs of networks are stored, whatever the type of computations with them."""
+
+_CLIPPED = 1.001e-12
+"""Probabilities of zero are often raised to 1e-12 before a logarithm; they count as zero."""
+
+_LARGEST = 1e-4  # log-odds that differ by more are never equal; keeps the sum of a row near 1
+_CHUNK = 2**21  # logits processed at once
+
+
+def settled(logits: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """Return the softmax of logits (..., N, C), without differences that are due to rounding.
+
+    Confidences that are equal but for rounding become equal, and probabilities at an edge of the
+    ``BINS`` bins lie exactly on it. The top classes do not change. ``dtype`` is the type in which
+    the logits were rounded, that of ``logits`` by default.
+
+    Returns:
+        The probabilities (..., N, C) and the error of the log-odds of each sample (..., N).
+    """
+    probs = logits.softmax(-1)
+    confidence, first = probs.max(-1)
+    width = max(1, _CHUNK // logits.shape[-1])
+    parts = [slice(row, row + width) for row in range(0, max(1, logits.shape[-2]), width)]
+    summaries = [_log_odds(logits[..., rows, :], first[..., rows], dtype) for rows in parts]
+    log_odds, error = (torch.cat(values, -1) for values in zip(*summaries, strict=True))
+    confidence = confidence.gather(-1, merged(log_odds, error))
+    confidence = _on_edges(confidence, error)
+    # Another class at the same edge must not become the top class.
+    below = torch.nextafter(confidence, torch.zeros_like(confidence))
+    for rows in parts:
+        part = _on_edges(probs[..., rows, :], error[..., rows, None])
+        probs[..., rows, :] = torch.minimum(part, below[..., rows, None])
+    return probs.scatter_(-1, first.unsqueeze(-1), confidence.unsqueeze(-1)), error
+
+
+def merged(scores: Tensor, error: Tensor) -> Tensor:
+    """Return for each score (..., N) the position of the largest score that equals it.
+
+    Scores are equal if they form a run in which neighbours differ by at most their error, and which
+    is no wider than two errors. In a longer run, i.e. where scores are denser than their errors,
+    each score stays as it is: otherwise, a chain of small steps could join all samples.
+    """
+    ordered, order = scores.sort(dim=-1, stable=True)
+    error = error.gather(-1, order)
+    rises = ordered.diff(dim=-1) > torch.maximum(error[..., 1:], error[..., :-1])
+    edge = torch.ones_like(scores[..., :1], dtype=torch.bool)
+    ranks = torch.arange(scores.shape[-1], device=scores.device)
+    start = torch.where(torch.cat([edge, rises], -1), ranks, 0).cummax(-1).values
+    ends = torch.where(torch.cat([rises, edge], -1), ranks, len(ranks))
+    end = ends.flip(-1).cummin(-1).values.flip(-1)
+    width = ordered.gather(-1, end) - ordered.gather(-1, start)
+    is_narrow = width <= 2 * error.gather(-1, end)
+    positions = order.gather(-1, torch.where(is_narrow, end, ranks))
+    return torch.empty_like(order).scatter_(-1, order, positions)
+
+
+def _log_odds(logits: Tensor, first: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
+    """Return the log-odds of the top class and their error, both (..., N) float64."""
+    values = logits.double()
+    index = first.unsqueeze(-1)
+    top = values.gather(-1, index).squeeze(-1)
+    others = values.scatter(-1, index, -torch.inf)
+    total = torch.logaddexp(top, others.logsumexp(-1)).unsqueeze(-1)
+    is_clipped = others <= total + log(_CLIPPED)
+    # A confidence of nearly 1 leaves no larger probability.
+    is_clipped &= ~is_clipped.all(-1, keepdim=True)
+    others = others.masked_fill_(is_clipped, -torch.inf).logsumexp(-1)
+    # Each logit is off by half a unit in its last place, the logarithm of a probability by another
+    # half, and two samples by twice as much. The others differ from their sum by the logarithm of
+    # their share, whose mean is at most log C. The factor 2 is for one more operation.
+    size = 2 + top.abs() + others.abs() + log(logits.shape[-1])
+    error = 2 * torch.finfo(dtype or logits.dtype).eps * size
+    return top - others, error.clamp(max=_LARGEST)
+
+
+def _on_edges(probs: Tensor, error: Tensor) -> Tensor:
+    """Move probabilities that are at an edge of a bin, but for rounding, to the edge."""
+    places = probs * BINS
+    nearest = places.round()
+    is_near = (places - nearest).abs() <= BINS / 4 * error
+    # Probabilities near 0 and 1 differ by much in their log-odds.
+    is_near &= (nearest > 0) & (nearest < BINS)
+    edges = torch.linspace(0, 1, BINS + 1, dtype=probs.dtype, device=probs.device)
+    return torch.where(is_near, edges[torch.where(is_near, nearest, 0).long()], probs)
