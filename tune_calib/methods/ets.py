@@ -21,7 +21,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
-from tune_calib.methods.temperature import AT_BOUND, BOUNDS, NEAR, converged, is_all_right
+from tune_calib.methods.temperature import AT_BOUND, at_scale, converged
+from tune_calib.metrics.refinement import BOUNDS, NEAR, has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _GAP = 1e-6  # nats above the smallest NLL
@@ -47,8 +48,7 @@ class EnsembleTemperatureScaling(FittedAlone):
         parts = _parts(logits, logits.new_tensor(temperature))
         weights, gap = (_of_nll if by_nll else _of_brier)(parts, labels)
         flags = {UNCONVERGED} if gap > _GAP else set()
-        is_inside = BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
-        if not is_inside or is_all_right(logits, labels):
+        if not has_best_temperature(logits, labels):
             flags.add(AT_BOUND)
         names = ("weight_scaled", "weight_unscaled", "weight_uniform")
         record = dict(zip(names, weights.tolist(), strict=True))
@@ -80,12 +80,20 @@ def _by_brier(logits: Tensor, labels: Tensor) -> float:
         probs = (logits / float(np.exp(log_temperature))).softmax(-1)
         return float((probs - targets).square().sum(-1).mean())
 
-    # Not convex in T: find the best point of a grid, then search between its neighbours.
-    grid = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)
-    best = int(np.argmin([score(point) for point in grid]))
-    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
-    found = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
-    return float(np.exp(found.x))
+    def best_around(centre: float) -> float:
+        # Not convex in T: find the best point of a grid, then search between its neighbours.
+        grid = log(centre) + np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)
+        best = int(np.argmin([score(point) for point in grid]))
+        ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+        found = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
+        return float(np.exp(found.x))
+
+    temperature = best_around(1.0)
+    if BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR:
+        return temperature
+    if has_best_temperature(logits, labels):
+        return best_around(converged(logits, labels))
+    return at_scale(temperature, logits, labels)
 
 
 def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods.temperature import converged
+from tune_calib.methods.temperature import AT_BOUND, converged
+from tune_calib.metrics.refinement import has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
 
@@ -40,8 +41,10 @@ class StructuredVectorScaling(FittedAlone):
         """Fit the temperature, then the map, a strictly convex problem."""
         temperature = converged(logits, labels)
         state, is_converged = self._fit(logits, labels, temperature, EXACT)
-        flags = frozenset() if is_converged else frozenset({UNCONVERGED})
-        return Fit(state, {"temperature": temperature}, flags)
+        flags = set() if is_converged else {UNCONVERGED}
+        if not has_best_temperature(logits, labels):
+            flags.add(AT_BOUND)
+        return Fit(state, {"temperature": temperature}, frozenset(flags))
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
         """Fit with a larger tolerance."""

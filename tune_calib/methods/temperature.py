@@ -11,11 +11,16 @@ from torch import Tensor
 from tune_calib.methods._base import nll
 from tune_calib.methods._posthoc import Fit, FittedAlone
 from tune_calib.metrics.calibration import ece
+from tune_calib.metrics.refinement import (
+    BOUNDS,
+    NEAR,
+    derivatives,
+    ends,
+    has_best_temperature,
+    inverse_temperature,
+)
 from tune_calib.spec.methods import METHODS, Params, cited
 
-BOUNDS = (1e-2, 1e2)
-# A temperature within this factor of an end of the range counts as having reached it.
-NEAR = 1.01
 # Summed, not multiplied, to reproduce the rounding of the authors' loop.
 _GRID = np.cumsum(np.full(100, 0.1))
 # Tolerance of log T for cross-validation, which fits each classifier five more times.
@@ -27,8 +32,8 @@ class TemperatureParams(Params):
     fit: Literal["nll", "grid_ece", "grid_nll"] = "nll"
     """Objective that the temperature minimises on `calib`.
 
-    - `nll`: the NLL, to convergence, with T in [0.01, 100]. The published LBFGS fits of the NLL do
-      not converge: they give T = 1.37 where the optimum is 0.3, and 2.39 where it is 2.9.
+    - `nll`: the NLL, to convergence, at any scale of the logits. The published LBFGS fits of the
+      NLL do not converge: they give T = 1.37 where the optimum is 0.3, and 2.39 where it is 2.9.
     - `grid_ece`: the ECE with 15 bins, at its first minimum over T = 0.1, 0.2, ..., 10.0, as in the
       code of Mukhoti et al., MbLS, ACLS and FeDLaS.
     - `grid_nll`: the NLL, at its first minimum over the same grid.
@@ -43,9 +48,10 @@ class TemperatureScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit T, and raise a flag where no temperature is optimal."""
         temperature = self._best(logits, labels)
-        lowest, highest = BOUNDS if self.params.fit == "nll" else (_GRID[0], _GRID[-1])
-        is_low, is_high = temperature <= lowest * NEAR, temperature >= highest / NEAR
-        is_at_bound = is_all_right(logits, labels) or is_low or is_high
+        is_at_bound = not has_best_temperature(logits, labels)
+        if self.params.fit != "nll":
+            is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
+            is_at_bound = is_all_right(logits, labels) or not is_inside
         return Fit(
             {"temperature": torch.tensor(temperature, dtype=torch.float64)},
             {"temperature": temperature},
@@ -92,7 +98,14 @@ def has_optimum(logits: Tensor, labels: Tensor) -> bool:
 
 
 def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
-    """Return the T that minimises the NLL, with log T within a tolerance."""
+    """Return the T that minimises the NLL, with log T within a tolerance.
+
+    Without a minimum, it is an end of the range for logits of this size (``refinement.ends``).
+    """
+    at_ends = [derivatives(logits, labels, logits.new_tensor(1 / end))[0] for end in BOUNDS]
+    is_inside = at_ends[0] > 0 > at_ends[1]
+    if not is_inside and has_best_temperature(logits, labels):
+        return 1 / float(inverse_temperature(logits, labels))
 
     def objective(log_temperature: float) -> float:
         return _nll(logits / float(np.exp(log_temperature)), labels)
@@ -101,7 +114,16 @@ def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
     found = minimize_scalar(
         objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )
-    return float(np.exp(found.x))
+    return at_scale(float(np.exp(found.x)), logits, labels)
+
+
+def at_scale(temperature: float, logits: Tensor, labels: Tensor) -> float:
+    """Move a temperature at an end of ``BOUNDS`` to that for logits of this size."""
+    if BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR:
+        return temperature
+    limits = [float(end) for end in ends(logits, labels)]
+    factors = [limit / end for limit, end in zip(limits, BOUNDS, strict=True)]
+    return temperature * factors[temperature > 1]
 
 
 def _nll(logits: Tensor, labels: Tensor) -> float:

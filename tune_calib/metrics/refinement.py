@@ -8,13 +8,20 @@ slightly below 0.
 Logits are (..., N, C), finite, in float64 where a temperature is fitted. Labels are (N,) int64.
 """
 
-import math
-
 import torch
 from torch import Tensor
 
 FOLDS = 5
-HOTTEST = 100.0  # temperatures are searched in [1 / HOTTEST, HOTTEST]
+BOUNDS = (0.01, 100.0)
+"""Temperatures among which the best one is searched first; it may lie outside."""
+
+NEAR = 1.01
+"""A temperature within this factor of an end of the range counts as having reached it."""
+
+# Root mean squares of logits, for which an end of ``BOUNDS`` is the best temperature where there is
+# none. With other logits, the end is multiplied by as much.
+_USUAL = (0.3, 30.0)
+_FURTHEST = 1e9  # factor between the range and the furthest temperature that is found
 _TOLERANCE = 1e-6  # of log T; the loss is flat there
 _STEPS = 60
 _CHUNK = 2**17  # logits processed at once, so that they stay in the cache
@@ -61,21 +68,58 @@ def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple
     return nll, brier
 
 
+def has_best_temperature(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return whether a temperature minimises the NLL, (...).
+
+    Otherwise it falls until T is infinite, where the true class has no higher logit than the mean,
+    or until T is 0, where no class has a higher logit than the true one.
+    """
+    own = logits.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+    is_informative = (own - logits.mean(-1)).mean(-1) > 0
+    return is_informative & ((logits.amax(-1) - own).amax(-1) > 0)
+
+
+def ends(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the lowest and the highest temperature to search beyond ``BOUNDS``, each (...)."""
+    size = (logits - logits.mean(-1, keepdim=True)).square().mean((-1, -2)).sqrt()
+    lowest = BOUNDS[0] * (size / _USUAL[0]).clamp(torch.finfo(size.dtype).tiny, 1)
+    highest = BOUNDS[1] * (size / _USUAL[1]).clamp(1)
+    further = torch.where(has_best_temperature(logits, labels), _FURTHEST, 1)
+    return lowest / further, highest * further
+
+
 def inverse_temperature(
     logits: Tensor, labels: Tensor, kept: Tensor | None = None, start: Tensor | None = None
 ) -> Tensor:
-    """Find the 1 / T that minimises the NLL, by Newton's method on log T in a shrinking bracket.
+    """Find the 1 / T that minimises the NLL, in ``BOUNDS`` and, if it is at their end, beyond.
 
     The result is (...), an end of the range where the NLL has no minimum. ``kept`` (N,) masks the
     samples to use, all by default; ``start`` (...) is the initial value, 1 by default.
     """
-    bound = math.log(HOTTEST)
-    low = logits.new_full(logits.shape[:-2], -bound)
-    high = -low
-    at = torch.zeros_like(low) if start is None else start.log()
+    one = logits.new_ones(logits.shape[:-2])
+    start = one if start is None else start
+    inverse = _searched(logits, labels, kept, start, (BOUNDS[0] * one, BOUNDS[1] * one))
+    is_at_end = (inverse * BOUNDS[0] > 1 / NEAR) | (inverse * BOUNDS[1] < NEAR)
+    if bool(is_at_end.any()):
+        parts = (logits, labels) if kept is None else (logits[..., kept, :], labels[kept])
+        further = _searched(logits, labels, kept, start, ends(*parts))
+        inverse = torch.where(is_at_end, further, inverse)
+    return inverse
+
+
+def _searched(
+    logits: Tensor,
+    labels: Tensor,
+    kept: Tensor | None,
+    start: Tensor,
+    bounds: tuple[Tensor, Tensor],
+) -> Tensor:
+    """Find 1 / T by Newton's method on log T in a shrinking bracket, first the bounds of T."""
+    high, low = (-end.log() for end in bounds)
+    at = start.log().clamp(low, high)
     is_found = torch.zeros_like(low, dtype=torch.bool)
     for _ in range(_STEPS):
-        slope, curvature = _derivatives(logits, labels, at.exp(), kept)
+        slope, curvature = derivatives(logits, labels, at.exp(), kept)
         # The NLL is convex in 1/T, so the sign of its slope tells the side of the minimum.
         low, high = torch.where(slope < 0, at, low), torch.where(slope < 0, high, at)
         step = slope / (at.exp() * curvature)
@@ -91,8 +135,8 @@ def inverse_temperature(
     return at.exp()
 
 
-def _derivatives(
-    logits: Tensor, labels: Tensor, inverse: Tensor, kept: Tensor | None
+def derivatives(
+    logits: Tensor, labels: Tensor, inverse: Tensor, kept: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return the first and second derivative of the mean NLL of the kept samples w.r.t. 1/T."""
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)

@@ -44,9 +44,9 @@ def settled(logits: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, T
     confidence = _on_edges(confidence, error)
     # Another class at the same edge must not become the top class.
     below = torch.nextafter(confidence, torch.zeros_like(confidence))
-    for rows in parts:
-        part = _on_edges(probs[..., rows, :], error[..., rows, None])
-        probs[..., rows, :] = torch.minimum(part, below[..., rows, None])
+    index = (probs > 0.5 / BINS).nonzero(as_tuple=True)  # the others are near no edge
+    moved = _on_edges(probs[index], error[index[:-1]])
+    probs[index] = torch.minimum(moved, below[index[:-1]])
     return probs.scatter_(-1, first.unsqueeze(-1), confidence.unsqueeze(-1)), error
 
 
@@ -73,21 +73,20 @@ def merged(scores: Tensor, error: Tensor) -> Tensor:
 
 def _log_odds(logits: Tensor, first: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
     """Return the log-odds of the top class and their error, both (..., N) float64."""
-    values = logits.double()
     index = first.unsqueeze(-1)
-    top = values.gather(-1, index).squeeze(-1)
-    others = values.scatter(-1, index, -torch.inf)
-    total = torch.logaddexp(top, others.logsumexp(-1)).unsqueeze(-1)
-    is_clipped = others <= total + log(_CLIPPED)
+    top = logits.gather(-1, index).double()
+    shares = (logits.double() - top).exp_().scatter_(-1, index, 0)  # relative to the top class
+    total = shares.sum(-1, keepdim=True)
+    rest = shares.masked_fill_(shares <= _CLIPPED * (1 + total), 0).sum(-1)
     # A confidence of nearly 1 leaves no larger probability.
-    is_clipped &= ~is_clipped.all(-1, keepdim=True)
-    others = others.masked_fill_(is_clipped, -torch.inf).logsumexp(-1)
+    rest = torch.where(rest > 0, rest, total.squeeze(-1)).log()
+    top = top.squeeze(-1)
     # Each logit is off by half a unit in its last place, the logarithm of a probability by another
     # half, and two samples by twice as much. The others differ from their sum by the logarithm of
-    # their share, whose mean is at most log C. The factor 2 is for one more operation.
-    size = 2 + top.abs() + others.abs() + log(logits.shape[-1])
-    error = 2 * torch.finfo(dtype or logits.dtype).eps * size
-    return top - others, error.clamp(max=_LARGEST)
+    # their share, whose mean is at most log C. Computing in float64 adds its own error.
+    size = 2 + top.abs() + (top + rest).abs() + log(logits.shape[-1])
+    unit = torch.finfo(dtype or logits.dtype).eps + torch.finfo(torch.float64).eps
+    return -rest, (unit * size).clamp(max=_LARGEST)
 
 
 def _on_edges(probs: Tensor, error: Tensor) -> Tensor:
