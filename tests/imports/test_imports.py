@@ -254,7 +254,7 @@ WRONG = {
             **outputs(samples, seed=seed),
             "logits": as_probs(np.asarray)(samples, seed)["probs"],
         },
-        "every row sums to one",
+        "the rows sum to one",
     ),
     "probabilities named logits, as bfloat16 rounds them": (
         lambda samples, seed: {
@@ -262,7 +262,7 @@ WRONG = {
             "logits": torch.from_numpy(as_probs(np.asarray)(samples, seed)["probs"])
             .bfloat16().float().numpy(),
         },
-        "every row sums to one",
+        "the rows sum to one",
     ),
     "both": (
         lambda samples, seed: {

@@ -10,10 +10,12 @@ from torch import Tensor
 
 from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
 from tune_calib.errors import UserError
-from tune_calib.metrics.validation import UNEVEN, are_probabilities
+from tune_calib.metrics.validation import UNEVEN, Appearance
 
 SMALLEST = 1e-12
 """Lower bound of probabilities, since the logarithm of 0 is not finite."""
+
+_NEGATIVE = 1e-6  # rounding may leave a probability of zero below it
 
 UNLIKE = 0.01
 """Largest difference between logits in a file and those of the head, relative to the largest."""
@@ -49,6 +51,7 @@ class ImportedSplit:
     outputs: Rows | None  # (N, C), logits or probabilities, if there are any
     # Last layer, which computes logits if there are no ``outputs``; None without features.
     head: LinearHead | None
+    is_role_given: bool = False  # whether the files name their role, e.g. logits=FILE
 
     @property
     def classes(self) -> int:
@@ -74,6 +77,7 @@ class ImportedSplit:
         """Yield features (M, D) and outputs (M, C) in order, float32, of width 0 if absent."""
         # A fixed number of rows, because the last digits of the head's logits depend on it.
         rows = max(1, CHUNK // max(self.width, self.classes))
+        appearance = Appearance()
         for first in range(0, len(self.labels), rows):
             last = min(first + rows, len(self.labels))
             features = outputs = torch.empty(last - first, 0)
@@ -84,14 +88,12 @@ class ImportedSplit:
                 outputs = _finite(self.outputs[first:last], array, first)
                 if self.kind == "probs":
                     _check_probs(outputs, array, first)
-                elif first == 0 and are_probabilities(outputs):
-                    raise UserError(
-                        f"{array}: every row sums to one, so these are probabilities; import them "
-                        "as probs=FILE:KEY"
-                    )
+                else:
+                    appearance.add(outputs)
                 if self.head is not None:
                     self._check_logits(features, outputs, first)
             yield features, outputs
+        self._refuse_probabilities(appearance)
 
     def chunks(self, mask: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features (M, D) and logits (M, C) in order; ``mask`` (N,) bool selects samples."""
@@ -106,6 +108,19 @@ class ImportedSplit:
                 assert self.head is not None
                 outputs = self.head.logits(features)
             yield features, outputs
+
+    def _refuse_probabilities(self, appearance: Appearance) -> None:
+        if appearance.are_probabilities:
+            raise UserError(
+                f"{self.arrays['logits']}: the rows sum to one, so these are probabilities; import "
+                "them as probs=FILE:KEY"
+            )
+        if appearance.may_be_probabilities and not self.is_role_given:
+            raise UserError(
+                f"{self.arrays['logits']}: the values are between 0 and 1, so these may be "
+                "probabilities; import them as probs=FILE:KEY, or as logits=FILE:KEY if they are "
+                "logits"
+            )
 
     def _check_logits(self, features: Tensor, logits: Tensor, first: int) -> None:
         assert self.head is not None
@@ -146,6 +161,7 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         features=features,
         outputs=next((values[role] for role in ("logits", "probs") if role in values), None),
         head=head if features is not None else None,
+        is_role_given=any(file.startswith("logits=") for file in files),
     )
     if split.classes < 2:
         raise UserError(f"{setting}: a classifier needs at least 2 classes, got {split.classes}")
@@ -241,11 +257,12 @@ def _finite(rows: Rows, array: Array, first: int) -> Tensor:
 
 def _check_probs(probs: Tensor, array: Array, first: int) -> None:
     sums = probs.double().sum(1)
-    wrong = ((probs < 0) | (probs > 1 + UNEVEN)).any(1) | ((sums - 1).abs() > UNEVEN)
+    wrong = ((probs < -_NEGATIVE) | (probs > 1 + UNEVEN)).any(1) | ((sums - 1).abs() > UNEVEN)
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise UserError(
             f"{array}: row {first + row} is not a vector of probabilities (from "
             f"{float(probs[row].min()):g} to {float(probs[row].max()):g}, sum "
-            f"{float(sums[row]):g}); if these are logits, import them as logits=FILE:KEY"
+            f"{float(sums[row]):g}); if these are logits, import them as logits=FILE:KEY; if they "
+            "are rounded, divide each row by its sum"
         )

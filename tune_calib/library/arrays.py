@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
+from tune_calib.data.imported import SMALLEST
+from tune_calib.metrics.validation import PROBABILITIES, ROUNDED, Appearance
 from tune_calib.text import nearest
 
 
@@ -78,11 +79,32 @@ def rows_of(given: Any, name: str) -> Tensor:
     return tensor
 
 
-def logits_of(given: Any) -> Tensor:
-    """Return finite logits (N, C) as ``rows_of`` does; refuse probabilities."""
+def logits_of(given: Any, outputs: str | None = None) -> Tensor:
+    """Return finite logits (N, C) as ``rows_of`` does.
+
+    ``outputs`` says whether they are "logits" or "probs", whose logarithms are returned. Without
+    it, what may be probabilities is refused.
+    """
     rows = rows_of(given, "logits")
-    if are_probabilities(rows):
-        raise ValueError(PROBABILITIES)
+    if outputs not in (None, "logits", "probs"):
+        raise ValueError(f'outputs must be "logits", "probs" or None, got {outputs!r}')
+    if outputs == "probs":
+        deviation = float((rows.double().sum(1) - 1).abs().max())
+        if float(rows.min()) < -ROUNDED or deviation > ROUNDED:
+            raise ValueError(
+                f'outputs="probs" needs rows of probabilities that sum to 1; one is off by '
+                f"{deviation:g}, and the smallest value is {float(rows.min()):g}"
+            )
+        return rows.clamp(min=SMALLEST).log()
+    if outputs is None:
+        appearance = Appearance(rows)
+        if appearance.are_probabilities:
+            raise ValueError(f'{PROBABILITIES} or outputs="probs"')
+        if appearance.may_be_probabilities:
+            raise ValueError(
+                "logits look like probabilities: nearly all rows lie in [0, 1]; pass "
+                'outputs="logits" if they are logits, or outputs="probs"'
+            )
     return rows
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library import arrays
-from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
+from tune_calib.metrics.validation import PROBABILITIES, UNEVEN, are_probabilities
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -37,6 +37,7 @@ class PostHocEstimator(arrays.Estimator):
     """
 
     info: ClassVar[MethodInfo]
+    _outputs: str | None = None  # what the caller of ``fit`` says that it passes
 
     def __init__(self, **settings: Any) -> None:
         fields = self.info.params.model_fields
@@ -49,7 +50,9 @@ class PostHocEstimator(arrays.Estimator):
         arrays.refuse_unknown(params, list(self.settings), type(self).__name__, ValueError)
         return super().set_params(**params)
 
-    def fit(self, logits: Any, labels: Any, classes: Any = None) -> Self:
+    def fit(
+        self, logits: Any, labels: Any, classes: Any = None, outputs: str | None = None
+    ) -> Self:
         """Fit on held-out samples.
 
         Args:
@@ -59,18 +62,25 @@ class PostHocEstimator(arrays.Estimator):
             labels: (N,), integers from 0 to C - 1, or C other values (strings, integers), whose
                 sorted order is that of the columns, as in scikit-learn.
             classes: (C,), the classes of the columns; needed if ``labels`` lack one.
+            outputs: "logits" or "probs" (probabilities), where their values leave it open; it
+                holds for predictions too.
 
         Raises:
             ValueError: an argument has the wrong shape, is not finite or out of range, or the
                 logits are probabilities.
             UserError: a setting is out of range, or the method does not support the classes.
         """
-        rows = arrays.logits_of(_two_columns(logits))
-        if _is_scores(logits) and bool(((rows >= 0) & (rows <= 1)).all()):
-            raise ValueError(
-                "scores of two classes look like probabilities: all are in [0, 1]; pass their "
-                "logits, e.g. scipy.special.logit(probabilities)"
-            )
+        self._outputs = outputs
+        rows = _two_columns(logits, outputs)
+        if outputs is None and _is_scores(logits):
+            is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
+            if float(is_bounded.double().mean()) >= 0.99:
+                raise ValueError(
+                    "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
+                    'outputs="probs", or outputs="logits" if they are logits'
+                )
+            outputs = "logits"
+        rows = arrays.logits_of(rows, outputs)
         if rows.shape[1] < 2:
             raise ValueError(f"logits must have two or more classes, got {tuple(rows.shape)}")
         self.classes_ = arrays.find_classes(labels, rows.shape[1], classes)
@@ -104,9 +114,11 @@ class PostHocEstimator(arrays.Estimator):
 
     @torch.no_grad()
     def _calibrated(self, logits: Any) -> Tensor:
-        rows = self._rows(_two_columns(logits), "logits").double()
+        rows = self._rows(_two_columns(logits, self._outputs), "logits").double()
+        if self._outputs is not None:
+            rows = arrays.logits_of(rows, self._outputs)
         # The logits of one sample may sum to 1 by chance, and must not be refused then.
-        if len(rows) > 1 and are_probabilities(rows):
+        elif len(rows) > 1 and are_probabilities(rows):
             raise ValueError(PROBABILITIES)
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated
@@ -116,13 +128,13 @@ def _is_scores(given: Any) -> bool:
     return (given.ndim if isinstance(given, Tensor) else np.ndim(given)) == 1
 
 
-def _two_columns(given: Any) -> Any:
-    """Return scores (N,) of two classes as logits (N, 2), and anything else unchanged."""
+def _two_columns(given: Any, outputs: str | None) -> Any:
+    """Return scores (N,) of two classes as outputs (N, 2), and anything else unchanged."""
     if not _is_scores(given):
         return given
     column = given[:, None] if isinstance(given, Tensor) else np.reshape(given, (-1, 1))
     scores = arrays.rows_of(column, "logits")[:, 0]
-    return torch.stack([torch.zeros_like(scores), scores], 1)
+    return torch.stack([1 - scores if outputs == "probs" else 0 * scores, scores], 1)
 
 
 _made: dict[str, type[PostHocEstimator]] = {}
@@ -191,20 +203,22 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         """Return an unfitted copy with the same classifier, which stays fitted."""
         return type(self)(self.classifier, self.method)
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+    def fit(self, X: Any, y: Any, outputs: str | None = None) -> Self:  # noqa: N803
         """Fit the method on samples that the classifier was not trained on.
 
         Args:
             X: N samples, as the classifier takes them.
             y: (N,), their labels, as the classifier names them; for a module, integers from 0 to
                 C - 1, or C other values whose sorted order is that of its logits.
+            outputs: "logits" or "probs", what a module returns, where its values leave it open.
 
         Raises:
             ValueError: the labels do not match the classes, or an output is not finite.
         """
         method = __getattr__("TemperatureScaling")() if self.method is None else self.method
         self.method_ = clone(method)
-        self.method_.fit(self._logits(X), y, getattr(self.classifier, "classes_", None))
+        classes = getattr(self.classifier, "classes_", None)
+        self.method_.fit(self._logits(X), y, classes, outputs)
         self.classes_ = self.method_.classes_
         return self
 

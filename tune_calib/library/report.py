@@ -30,7 +30,12 @@ _LEVEL = 0.95
 
 
 def calibration_report(
-    logits: Any, labels: Any, *, resamples: int = 1000, seed: int = 0
+    logits: Any,
+    labels: Any,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    outputs: str | None = None,
 ) -> "CalibrationReport":
     """Return every metric of a classifier with its bootstrap interval over the samples.
 
@@ -39,15 +44,16 @@ def calibration_report(
         labels: (N,), integers in [0, C).
         resamples: number of draws of the samples, at least 2.
         seed: seed of the draws.
+        outputs: "logits" or "probs" (probabilities), where their values leave it open.
 
     Returns:
         A report with ``metrics`` (a data frame), ``table()`` (Markdown, every metric) and
         ``figure()`` (matplotlib). It prints as a short table.
 
     Raises:
-        ValueError: an argument is invalid; probabilities are refused too.
+        ValueError: an argument is invalid, or the logits may be probabilities.
     """
-    rows = logits_of(logits)
+    rows = logits_of(logits, outputs)
     numbers = number_labels(labels, len(rows), np.arange(rows.shape[1])).to(rows.device)
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")

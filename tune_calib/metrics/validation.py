@@ -11,22 +11,59 @@ UNEVEN = 4e-3
 """Largest deviation of a sample's probabilities from a sum of one; bfloat16 rounds each by up to a
 relative 2e-3."""
 
+ROUNDED = 0.05
+"""The same deviation for probabilities that are rounded to two digits."""
+
 PROBABILITIES = (
-    "logits look like probabilities: none is negative and every row sums to 1; pass their "
+    "logits look like probabilities: none is negative and the rows sum to 1; pass their "
     "logarithms, e.g. np.log(np.clip(probabilities, 1e-12, None))"
 )
 """Error message for logits that are probabilities."""
 
+_MANY = 10  # rows from which on the share of those that sum to 1 decides
+
+
+class Appearance:
+    """What rows (N, C) look like, judged by all of them, which may come in parts.
+
+    Logits sum to 1 by chance only in a few rows. Log-probabilities are negative, and a single class
+    has no probabilities.
+    """
+
+    def __init__(self, *parts: Tensor) -> None:
+        self.rows = self._even = self._rounded = self._bounded = 0
+        self._largest = 0.0
+        for part in parts:
+            self.add(part)
+
+    def add(self, rows: Tensor) -> None:
+        """Take further rows into account."""
+        if rows.shape[1] < 2 or not len(rows):
+            return
+        is_bounded = (rows.amin(1) >= -UNEVEN) & (rows.amax(1) <= 1 + UNEVEN)
+        deviations = (rows.double().sum(1) - 1).abs()
+        self.rows += len(rows)
+        self._bounded += int(is_bounded.sum())
+        self._even += int((is_bounded & (deviations <= UNEVEN)).sum())
+        self._rounded += int((is_bounded & (deviations <= ROUNDED)).sum())
+        self._largest = max(self._largest, float(rows.max()))
+
+    @property
+    def are_probabilities(self) -> bool:
+        """Return whether the rows sum to 1: most of many rows, or all of a few."""
+        if self.rows < _MANY:
+            return 0 < self.rows == self._even
+        return 2 * self._rounded >= self.rows
+
+    @property
+    def may_be_probabilities(self) -> bool:
+        """Return whether nearly all rows lie in [0, 1], such as sigmoids or rows of zeros."""
+        return self._bounded >= 0.99 * self.rows > 0 and self._largest > 0.5
+
 
 def are_probabilities(rows: Tensor) -> bool:
-    """Return whether rows (N, C) must be probabilities: none is negative and all sum to one.
-
-    Logits meet both conditions by chance only in a few rows. Log-probabilities are negative, and a
-    single class has no probabilities.
-    """
-    sums = rows.double().sum(1)
-    is_even = (sums - 1).abs() <= UNEVEN
-    return rows.shape[1] > 1 and bool((rows >= 0).all()) and bool(is_even.all())
+    """Return whether rows (N, C) are probabilities rather than logits (``Appearance``)."""
+    return Appearance(rows).are_probabilities
 
 
 def check(probs: Tensor, labels: Tensor) -> None:

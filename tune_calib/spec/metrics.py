@@ -104,11 +104,13 @@ for _metric in (
     Metric("brier", "Brier", "min", "score", upper=2.0),
     Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0),
     Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction"),
-    Metric("debiased_ece", "Debiased ECE", "min", "fraction"),
+    Metric("debiased_ece", "Debiased ECE (L2)", "min", "fraction"),
     Metric("ks_error", "KS error", "min", "fraction"),
     Metric("smooth_ece", "Smooth ECE", "min", "fraction", is_in_searches=False),
     Metric("sweep_ece", "Sweep ECE", "min", "fraction", is_in_searches=False),
-    Metric("classwise_debiased", "Classwise debiased", "min", "fraction", is_in_searches=False),
+    Metric(
+        "classwise_debiased", "Classwise debiased (L2)", "min", "fraction", is_in_searches=False
+    ),
     Metric("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, is_in_searches=False),
     Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, is_in_searches=False),
     Metric(
