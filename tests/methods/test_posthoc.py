@@ -208,6 +208,19 @@ def test_folds_are_a_partition_and_one_sample_has_none():
     assert folds(torch.zeros(1)) == []
 
 
+@each("classes", [3, 5, 10])
+def test_folds_divide_every_class_evenly_whatever_the_order_and_the_names_of_classes(classes):
+    in_turn = torch.arange(203) % classes
+    drawn = torch.randint(classes, (203,), generator=torch.Generator().manual_seed(classes))
+    for labels in (in_turn, in_turn.sort().values, drawn):
+        parts = torch.stack(folds(labels))
+        assert parts.sum(0).tolist() == [1] * 203
+        for members in (parts, *(parts[:, labels == label] for label in range(classes))):
+            counts = members.sum(1)
+            assert counts.max() - counts.min() <= 1
+        assert torch.equal(torch.stack(folds(classes - 1 - labels)), parts)
+
+
 class Lowered(FittedAlone):
     """Takes as much as its parameter says off the logit of class 0."""
 
