@@ -112,7 +112,8 @@ def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fi
 def test_an_ordinary_temperature_has_no_flag(fit, scale):
     flagged = 0
     for seed in range(10):
-        logits, _ = chance_logits(1000, seed=seed)
+        # With fewer samples, the error of a grid in steps of 0.1 sometimes reaches 1 %.
+        logits, _ = chance_logits(2000, seed=seed)
         chance = torch.Generator().manual_seed(seed)
         labels = torch.multinomial((2 * logits).softmax(1), 1, generator=chance).squeeze(1)
         flagged += bool(flags_of(fit, 2 * scale * logits, labels))

@@ -8,8 +8,12 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.model_selection import cross_val_score
 
 import tune_calib
 from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
@@ -117,6 +121,131 @@ def test_probabilities_are_not_taken_for_logits(name):
             predict(probs)
     # One row of logits may sum to 1 by chance.
     estimator.predict_proba(probs[:1])
+
+
+@each("name", POSTHOC, few=4)
+def test_whole_weights_count_a_sample_as_often_as_repeated_rows(name):
+    logits, labels = drawn(METHODS[name].classes or 3, 100)
+    counts = torch.randint(0, 4, (100,), generator=torch.Generator().manual_seed(1))
+    rows, repeated = logits.repeat_interleave(counts, 0), labels.repeat_interleave(counts)
+    estimator = of(name)()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weighted = clone(estimator).fit(logits, labels, sample_weight=counts).predict_proba(logits)
+        expected = clone(estimator).fit(rows, repeated).predict_proba(logits)
+    assert torch.allclose(weighted, expected, atol=1e-6), (weighted - expected).abs().max()
+
+
+def test_other_weights_are_exact_where_losses_are_summed_and_refused_where_samples_are_counted():
+    logits, labels = drawn(3)
+    weights = torch.rand(400, generator=torch.Generator().manual_seed(0))
+    found = tune_calib.TemperatureScaling().fit(logits, labels, sample_weight=weights)
+
+    def loss(log_t):
+        probs = (logits.double() / np.exp(log_t)).softmax(1)
+        return log_loss(labels, probs, sample_weight=weights)
+
+    best = minimize_scalar(loss, bounds=(-2, 3), method="bounded", options={"xatol": 1e-8}).x
+    assert found.temperature_ == pytest.approx(np.exp(best), rel=1e-6)
+    assert found.temperature_ != pytest.approx(
+        tune_calib.TemperatureScaling().fit(logits, labels).temperature_, rel=1e-3
+    )
+    for estimator in (
+        tune_calib.SplineCalibration(),
+        tune_calib.TemperatureScaling(fit="grid_ece"),
+    ):
+        with pytest.raises(ValueError, match="counts samples, so sample_weight must be whole"):
+            estimator.fit(logits, labels, sample_weight=weights)
+    for wrong in (weights[1:], -weights, 0 * weights, weights / 0, weights[:, None].repeat(1, 2)):
+        with pytest.raises(ValueError, match="sample_weight must be"):
+            tune_calib.TemperatureScaling().fit(logits, labels, sample_weight=wrong)
+
+
+def test_settings_are_attributes_and_arguments_have_the_names_of_scikit_learn():
+    logits, labels = drawn(3)
+    estimator = tune_calib.MatrixScaling(off_diagonal=1.0)
+    assert estimator.off_diagonal == 1.0
+    estimator.off_diagonal = 2.0
+    assert estimator.get_params()["off_diagonal"] == 2.0
+    assert not hasattr(estimator, "nonsense")
+    scaling = tune_calib.TemperatureScaling().fit(X=logits, y=labels)
+    assert torch.equal(scaling.predict_proba(X=logits), scaling.predict_proba(logits))
+    head = tune_calib.RetrainedHead(epochs=1, lr=0.5).fit(X=FEATURES, y=CLASSES)
+    assert head.lr == 0.5
+
+
+def test_arrays_of_any_layout_give_the_same_numbers():
+    logits, labels = (part.numpy() for part in drawn(3))
+    expected = tune_calib.TemperatureScaling().fit(logits, labels).temperature_
+    for rows, names in (
+        (logits.astype(">f4"), labels.astype(">i8")),
+        (logits[::-1], labels[::-1]),
+        (np.asfortranarray(logits), labels.tolist()),
+        (logits.astype(object), labels[:, None]),
+        (logits.astype(np.longdouble), labels.astype(np.uint16)),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DataConversionWarning)
+            found = tune_calib.TemperatureScaling().fit(rows, names)
+        assert found.temperature_ == pytest.approx(expected, rel=1e-6)
+        assert found.predict(rows).shape == (400,)
+    with pytest.raises(ValueError, match="sparse input is not supported"):
+        tune_calib.TemperatureScaling().fit(csr_matrix(logits), labels)
+
+
+def test_two_classes_have_scores_that_scikit_learn_ranks():
+    logits, labels = (part.numpy() for part in drawn(2))
+    scaling = tune_calib.TemperatureScaling()
+    found = cross_val_score(scaling, logits, labels, scoring="roc_auc", cv=3)
+    assert min(found) > 0.7
+    fitted_ = scaling.fit(logits, labels)
+    scores = fitted_.decision_function(logits)
+    assert scores.shape == (400,)
+    np.testing.assert_allclose(1 / (1 + np.exp(-scores)), fitted_.predict_proba(logits)[:, 1])
+    head = tune_calib.RetrainedHead(epochs=1).fit(FEATURES, CLASSES % 2)
+    assert head.decision_function(FEATURES).shape == (40,)
+
+
+def test_labels_in_the_order_of_text_are_refused_and_any_order_can_be_given():
+    logits, labels = drawn(12, 1000)
+    names = labels.numpy().astype(str)
+    with pytest.raises(ValueError, match=r"in the order of their numbers; to keep them, give"):
+        tune_calib.TemperatureScaling().fit(logits, names)
+    plain = tune_calib.TemperatureScaling().fit(logits, labels)
+    in_order = np.arange(12).astype(str)
+    named = tune_calib.TemperatureScaling().fit(logits, names, classes=in_order)
+    assert named.temperature_ == plain.temperature_
+    assert named.predict(logits).tolist() == in_order[plain.predict(logits)].tolist()
+    by_text = sorted(in_order)  # columns in the order of text are accepted
+    columns = [int(name) for name in by_text]
+    assert tune_calib.TemperatureScaling().fit(logits[:, columns], names).temperature_ == (
+        pytest.approx(plain.temperature_)
+    )
+
+
+@each("shift", [1, -1])
+def test_labels_that_count_from_another_number_are_refused(shift):
+    logits, labels = drawn(5, 1000)
+    is_kept = labels < 4 if shift == 1 else labels > 0
+    logits, labels = logits[is_kept], labels[is_kept]
+    way = "lowered by 1" if shift == 1 else "raised by 1"
+    with pytest.raises(ValueError, match=f"if they are {way}"):
+        tune_calib.TemperatureScaling().fit(logits, labels + shift)
+    with pytest.raises(ValueError, match=f"if they are {way}"):
+        tune_calib.calibration_report(logits, labels + shift)
+    tune_calib.TemperatureScaling().fit(logits, labels)
+    scaling = tune_calib.TemperatureScaling()
+    for names, classes in ((labels.flip(0), 5), (labels + shift, range(5))):
+        with pytest.warns(UserWarning, match="no better than chance"):
+            scaling.fit(logits, names, classes=classes)
+
+
+@each("classes", [[0, 0, 1], [[0, 1, 2]], 4, ["a", "b"]])
+def test_classes_that_are_not_those_of_the_columns_are_refused(classes):
+    with pytest.raises(ValueError, match=r"class|different values"):
+        tune_calib.TemperatureScaling().fit(LOGITS, LABELS, classes=classes)
+    with pytest.raises(ValueError, match=r"class|different values"):
+        tune_calib.calibration_report(LOGITS, LABELS, classes=classes)
 
 
 def test_flags_are_warnings():
@@ -283,7 +412,9 @@ CLASSES = torch.arange(40) % 4
     ],
 )
 def test_what_a_head_cannot_use_is_one_line(settings, given, told):
-    arguments = {"features": FEATURES, "labels": CLASSES, **given}
+    names = {"features": "X", "labels": "y"}
+    given = {names.get(name, name): value for name, value in given.items()}
+    arguments = {"X": FEATURES, "y": CLASSES, **given}
     with pytest.raises((ValueError, UserError, TypeError), match=told) as found:
         tune_calib.RetrainedHead(**{"epochs": 2, **settings}).fit(**arguments)
     assert "\n" not in str(found.value)

@@ -1,10 +1,12 @@
 """A fitted classifier of scikit-learn or torch, calibrated as one classifier."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
 import torch
+from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
@@ -12,11 +14,11 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
-from sklearn.model_selection import cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils import estimator_checks
 from torch import nn
 
@@ -89,14 +91,78 @@ def test_labels_that_the_classifier_does_not_know_are_refused():
         )
 
 
+def test_copies_share_the_classifier_and_nothing_else():
+    (train, calib, _), (y_train, y_calib, _) = data(3)
+    classifier = GaussianNB().fit(train, y_train)
+    one = tune_calib.CalibratedClassifier(classifier, tune_calib.TemperatureScaling())
+    other = clone(one).set_params(method__fit="grid_ece")
+    assert one.method.get_params() == {"fit": "nll"}
+    assert other.classifier is classifier
+    with pytest.raises(ValueError, match="its settings cannot be changed"):
+        other.set_params(classifier__var_smoothing=1.0)
+    search = GridSearchCV(one, {"method__fit": ["nll", "grid_ece", "grid_nll"]}, cv=3, n_jobs=3)
+    with parallel_config(backend="threading"):
+        scores = search.fit(calib, y_calib).cv_results_["split0_test_score"]
+    assert len(scores) == 3
+    assert one.method.get_params() == {"fit": "nll"}
+
+
+def test_classifiers_whose_outputs_are_no_logits_of_their_classes_are_refused():
+    for classes in (3, 4):
+        samples, labels = make_classification(
+            600, 8, n_informative=5, n_classes=classes, random_state=1
+        )
+        pairwise, by_class = (
+            SVC(decision_function_shape=shape).fit(samples[:300], labels[:300])
+            for shape in ("ovo", "ovr")
+        )
+        with pytest.raises(ValueError, match="no logits of the classes; an SVC needs"):
+            tune_calib.CalibratedClassifier(pairwise).fit(samples[300:], labels[300:])
+        fitted = tune_calib.CalibratedClassifier(by_class).fit(samples[300:], labels[300:])
+        assert fitted.score(samples[300:], labels[300:]) > 0.7
+
+
+class Returning(nn.Module):
+    """A module that returns what a function makes of its logits."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.layer, self.function = nn.Linear(8, 3), function
+
+    def forward(self, x):
+        return self.function(self.layer(x))
+
+
+@each(
+    ("function", "told"),
+    [
+        (lambda x: {"logits": x}, r"logits \(500, C\) for 500 samples, got a dict"),
+        (lambda x: (x, x), "got a tuple"),
+        (lambda x: x.squeeze(0), r"logits \(1, C\) for 1 samples, got \(3,\)"),
+        (lambda x: x[None], r"got \(1, 500, 3\)"),
+    ],
+)
+def test_a_module_that_returns_no_logits_is_one_line(function, told):
+    module, samples = Returning(function), np.zeros((501, 8))
+    with pytest.raises(ValueError, match=told) as found:
+        tune_calib.CalibratedClassifier(module).fit(samples, np.arange(501) % 3)
+    assert "\n" not in str(found.value)
+    assert module.training
+
+
 @each("kind", ["array", "tensor"])
 def test_a_module_is_called_in_evaluation_mode(kind):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3))
+    module[1].eval()  # a part that its user has frozen
+    modes = [part.training for part in module.modules()]
     (_, calib, test), (_, y_calib, _) = data(3)
     if kind == "tensor":
         calib, test = (torch.from_numpy(each).float() for each in (calib, test))
-    calibrated = tune_calib.CalibratedClassifier(module).fit(calib, y_calib)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is not trained
+        calibrated = tune_calib.CalibratedClassifier(module).fit(calib, y_calib)
+    assert [part.training for part in module.modules()] == modes
     module.eval()
     with torch.no_grad():
         logits = module(torch.as_tensor(test).float())
@@ -144,3 +210,60 @@ def test_what_scikit_learn_checks_of_every_estimator():
             check = getattr(estimator_checks, name, None)
             if check is not None:
                 check(name, estimator)
+
+
+LINES = "refused in one line of our own, which names the argument"
+FLOATS = "labels are never floats, so that labels and logits cannot be swapped unnoticed"
+NOT_OF_ALL = {
+    "check_no_attributes_set_in_init": "settings are known by the registry; one is named fit",
+    "check_n_features_in_after_fitting": LINES,
+    "check_dtype_object": LINES,
+    "check_estimators_empty_data_messages": LINES,
+    "check_fit2d_predict1d": LINES,
+    "check_requires_y_none": LINES,
+    "check_estimators_nan_inf": FLOATS,
+    "check_classifiers_one_label": "a calibrated classifier has two or more classes",
+}
+AS_COLUMNS = "the data have another number of classes than of columns, which are logits"
+NOT_OF_METHODS = NOT_OF_ALL | {
+    "check_estimators_overwrite_params": AS_COLUMNS,
+    "check_estimators_fit_returns_self": AS_COLUMNS,
+    "check_readonly_memmap_input": AS_COLUMNS,
+    "check_classifiers_classes": AS_COLUMNS,
+    "check_classifiers_train": AS_COLUMNS,
+    "check_fit2d_1feature": "a single column is no logit of a class",
+}
+OF_BETA = "beta calibration is for two classes, and the data have three to thirty columns"
+NOT_OF_BETA = NOT_OF_METHODS | dict.fromkeys(
+    (
+        "check_fit_score_takes_y", "check_dont_overwrite_parameters",
+        "check_positive_only_tag_during_fit", "check_estimators_dtypes",
+        "check_sample_weights_list", "check_sample_weight_equivalence_on_dense_data",
+        "check_pipeline_consistency", "check_estimators_pickle",
+        "check_f_contiguous_array_estimator", "check_supervised_y_2d",
+        "check_methods_sample_order_invariance", "check_methods_subset_invariance",
+        "check_fit2d_1sample", "check_dict_unchanged",
+    ),
+    OF_BETA,
+)  # fmt: skip
+# Not CalibratedClassifier: it is fitted to other columns and classes than those of most
+# checks. The others are OF_WRAPPER.
+ESTIMATORS = [*tune_calib.ESTIMATORS, "RetrainedHead"]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@each("name", ESTIMATORS)
+def test_every_check_of_scikit_learn_passes_but_those_that_cannot_apply(name):
+    pytest.importorskip("sklearn", minversion="1.6")
+    is_head = name == "RetrainedHead"
+    estimator = tune_calib.RetrainedHead(epochs=20) if is_head else getattr(tune_calib, name)()
+    expected = NOT_OF_ALL if is_head else NOT_OF_METHODS
+    if name == "BetaCalibration":
+        expected = NOT_OF_BETA
+    if name == "VectorScaling":
+        no_optimum = (
+            "the data lack classes: there is no optimum, and the fits stop anywhere below it"
+        )
+        expected = {**expected, "check_sample_weight_equivalence_on_dense_data": no_optimum}
+    estimator_checks.check_estimator(estimator, expected_failed_checks=expected, on_skip=None)

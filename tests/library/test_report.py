@@ -109,3 +109,31 @@ def test_metrics_are_those_of_trials_without_conformal_sets():
     found = set(tune_calib.calibration_report(logits, labels, resamples=5).metrics["metric"])
     absent = {name for name in METRICS if METRICS[name].is_of_trials} - found
     assert absent == {"conformal_size", "conformal_coverage"}
+
+
+def test_weights_of_a_report_repeat_samples_and_classes_name_the_columns():
+    logits, labels = case(60, 3)
+    counts = torch.arange(60) % 3
+    expected = tune_calib.calibration_report(
+        logits.repeat_interleave(counts, 0), labels.repeat_interleave(counts)
+    )
+    names = np.array(["c", "a", "b"])
+    found = tune_calib.calibration_report(
+        logits, names[labels], classes=names, sample_weight=counts
+    )
+    assert found.values == pytest.approx(expected.values, abs=1e-12, nan_ok=True)
+    assert "metrics" not in vars(found)  # no interval is computed yet
+    with pytest.raises(ValueError, match="a report counts samples"):
+        tune_calib.calibration_report(logits, labels, sample_weight=counts / 2)
+
+
+def test_progress_of_intervals_is_one_line_of_a_terminal(monkeypatch, capsys):
+    logits, labels = case(60, 3)
+    assert tune_calib.calibration_report(logits, labels, resamples=5).metrics is not None
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert tune_calib.calibration_report(logits, labels, resamples=5).metrics is not None
+    told = capsys.readouterr().err
+    assert "computing intervals: 0 of 5" in told
+    assert told.endswith("\033[K")
+    assert "\n" not in told

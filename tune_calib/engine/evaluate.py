@@ -19,6 +19,7 @@ from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS, settled
+from tune_calib.metrics.validation import whole_numbers
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
@@ -175,8 +176,20 @@ def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tenso
 
 
 @torch.no_grad()
-def fit_transform(slot: PostHocSlot, calib: SplitLogits) -> PostHocMethod:
-    """Fit the transform of a slot on the original float32 logits."""
+def fit_transform(
+    slot: PostHocSlot, calib: SplitLogits, weights: Tensor | None = None
+) -> PostHocMethod:
+    """Fit the transform of a slot on the original float32 logits, with positive weights (N,).
+
+    Raises:
+        ValueError: the method counts samples, and a weight is not a whole number.
+    """
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
+    if weights is not None and not transform.takes_weights:
+        counts = whole_numbers(weights, slot.method)
+        logits = calib.logits.repeat_interleave(counts, 1)
+        calib, weights = SplitLogits(logits, calib.labels.repeat_interleave(counts)), None
+    transform.weights = weights
     transform.fit(calib.logits, calib.labels)
+    transform.weights = None
     return transform

@@ -1,16 +1,20 @@
 """Checks of users' arrays and tensors, and the conventions of scikit-learn's estimators."""
 
-from collections.abc import Iterable
+import re
+import warnings
+from collections.abc import Iterable, Iterator
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor
 
 from tune_calib.data.imported import SMALLEST
+from tune_calib.metrics.scoring import is_by_chance
 from tune_calib.metrics.validation import PROBABILITIES, ROUNDED, Appearance
 from tune_calib.text import nearest
 
@@ -18,12 +22,26 @@ from tune_calib.text import nearest
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class with scikit-learn's conventions for settings that only a registry knows by name.
 
-    Settings are stored apart from attributes, since one may be named ``fit``. As in scikit-learn,
-    ``fit`` checks them.
+    Settings are stored apart from attributes, since one may be named ``fit``; all others are
+    attributes too. As in scikit-learn, ``fit`` checks them.
     """
 
     settings: dict[str, Any]
     classes_: NDArray[Any]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a setting by name."""
+        settings = vars(self).get("settings", {})
+        if name not in settings:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return settings[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Change a setting by name, or set another attribute."""
+        if name != "settings" and name in vars(self).get("settings", {}):
+            self.set_params(**{name: value})
+        else:
+            super().__setattr__(name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return all settings by name."""
@@ -34,13 +52,22 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.settings = {**self.settings, **params}
         return self
 
-    def predict(self, given: Any) -> Any:
+    def predict(self, X: Any) -> Any:
         """Return the class of each sample, (N,), one of ``classes_``."""
-        probs = self.predict_proba(given)  # first, since it refuses an unfitted estimator
+        probs = self.predict_proba(X)  # first, since it refuses an unfitted estimator
         return take_classes(self.classes_, probs)
 
-    def predict_proba(self, given: Any) -> Any:
-        """Return calibrated probabilities (N, C), float64; a tensor for a tensor, else an array."""
+    def predict_proba(self, X: Any) -> Any:
+        """Return probabilities (N, C), float64; a tensor for a tensor, else an array."""
+        return match_type(self._logits(X).softmax(-1), X)
+
+    def decision_function(self, X: Any) -> Any:
+        """Return logits (N, C), float64; for two classes, those of the second class, (N,)."""
+        logits = self._logits(X)
+        return match_type(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits, X)
+
+    def _logits(self, given: Any) -> Tensor:
+        """Return logits (N, C), float64, of which the probabilities are the softmax."""
         raise NotImplementedError
 
     def _rows(self, given: Any, name: str) -> Tensor:
@@ -58,18 +85,24 @@ def rows_of(given: Any, name: str) -> Tensor:
     """Return finite numbers (N, M), with N and M at least 1, as a tensor of floats."""
     if isinstance(given, Tensor):
         tensor = given.detach()
+    elif issparse(given):
+        raise ValueError(f"{name}: sparse input is not supported; pass its toarray()")
     else:
         try:
             array = np.asarray(given)
-            # A copy if torch could not write to it: torch warns about read-only arrays.
-            tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+            if array.dtype.kind not in "bc":
+                is_short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+                array = array.astype(np.float32 if is_short else np.float64, copy=False)
+            # A copy where torch could not write to it, or expects another order in memory.
+            tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
         except (TypeError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"{name} is not an array of numbers ({reason})") from None
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        raise ValueError(f"{name} must be real numbers, got {tensor.dtype}")
+        kind = "Complex data not supported: " if tensor.is_complex() else ""
+        raise ValueError(f"{kind}{name} must be real numbers, got {tensor.dtype}")
     if tensor.dtype not in (torch.float32, torch.float64):
         tensor = tensor.float() if tensor.is_floating_point() else tensor.double()
     if bad := int((~tensor.isfinite()).any(1).sum()):
@@ -112,10 +145,17 @@ def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[An
     """Return the classes (C,) of labels (N,), in the order of their numbers.
 
     Integers in [0, count) are class numbers; other labels are sorted, as in scikit-learn. ``known``
-    are the classes if they are known; without ``count``, all labels that occur are classes.
+    are the classes or their number; without ``count``, all labels that occur are classes.
     """
+    if isinstance(known, int | np.integer):
+        if count not in (None, known):
+            raise ValueError(f"there are columns for {count} classes, but classes is {known}")
+        count, known = int(known), None
     if known is not None:
         found = _labels(known, "classes")
+        found = np.ascontiguousarray(found, found.dtype.newbyteorder("="))
+        if found.ndim != 1 or len(np.unique(found)) != len(found):
+            raise ValueError("classes must be the different classes in the order of the columns")
     else:
         labels = _labels(given, "labels")
         if count and labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < count:
@@ -146,6 +186,65 @@ def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "
     return torch.tensor(found)
 
 
+def check_order(rows: Tensor, numbers: Tensor, classes: NDArray[Any], is_certain: bool) -> None:
+    """Warn where the labels are no better than chance, or refuse another order of the classes.
+
+    ``rows`` are the logits (N, C), and ``numbers`` the numbers (N,) of the labels. With
+    ``is_certain``, the caller gave the order of the classes, and no other order is tried.
+    """
+    top = rows.argmax(1)
+    hits = top == numbers
+    share = float(hits.double().mean())
+    for other, remedy in () if is_certain else _other_orders(numbers, classes):
+        better = top == other
+        gain = int(better.sum()) - int(hits.sum())
+        errors = gain / max(1, int((better != hits).sum())) ** 0.5  # standard errors
+        if errors > 2:
+            text = (
+                f"labels agree with the largest logits in {share:.0%} of the samples, but in "
+                f"{float(better.double().mean()):.0%} {remedy}; to keep them, give `classes`"
+            )
+            if errors > 4:
+                raise ValueError(text)
+            warnings.warn(text, stacklevel=3)
+    if is_by_chance(top, numbers):
+        warnings.warn(
+            f"the largest logits are right in {share:.1%} of the samples, which is no better than "
+            "chance; check that the classes are in the order of the columns",
+            stacklevel=3,
+        )
+
+
+def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tensor, str]]:
+    """Yield numbers (N,) of the labels in other orders of the classes, with the remedies."""
+    if classes.dtype.kind not in "iub":
+        # Numbers within names in the order of their values: a2 before a10.
+        parts = [re.split(r"(\d+)", str(name)) for name in classes]
+        keys = [[int(part) if part.isdecimal() else part for part in name] for name in parts]
+        order = sorted(range(len(classes)), key=lambda number: keys[number])
+        if order != sorted(order):
+            text = f"with classes=[{_first(classes[order])}], in the order of their numbers"
+            yield torch.tensor(order, device=numbers.device).argsort()[numbers], text
+    elif np.array_equal(classes, np.arange(len(classes))):
+        if int(numbers.min()) > 0:
+            yield numbers - 1, "if they are lowered by 1, to begin with 0"
+        if int(numbers.max()) < len(classes) - 1:
+            yield numbers + 1, "if they are raised by 1"
+
+
+def find_weights(given: Any, samples: int) -> Tensor | None:
+    """Return weights (N,), float64, not negative and not all 0; None for None."""
+    if given is None:
+        return None
+    column = to_array(given).reshape(-1, 1)
+    weights = rows_of(column, "sample_weight")[:, 0].double()
+    if len(weights) != samples or bool((weights < 0).any()) or not bool(weights.any()):
+        raise ValueError(
+            f"sample_weight must be ({samples},), one per sample, not negative and not all zero"
+        )
+    return weights
+
+
 def take_classes(classes: NDArray[Any], probs: Any) -> Any:
     """Return the most probable class of each sample, (N,); for strings, an array."""
     places = probs.argmax(1)
@@ -163,9 +262,13 @@ def to_array(given: Any) -> NDArray[Any]:
 
 def _labels(given: Any, name: str) -> NDArray[Any]:
     labels = to_array(given)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = column_or_1d(labels, warn=True)
     is_text = labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat)
     if not (labels.dtype.kind in "iubUS" or is_text) or not labels.size:
-        raise ValueError(f"{name} must be integers, strings or booleans, got {labels.dtype}")
+        raise ValueError(
+            f"Unknown label type: {name} must be integers, strings or booleans, got {labels.dtype}"
+        )
     return labels
 
 

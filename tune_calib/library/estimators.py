@@ -19,6 +19,7 @@ from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library import arrays
 from tune_calib.metrics.validation import PROBABILITIES, UNEVEN, are_probabilities
+from tune_calib.models.base import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -51,28 +52,36 @@ class PostHocEstimator(arrays.Estimator):
         return super().set_params(**params)
 
     def fit(
-        self, logits: Any, labels: Any, classes: Any = None, outputs: str | None = None
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        outputs: str | None = None,
     ) -> Self:
         """Fit on held-out samples.
 
         Args:
-            logits: (N, C), unnormalised, or log-probabilities; an array or a tensor. For two
+            X: logits (N, C), unnormalised, or log-probabilities; an array or a tensor. For two
                 classes also scores (N,) of a ``decision_function``: the logit of the second class
                 minus that of the first.
-            labels: (N,), integers from 0 to C - 1, or C other values (strings, integers), whose
+            y: labels (N,), integers from 0 to C - 1, or C other values (strings, integers), whose
                 sorted order is that of the columns, as in scikit-learn.
-            classes: (C,), the classes of the columns; needed if ``labels`` lack one.
+            classes: the classes (C,) in the order of the columns, or their number C; needed if the
+                labels lack one or the order is another.
+            sample_weight: (N,), not negative: how often each sample counts. Methods that count
+                samples instead of summing losses support whole numbers only.
             outputs: "logits" or "probs" (probabilities), where their values leave it open; it
                 holds for predictions too.
 
         Raises:
-            ValueError: an argument has the wrong shape, is not finite or out of range, or the
-                logits are probabilities.
+            ValueError: an argument has the wrong shape, is not finite or out of range, the logits
+                are probabilities, or the labels clearly belong to columns in another order.
             UserError: a setting is out of range, or the method does not support the classes.
         """
         self._outputs = outputs
-        rows = _two_columns(logits, outputs)
-        if outputs is None and _is_scores(logits):
+        rows = _two_columns(X, outputs)
+        if outputs is None and _is_scores(X):
             is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
             if float(is_bounded.double().mean()) >= 0.99:
                 raise ValueError(
@@ -83,13 +92,19 @@ class PostHocEstimator(arrays.Estimator):
         rows = arrays.logits_of(rows, outputs)
         if rows.shape[1] < 2:
             raise ValueError(f"logits must have two or more classes, got {tuple(rows.shape)}")
-        self.classes_ = arrays.find_classes(labels, rows.shape[1], classes)
-        own = arrays.number_labels(labels, len(rows), self.classes_).to(rows.device)
+        self.classes_ = arrays.find_classes(y, rows.shape[1], classes)
+        numbers = arrays.number_labels(y, len(rows), self.classes_).to(rows.device)
+        weights = arrays.find_weights(sample_weight, len(rows))
+        if weights is not None:
+            is_kept = weights.to(rows.device) > 0
+            rows, numbers = rows[is_kept], numbers[is_kept]
+            weights = weights.to(rows.device)[is_kept]
+        arrays.check_order(rows, numbers, self.classes_, classes is not None)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
-        self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), own))
+        self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), numbers), weights)
         self.n_features_in_ = rows.shape[1]
         for name, tensor in self.transform_.state().items():
-            setattr(self, f"{name.replace('.', '_')}_", arrays.match_type(tensor[0], logits))
+            setattr(self, f"{name.replace('.', '_')}_", arrays.match_type(tensor[0], X))
         for name, tensor in self.transform_.fitted().items():
             setattr(self, f"{name}_", float(tensor[0]))
         flags = self.transform_.flags().items()
@@ -98,23 +113,9 @@ class PostHocEstimator(arrays.Estimator):
             warnings.warn(f"{self.info.title}: {FLAGS[name].meaning}", stacklevel=2)
         return self
 
-    def predict_proba(self, logits: Any) -> Any:
-        """Return calibrated probabilities (N, C), float64; a tensor for a tensor, else an array.
-
-        Raises:
-            ValueError: the logits have another number of classes than in ``fit``, are not finite,
-                or are several rows of probabilities.
-        """
-        return arrays.match_type(self._calibrated(logits).softmax(-1), logits)
-
-    def decision_function(self, logits: Any) -> Any:
-        """Return calibrated logits (N, C), float64, or scores (N,) for scores."""
-        found = self._calibrated(logits)
-        return arrays.match_type(found[:, 1] - found[:, 0] if _is_scores(logits) else found, logits)
-
     @torch.no_grad()
-    def _calibrated(self, logits: Any) -> Tensor:
-        rows = self._rows(_two_columns(logits, self._outputs), "logits").double()
+    def _logits(self, given: Any) -> Tensor:
+        rows = self._rows(_two_columns(given, self._outputs), "logits").double()
         if self._outputs is not None:
             rows = arrays.logits_of(rows, self._outputs)
         # The logits of one sample may sum to 1 by chance, and must not be refused then.
@@ -125,7 +126,7 @@ class PostHocEstimator(arrays.Estimator):
 
 
 def _is_scores(given: Any) -> bool:
-    return (given.ndim if isinstance(given, Tensor) else np.ndim(given)) == 1
+    return (given.ndim if isinstance(given, Tensor) else np.asarray(given).ndim) == 1
 
 
 def _two_columns(given: Any, outputs: str | None) -> Any:
@@ -175,6 +176,38 @@ def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
 
 
 BATCH = 500
+_DIFFERENT = 0.1  # largest share of predictions that ties of votes explain, e.g. in an SVC
+
+
+def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
+    """Refuse logits whose largest entries are not the predicted classes."""
+    name, classes = type(classifier).__name__, np.asarray(classifier.classes_)
+    columns = np.asarray(_two_columns(logits, None))
+    if columns.shape[1] == len(classes) and hasattr(classifier, "predict"):
+        predicted = np.asarray(classifier.predict(samples))
+        largest = columns.max(1, keepdims=True)
+        is_top = (columns == largest) & (classes == predicted.reshape(-1, 1))
+        if (share := 1 - is_top.any(1).mean()) <= _DIFFERENT:
+            return
+        text = f"{name} predicts another class than its largest output for {share:.0%} of X"
+    else:
+        text = f"{name} returns {columns.shape[1]} columns for {len(classes)} classes"
+    raise ValueError(
+        f"{text}: these are no logits of the classes; an SVC needs "
+        "decision_function_shape='ovr', and a tuned threshold the classifier below it"
+    )
+
+
+def _output(module: nn.Module, samples: Tensor) -> Tensor:
+    """Return logits (N, C), or scores (N,), of a batch; raise a ValueError for anything else."""
+    logits = module(samples)
+    if isinstance(logits, Tensor) and logits.ndim in (1, 2) and len(logits) == len(samples):
+        return logits
+    shape = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    raise ValueError(
+        f"the module must return a tensor of logits ({len(samples)}, C) for {len(samples)} samples,"
+        f" got {shape}; wrap it in a module that does"
+    )
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -186,7 +219,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     Args:
         classifier: a fitted scikit-learn classifier, or a ``torch.nn.Module`` that returns logits
-            (N, C). A module is put into evaluation mode and called on its own device.
+            (N, C). A module is called in evaluation mode, on its own device.
         method: the estimator of a post-hoc method, e.g. ``VectorScaling()``; temperature scaling
             by default.
 
@@ -201,33 +234,63 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy with the same classifier, which stays fitted."""
-        return type(self)(self.classifier, self.method)
+        return type(self)(self.classifier, clone(self.method, safe=False))
 
-    def fit(self, X: Any, y: Any, outputs: str | None = None) -> Self:  # noqa: N803
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters without those of the classifier, which all copies share."""
+        params: dict[str, Any] = super().get_params(deep)
+        return {k: v for k, v in params.items() if not k.startswith("classifier__")}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; raise a ValueError for those of the classifier, which is fitted."""
+        if any(key.startswith("classifier__") for key in params):
+            raise ValueError(
+                "the classifier is fitted and shared by all copies, so that its settings cannot be "
+                "changed; fit another one"
+            )
+        changed: Self = super().set_params(**params)
+        return changed
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: Any = None,
+        sample_weight: Any = None,
+        outputs: str | None = None,
+    ) -> Self:
         """Fit the method on samples that the classifier was not trained on.
 
         Args:
             X: N samples, as the classifier takes them.
             y: (N,), their labels, as the classifier names them; for a module, integers from 0 to
                 C - 1, or C other values whose sorted order is that of its logits.
+            classes: for a module, the classes (C,) in the order of its logits, or their number C.
+            sample_weight: (N,), as in ``fit`` of the method.
             outputs: "logits" or "probs", what a module returns, where its values leave it open.
 
         Raises:
-            ValueError: the labels do not match the classes, or an output is not finite.
+            ValueError: the labels do not match the classes, an output is not finite or no logits,
+                or the classifier predicts other classes than its decision function.
         """
         method = __getattr__("TemperatureScaling")() if self.method is None else self.method
         self.method_ = clone(method)
-        classes = getattr(self.classifier, "classes_", None)
-        self.method_.fit(self._logits(X), y, classes, outputs)
+        logits = self._logits(X)
+        if (names := getattr(self.classifier, "classes_", None)) is not None:
+            if classes is not None and not np.array_equal(classes, names):
+                raise ValueError("classes must be those of the classifier; leave them out")
+            classes = names
+            _check_predictions(self.classifier, X, logits)
+        self.method_.fit(logits, y, classes=classes, sample_weight=sample_weight, outputs=outputs)
         self.classes_ = self.method_.classes_
         return self
 
-    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+    def predict_proba(self, X: Any) -> Any:
         """Return calibrated probabilities (N, C), float64."""
         check_is_fitted(self)
         return self.method_.predict_proba(self._logits(X))
 
-    def predict(self, X: Any) -> Any:  # noqa: N803
+    def predict(self, X: Any) -> Any:
         """Return the most probable class of each sample, (N,)."""
         probs = self.predict_proba(X)  # first, since it refuses an unfitted estimator
         return arrays.take_classes(self.classes_, probs)
@@ -243,6 +306,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         given = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
         if not isinstance(samples, Tensor) and given.is_floating_point():
             given = given.to(weight.dtype)  # arrays are float64, and modules hardly ever are
-        self.classifier.eval()
-        logits = torch.cat([self.classifier(x.to(weight.device)) for x in given.split(BATCH)])
+        with evaluating(self.classifier):
+            parts = [_output(self.classifier, x.to(weight.device)) for x in given.split(BATCH)]
+        logits = torch.cat(parts)
         return logits if isinstance(samples, Tensor) else logits.float().cpu().numpy()

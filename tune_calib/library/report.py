@@ -2,6 +2,7 @@
 
 import base64
 import io
+import sys
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,12 +13,20 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tune_calib.library.arrays import logits_of, number_labels
+from tune_calib.library.arrays import (
+    check_order,
+    find_classes,
+    find_weights,
+    logits_of,
+    number_labels,
+)
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.resampled import DISTANCES
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import settled
+from tune_calib.metrics.validation import whole_numbers
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.metrics import AT_VALUE, METRICS, format_value
 
 if TYPE_CHECKING:
@@ -36,25 +45,36 @@ def calibration_report(
     resamples: int = 1000,
     seed: int = 0,
     outputs: str | None = None,
+    classes: Any = None,
+    sample_weight: Any = None,
 ) -> "CalibrationReport":
     """Return every metric of a classifier with its bootstrap interval over the samples.
 
     Args:
         logits: (N, C), an array or a tensor: unnormalised, or log-probabilities; finite.
-        labels: (N,), integers in [0, C).
+        labels: (N,), integers in [0, C), or of ``classes``.
         resamples: number of draws of the samples, at least 2.
         seed: seed of the draws.
         outputs: "logits" or "probs" (probabilities), where their values leave it open.
+        classes: the classes (C,) in the order of the columns; 0 to C - 1 by default.
+        sample_weight: (N,), whole numbers, not negative: how often each sample occurs.
 
     Returns:
-        A report with ``metrics`` (a data frame), ``table()`` (Markdown, every metric) and
-        ``figure()`` (matplotlib). It prints as a short table.
+        A report with ``values`` (metrics without intervals, by name), ``metrics`` (a data frame),
+        ``table()`` (Markdown, every metric) and ``figure()`` (matplotlib). It prints as a short
+        table. Intervals are computed when they are first used, which may take a minute.
 
     Raises:
         ValueError: an argument is invalid, or the logits may be probabilities.
     """
     rows = logits_of(logits, outputs)
-    numbers = number_labels(labels, len(rows), np.arange(rows.shape[1])).to(rows.device)
+    width = rows.shape[1]
+    order = np.arange(width) if classes is None else find_classes(labels, width, classes)
+    numbers = number_labels(labels, len(rows), order).to(rows.device)
+    if (weights := find_weights(sample_weight, len(rows))) is not None:
+        counts = whole_numbers(weights, "a report").to(rows.device)
+        rows, numbers = rows.repeat_interleave(counts, 0), numbers.repeat_interleave(counts)
+    check_order(rows, numbers, order, classes is not None)
     if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
         raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")
     return CalibrationReport(rows.double(), numbers, resamples, seed, rows.dtype)
@@ -74,6 +94,14 @@ class CalibrationReport:
     dtype: torch.dtype | None = None  # in which the logits were given
 
     @cached_property
+    def values(self) -> dict[str, float]:
+        """Return every metric by name, without intervals: fractions, NLL in nats."""
+        with torch.no_grad():
+            found = evaluate(self.logits, self.labels, dtype=self.dtype)
+        names = (name for name in dict.fromkeys((*FIRST, *METRICS)) if name in found)
+        return {name: float(found[name]) for name in names}
+
+    @cached_property
     def metrics(self) -> pd.DataFrame:
         """Return one row per metric: metric, value, lower, upper (95 %); fractions, NLL in nats.
 
@@ -81,15 +109,15 @@ class CalibrationReport:
         A metric that is not defined is NaN, e.g. the entropy of misclassified samples if there are
         none. Conformal sets are left out, since their calibration needs additional samples.
         """
-        with torch.no_grad():
-            values = evaluate(self.logits, self.labels, dtype=self.dtype)
+        values = self.values  # the metrics first, since the intervals take longer
+        with torch.no_grad(), listening(_print_progress):
             ends = bootstrap(
                 self.logits[None], self.labels, self.resamples, self.seed, dtype=self.dtype
             )
+        _print_progress()
         rows = [
-            (name, float(values[name]), float(ends[name].lower), float(ends[name].upper))
-            for name in dict.fromkeys((*FIRST, *METRICS))
-            if name in values
+            (name, value, float(ends[name].lower), float(ends[name].upper))
+            for name, value in values.items()
         ]
         return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
 
@@ -151,6 +179,14 @@ class CalibrationReport:
         )
         parts = [table, self._notes()[0], textwrap.fill(f"Others: {others}.", 80)]
         return "\n\n".join(parts)
+
+
+def _print_progress(event: ProgressEvent | None = None) -> None:
+    """Show an event in the current line of a terminal; clear the line if there is none."""
+    if sys.stderr.isatty():
+        text = f"{event.doing}: {event.at:,} of {event.of:,}" if event else ""
+        sys.stderr.write(f"\r\033[K{text}")
+        sys.stderr.flush()
 
 
 def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":

@@ -42,23 +42,24 @@ class RetrainedHead(arrays.Estimator):
 
     def fit(
         self,
-        features: Any,
-        labels: Any,
+        X: Any,
+        y: Any,
         select: tuple[Any, Any] | None = None,
         own_head: tuple[Any, Any] | None = None,
-        classes: int | None = None,
+        classes: Any = None,
     ) -> Self:
         """Train the head.
 
         Args:
-            features: (N, D), of the training images; an array, or a tensor whose device is used
+            X: features (N, D), of the training images; an array, or a tensor whose device is used
                 for training.
-            labels: (N,), integers from 0 to C - 1, or other values (strings, integers), which are
+            y: labels (N,), integers from 0 to C - 1, or other values (strings, integers), which are
                 sorted, as in scikit-learn.
             select: features and labels of held-out images, on which an epoch is selected.
             own_head: weight (C, D) and bias (C,) of the network's own head, which some settings
                 need (``start`` other than ``fresh``, ``gamma=val_ratio``).
-            classes: C, if the labels lack a class and there is no ``own_head``.
+            classes: the classes (C,) in the order of the logits, or their number C; needed if the
+                labels lack one.
 
         Raises:
             ValueError: an argument has the wrong shape, is not finite or out of range, or is
@@ -66,18 +67,14 @@ class RetrainedHead(arrays.Estimator):
             UserError: a setting is unknown or out of range, or the training diverged.
         """
         slot = self._slot()
-        rows = arrays.rows_of(features, "features").float()
+        rows = arrays.rows_of(X, "features").float()
         head = None if own_head is None else _own_head(own_head, rows)
-        if head is not None:
-            if classes not in (None, len(head.weight)):
-                raise ValueError(
-                    f"own_head has {len(head.weight)} classes, but classes is {classes}"
-                )
-            classes = len(head.weight)
-        known = arrays.find_classes(labels, classes)
+        known = arrays.find_classes(y, None if head is None else len(head.weight), classes)
         if len(known) < 2:
             raise ValueError("labels have only one class; give the number of `classes`")
-        train = _split(rows, arrays.number_labels(labels, len(rows), known), head)
+        train = _split(rows, arrays.number_labels(y, len(rows), known), head)
+        if head is not None:
+            arrays.check_order(train.logits, train.labels, known, classes is not None)
         held_out = None if select is None else _held_out(select, rows, known, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
         if head is None:  # one of NaN, for which no loss is finite
@@ -101,16 +98,8 @@ class RetrainedHead(arrays.Estimator):
         self.classes_, self.n_features_in_ = known, rows.shape[1]
         return self
 
-    def predict_proba(self, features: Any) -> Any:
-        """Return probabilities (N, C), float64; a tensor for a tensor, else an array."""
-        return arrays.match_type(self._logits(features).softmax(-1), features)
-
-    def decision_function(self, features: Any) -> Any:
-        """Return logits (N, C), float64, for example to fit a post-hoc method to them."""
-        return arrays.match_type(self._logits(features), features)
-
-    def _logits(self, features: Any) -> Tensor:
-        rows = self._rows(features, "features").float()
+    def _logits(self, given: Any) -> Tensor:
+        rows = self._rows(given, "features").float()
         logits: Tensor = self.classifier_(rows, rows[:, :0])[0]
         return logits
 

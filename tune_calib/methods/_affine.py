@@ -57,9 +57,9 @@ def identity(inputs: Tensor, scale: float = 1.0) -> Affine:
     return Affine(diagonal, torch.zeros_like(diagonal))
 
 
-def scaled(inputs: Tensor, labels: Tensor) -> Affine:
+def scaled(inputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Affine:
     """Return the diagonal map of the best temperature."""
-    return identity(inputs, 1 / converged(inputs, labels, ROUGH))
+    return identity(inputs, 1 / converged(inputs, labels, ROUGH, weights))
 
 
 def minimised(
@@ -70,8 +70,11 @@ def minimised(
     tolerance: float = EXACT,
     *,
     is_missing_kept: bool = False,
+    weights: Tensor | None = None,
 ) -> Affine:
     """Fit the affine map of inputs (N, C) float64 that minimises the mean NLL plus the penalty.
+
+    The mean is weighted if there are weights (N,).
 
     The problem is convex. The solver is Newton's method for up to 500 parameters and L-BFGS for
     more. Parameters are scaled by the diagonal of the Hessian at the start, so that one tolerance
@@ -92,6 +95,9 @@ def minimised(
     if is_missing_kept:
         is_free = torch.bincount(labels, minlength=len(is_free)) > 0
     problem = _Problem(inputs, labels, ridge, start, is_free)
+    if weights is not None:
+        # With a mean of 1, so that the mean of weighted values is a weighted mean.
+        problem.weights = weights[:, None] * (len(weights) / weights.sum())
     if problem.first.numel() <= _DENSE:
         found, is_converged = _by_newton(problem)
     else:
@@ -109,11 +115,17 @@ def minimised(
 
 
 def diagonal(
-    inputs: Tensor, labels: Tensor, start: Affine, tolerance: float, intercept: float = 0.0
+    inputs: Tensor,
+    labels: Tensor,
+    start: Affine,
+    tolerance: float,
+    intercept: float = 0.0,
+    *,
+    weights: Tensor | None = None,
 ) -> Affine:
     """Fit a diagonal map, with a penalty of the mean square of the intercept only."""
     ridge = Ridge(0.0, torch.zeros_like(start.weight), intercept / inputs.shape[-1])
-    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True)
+    return minimised(inputs, labels, ridge, start, tolerance, is_missing_kept=True, weights=weights)
 
 
 class _Problem:
@@ -122,6 +134,8 @@ class _Problem:
     A row holds the weights and then the intercept of a class. D is 2 for a diagonal map and C + 1
     for a full one. ``is_free`` (C,) marks the free classes, to which all labels belong.
     """
+
+    weights: Tensor | float = 1.0  # of the samples, (N, 1)
 
     def __init__(
         self, inputs: Tensor, labels: Tensor, ridge: Ridge, start: Affine, is_free: Tensor
@@ -140,9 +154,10 @@ class _Problem:
         """Return the objective and its gradient (F, D)."""
         log_probs, away = self._log_probs(rows), rows - self._target
         value = (self._penalty * away.square()).sum()
-        value = value - log_probs[self._rows, self._labels].mean()
+        value = value - (log_probs[self._rows, self._labels, None] * self.weights).mean()
         residual = log_probs.exp_()
         residual[self._rows, self._labels] -= 1
+        residual *= self.weights
         residual /= len(residual)
         if self._is_diagonal:
             slope = (residual * self._inputs).sum(0)[:, None]
@@ -154,7 +169,7 @@ class _Problem:
     def curvature(self, rows: Tensor) -> Tensor:
         """Return the diagonal of the Hessian, (F, D)."""
         probs = self._log_probs(rows).exp_()
-        spread, squared = probs * (1 - probs) / len(probs), self._inputs.square()
+        spread, squared = self.weights * probs * (1 - probs) / len(probs), self._inputs.square()
         own = (spread * squared).sum(0)[:, None] if self._is_diagonal else spread.T @ squared
         return torch.cat([own, spread.sum(0)[:, None]], 1) + 2 * self._penalty
 
@@ -169,7 +184,8 @@ class _Problem:
             terms = torch.cat([self._inputs, ones], 1)[:, None]
         weighted = probs[..., None] * terms
         flat = weighted.flatten(1)
-        found = (flat.T @ flat).mul_(-1 / len(flat)).view(*rows.shape, *rows.shape)
+        found = (flat.T @ (flat * self.weights)).mul_(-1 / len(flat)).view(*rows.shape, *rows.shape)
+        weighted = (flat * self.weights).view_as(weighted)
         own = terms.expand_as(weighted).permute(1, 2, 0) @ weighted.transpose(0, 1)
         found.diagonal(dim1=0, dim2=2).add_(own.permute(1, 2, 0) / len(flat))
         found = found.view(rows.numel(), rows.numel())

@@ -273,6 +273,11 @@ class PostHocMethod:
     use only torch operations, and its state must consist of tensors.
     """
 
+    takes_weights: bool = False
+    """Whether ``fit`` reads ``weights``; otherwise rows are repeated, by whole numbers only."""
+    weights: Tensor | None = None
+    """Positive weights (N,), float64, of the samples to fit; None if each counts once."""
+
     def __init__(self, params: Any) -> None:
         self.params = params
 

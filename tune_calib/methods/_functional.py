@@ -10,6 +10,11 @@ def label_log_probs(logits: Tensor, labels: Tensor) -> Tensor:
     return logits.log_softmax(1).gather(1, labels[:, None]).squeeze(1)
 
 
+def weighted_mean(values: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of values (N,), weighted if there are weights (N,)."""
+    return values.mean() if weights is None else (values * weights).sum() / weights.sum()
+
+
 def one_minus_exp(log_probs: Tensor) -> Tensor:
     """Return 1 - p from log p, without cancellation near p = 1; same shape."""
     return -torch.expm1(log_probs)

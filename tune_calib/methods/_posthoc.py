@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
-from tune_calib.methods._functional import label_log_probs
+from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.metrics.refinement import folds
 
 UNCONVERGED = "posthoc_unconverged"
@@ -103,20 +103,25 @@ class FittedAlone(PostHocMethod):
         The difference must exceed its noise and 1 %. Without these margins, every second classifier
         that needs no transform would be flagged.
         """
-        excess, without = [], -label_log_probs(logits, labels)
+        if len(labels) < 2:
+            return False
+        without, weights = -label_log_probs(logits, labels), self.weights
+        excess = torch.zeros_like(without)
         for fold, held in enumerate(folds(labels)):
             if whole.of_folds is None:
+                self.weights = None if weights is None else weights[~held]
                 state = self.fit_fold(logits[~held], labels[~held], whole).state
             else:
                 state = whole.of_folds[fold]
             values = self.apply(logits[held], state)
-            excess.append(-label_log_probs(values, labels[held]) - without[held])
-        if not excess:
-            return False
-        found = torch.cat(excess)
-        error = found.std() / len(found) ** 0.5
-        least = torch.maximum(_HARM_ERRORS * error, _HARM_SHARE * without.mean())
-        return bool(found.mean() > least)
+            excess[held] = -label_log_probs(values, labels[held]) - without[held]
+        self.weights = weights
+        error = excess.std() / len(excess) ** 0.5
+        if weights is not None:  # of a weighted mean
+            gaps = excess - weighted_mean(excess, weights)
+            error = (weights * gaps).square().sum().sqrt() / weights.sum()
+        least = torch.maximum(_HARM_ERRORS * error, _HARM_SHARE * weighted_mean(without, weights))
+        return bool(weighted_mean(excess, weights) > least)
 
 
 def exact(value: float, like: Tensor) -> Tensor:
@@ -161,11 +166,15 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
     return torch.stack([torch.cat(pair, -1) for pair in zip(parts, ends, strict=True)])
 
 
-def isotonic(values: NDArray[np.float64], targets: NDArray[np.float64]) -> Tensor:
+def isotonic(
+    values: NDArray[np.float64], targets: NDArray[np.float64], weights: Tensor | None = None
+) -> Tensor:
     """Fit an increasing curve (N,) to (N,) in [0, 1] by least squares; return its knots (2, M)."""
     from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
 
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets)
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(
+        values, targets, None if weights is None else weights.cpu().numpy()
+    )
     knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
     # A single knot means a constant curve, which needs two ends.
     return torch.from_numpy(knots if knots.shape[1] > 1 else np.repeat(knots, 2, axis=1))

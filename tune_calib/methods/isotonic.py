@@ -18,11 +18,14 @@ from tune_calib.spec.methods import METHODS, NoParams, cited
 class IsotonicCalibration(FittedAlone):
     """An increasing curve per class."""
 
+    takes_weights = True
+
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve of each class."""
         probs = logits.softmax(-1).T.cpu().numpy()
         targets = one_hot(labels, logits.shape[-1]).T.double().cpu().numpy()
-        curves = [isotonic(own, target) for own, target in zip(probs, targets, strict=True)]
+        pairs = zip(probs, targets, strict=True)
+        curves = [isotonic(own, target, self.weights) for own, target in pairs]
         return Fit({"knots": stacked(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

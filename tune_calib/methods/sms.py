@@ -24,10 +24,10 @@ class SmsParams(StructuredParams):
 class StructuredMatrixScaling(StructuredVectorScaling):
     """An affine map that is regularised towards a temperature."""
 
-    def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
+    def begin(self, inputs: Tensor, samples: float) -> tuple[Ridge, Affine]:
         """Return the penalties of all entries and the intercept, and the identity matrix."""
-        samples, classes = inputs.shape
-        ridge, start = super().begin(inputs)
+        classes = inputs.shape[-1]
+        ridge, start = super().begin(inputs, samples)
         off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples
         weight = torch.full((classes, classes), off, dtype=inputs.dtype, device=inputs.device)
         weight.diagonal().fill_(float(ridge.weight))

@@ -29,9 +29,11 @@ class StructuredParams(Params):
 class StructuredVectorScaling(FittedAlone):
     """A scale and an intercept per class, regularised towards a temperature."""
 
-    def begin(self, inputs: Tensor) -> tuple[Ridge, Affine]:
-        """Return the penalty, and the identity in the shape of the map, for inputs (n, C)."""
-        samples, classes = inputs.shape
+    takes_weights = True
+
+    def begin(self, inputs: Tensor, samples: float) -> tuple[Ridge, Affine]:
+        """Return the penalty for n samples, and the identity in the shape of the map."""
+        classes = inputs.shape[-1]
         start = identity(inputs)
         diagonal = self.params.lambda_diagonal * classes / samples
         intercept = self.params.lambda_intercept * classes / samples
@@ -39,7 +41,7 @@ class StructuredVectorScaling(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the temperature, then the map, a strictly convex problem."""
-        temperature = converged(logits, labels)
+        temperature = converged(logits, labels, weights=self.weights)
         state, is_converged = self._fit(logits, labels, temperature, EXACT)
         flags = set() if is_converged else {UNCONVERGED}
         if not has_best_temperature(logits, labels):
@@ -48,7 +50,8 @@ class StructuredVectorScaling(FittedAlone):
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
         """Fit with a larger tolerance."""
-        return Fit(self._fit(logits, labels, converged(logits, labels, ROUGH), ROUGH)[0])
+        temperature = converged(logits, labels, ROUGH, self.weights)
+        return Fit(self._fit(logits, labels, temperature, ROUGH)[0])
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Scale the logits, mix in the uniform distribution and apply the map."""
@@ -58,9 +61,11 @@ class StructuredVectorScaling(FittedAlone):
     def _fit(
         self, logits: Tensor, labels: Tensor, temperature: float, tolerance: float
     ) -> tuple[dict[str, Tensor], bool]:
-        samples = logits.new_tensor(len(labels))
+        weights = self.weights
+        samples = logits.new_tensor(len(labels)) if weights is None else weights.sum()
         inputs = _mixed(logits / temperature, samples)
-        found = minimised(inputs, labels, *self.begin(inputs), tolerance)
+        begin = self.begin(inputs, float(samples))
+        found = minimised(inputs, labels, *begin, tolerance, weights=weights)
         own = {"temperature": logits.new_tensor(temperature), "samples": samples}
         return {**own, **found.state()}, found.is_converged
 

@@ -9,6 +9,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from tune_calib.methods._base import nll
+from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.methods._posthoc import Fit, FittedAlone
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.refinement import (
@@ -43,12 +44,17 @@ class TemperatureParams(Params):
 class TemperatureScaling(FittedAlone):
     """One temperature per head; the accuracy does not change."""
 
+    @property
+    def takes_weights(self) -> bool:  # type: ignore[override]
+        """Return whether the objective is an NLL; the ECE counts samples."""
+        return bool(self.params.fit != "grid_ece")
+
     harm_flag = "temperature_harms"  # the name is older than the flags of other methods
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit T, and raise a flag where no temperature is optimal."""
         temperature = self._best(logits, labels)
-        is_at_bound = not has_best_temperature(logits, labels)
+        is_at_bound = not has_best_temperature(logits, labels, self.weights)
         if self.params.fit != "nll":
             is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
@@ -69,12 +75,12 @@ class TemperatureScaling(FittedAlone):
 
     def _best(self, logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
         if self.params.fit == "nll":
-            return converged(logits, labels, tolerance)
+            return converged(logits, labels, tolerance, self.weights)
         scaled = (logits / float(temperature) for temperature in _GRID)
         if self.params.fit == "grid_ece":
             values = [float(ece(each.softmax(-1), labels)) for each in scaled]
         else:
-            values = [_nll(each, labels) for each in scaled]
+            values = [_nll(each, labels, self.weights) for each in scaled]
         # The first of equal minima, as in the authors' loops.
         return float(_GRID[int(np.argmin(values))])
 
@@ -97,18 +103,21 @@ def has_optimum(logits: Tensor, labels: Tensor) -> bool:
     return len(labels.unique()) == logits.shape[-1] and not is_all_right(logits, labels)
 
 
-def converged(logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
+def converged(
+    logits: Tensor, labels: Tensor, tolerance: float = 1e-8, weights: Tensor | None = None
+) -> float:
     """Return the T that minimises the NLL, with log T within a tolerance.
 
     Without a minimum, it is an end of the range for logits of this size (``refinement.ends``).
     """
-    at_ends = [derivatives(logits, labels, logits.new_tensor(1 / end))[0] for end in BOUNDS]
+    inverses = [logits.new_tensor(1 / end) for end in BOUNDS]
+    at_ends = [derivatives(logits, labels, inverse, weights=weights)[0] for inverse in inverses]
     is_inside = at_ends[0] > 0 > at_ends[1]
-    if not is_inside and has_best_temperature(logits, labels):
-        return 1 / float(inverse_temperature(logits, labels))
+    if not is_inside and has_best_temperature(logits, labels, weights):
+        return 1 / float(inverse_temperature(logits, labels, weights=weights))
 
     def objective(log_temperature: float) -> float:
-        return _nll(logits / float(np.exp(log_temperature)), labels)
+        return _nll(logits / float(np.exp(log_temperature)), labels, weights)
 
     # The NLL is convex in 1/T, so the bounded search finds its only minimum.
     found = minimize_scalar(
@@ -126,7 +135,9 @@ def at_scale(temperature: float, logits: Tensor, labels: Tensor) -> float:
     return temperature * factors[temperature > 1]
 
 
-def _nll(logits: Tensor, labels: Tensor) -> float:
+def _nll(logits: Tensor, labels: Tensor, weights: Tensor | None) -> float:
+    if weights is not None:
+        return float(weighted_mean(-label_log_probs(logits, labels), weights))
     return float(nll(logits.log_softmax(-1).unsqueeze(0), labels))
 
 

@@ -20,18 +20,22 @@ from tune_calib.spec.methods import METHODS, NoParams, cited
 class VectorScaling(FittedAlone):
     """A scale and an intercept per class."""
 
+    takes_weights = True
+
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit w and b."""
         may_be_found = has_optimum(logits, labels)
         tolerance = EXACT if may_be_found else ROUGH
-        found = diagonal(logits, labels, scaled(logits, labels), tolerance)
+        start = scaled(logits, labels, self.weights)
+        found = diagonal(logits, labels, start, tolerance, weights=self.weights)
         is_found = found.is_converged and may_be_found and not is_all_right(found(logits), labels)
         flags = frozenset() if is_found else frozenset({UNCONVERGED})
         return Fit(found.state(), flags=flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
         """Fit w and b with a larger tolerance."""
-        return Fit(diagonal(logits, labels, scaled(logits, labels), ROUGH).state())
+        start = scaled(logits, labels, self.weights)
+        return Fit(diagonal(logits, labels, start, ROUGH, weights=self.weights).state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Scale and shift the logits."""

@@ -43,6 +43,7 @@ from tune_calib.metrics.resampled import (
 )
 from tune_calib.metrics.summary import compute_plugin_metrics
 from tune_calib.metrics.ties import OUTPUTS, settled
+from tune_calib.progress import report_progress
 from tune_calib.spec.metrics import METRICS
 
 LEVEL = 0.95
@@ -122,7 +123,11 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
 
 def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
     """Compute the metrics of a classifier on each draw (R, N), as ``Resampled.metrics``."""
-    parts = [classifier.metrics(part) for part in some_at_a_time(weights)]
+    parts, draws = [], 0
+    for part in some_at_a_time(weights):
+        report_progress("computing intervals", draws, len(weights))
+        parts.append(classifier.metrics(part))
+        draws += len(part)
     return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
 
 

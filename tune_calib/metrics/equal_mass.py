@@ -51,16 +51,21 @@ def sweep_ece(ranked: Ranked) -> Tensor:
     This is algorithm 1 of Roelofs et al. (AISTATS 2022): the number of bins grows from 2, up to
     ``MOST_BINS``, while the accuracies of the bins increase with confidence.
     """
-    found = ranked.over[..., -1].abs() / ranked.samples
-    is_in_order = torch.ones_like(ranked.count[..., 0], dtype=torch.bool)
+    most = torch.ones_like(ranked.count[..., 0], dtype=torch.int64)  # bins in order
+    is_in_order = most > 0
     for bins in range(2, min(ranked.samples, MOST_BINS) + 1):
         sizes, sums = _in_bins(ranked, bins)
         accuracy = sums(ranked.right) / sizes
         is_in_order &= (accuracy.diff(dim=-1) > -_ROUNDING).all(-1)
         if not bool(is_in_order.any()):
             break
-        ece = sums(ranked.over).abs().sum(-1) / ranked.samples
-        found = torch.where(is_in_order, ece, found)
+        most = torch.where(is_in_order, bins, most)
+    found = ranked.over[..., -1].abs() / ranked.samples
+    # Differences are summed only over the final bins: they cost more than the accuracies.
+    for bins in most.unique().tolist():
+        if bins > 1:
+            over = _in_bins(ranked, bins)[1](ranked.over)
+            found = torch.where(most == bins, over.abs().sum(-1) / ranked.samples, found)
     return found
 
 

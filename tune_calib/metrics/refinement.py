@@ -76,41 +76,51 @@ def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple
     return nll, brier
 
 
-def has_best_temperature(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return whether a temperature minimises the NLL, (...).
+def has_best_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Return whether a temperature minimises the NLL, (...), of samples with positive weights (N,).
 
     Otherwise it falls until T is infinite, where the true class has no higher logit than the mean,
     or until T is 0, where no class has a higher logit than the true one.
     """
     own = logits.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
-    is_informative = (own - logits.mean(-1)).mean(-1) > 0
+    excess = own - logits.mean(-1)
+    is_informative = (excess if weights is None else excess * weights).mean(-1) > 0
     return is_informative & ((logits.amax(-1) - own).amax(-1) > 0)
 
 
-def ends(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def ends(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Return the lowest and the highest temperature to search beyond ``BOUNDS``, each (...)."""
     size = (logits - logits.mean(-1, keepdim=True)).square().mean((-1, -2)).sqrt()
     lowest = BOUNDS[0] * (size / _USUAL[0]).clamp(torch.finfo(size.dtype).tiny, 1)
     highest = BOUNDS[1] * (size / _USUAL[1]).clamp(1)
-    further = torch.where(has_best_temperature(logits, labels), _FURTHEST, 1)
+    further = torch.where(has_best_temperature(logits, labels, weights), _FURTHEST, 1)
     return lowest / further, highest * further
 
 
 def inverse_temperature(
-    logits: Tensor, labels: Tensor, kept: Tensor | None = None, start: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    kept: Tensor | None = None,
+    start: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
     """Find the 1 / T that minimises the NLL, in ``BOUNDS`` and, if it is at their end, beyond.
 
     The result is (...), an end of the range where the NLL has no minimum. ``kept`` (N,) masks the
-    samples to use, all by default; ``start`` (...) is the initial value, 1 by default.
+    samples to use, all by default; ``start`` (...) is the initial value, 1 by default; ``weights``
+    (N,) are positive, equal by default.
     """
     one = logits.new_ones(logits.shape[:-2])
     start = one if start is None else start
-    inverse = _searched(logits, labels, kept, start, (BOUNDS[0] * one, BOUNDS[1] * one))
+    usual = (BOUNDS[0] * one, BOUNDS[1] * one)
+    inverse = _searched(logits, labels, kept, start, usual, weights)
     is_at_end = (inverse * BOUNDS[0] > 1 / NEAR) | (inverse * BOUNDS[1] < NEAR)
     if bool(is_at_end.any()):
-        parts = (logits, labels) if kept is None else (logits[..., kept, :], labels[kept])
-        further = _searched(logits, labels, kept, start, ends(*parts))
+        rows = slice(None) if kept is None else kept
+        limits = ends(
+            logits[..., rows, :], labels[rows], None if weights is None else weights[rows]
+        )
+        further = _searched(logits, labels, kept, start, limits, weights)
         inverse = torch.where(is_at_end, further, inverse)
     return inverse
 
@@ -121,13 +131,14 @@ def _searched(
     kept: Tensor | None,
     start: Tensor,
     bounds: tuple[Tensor, Tensor],
+    weights: Tensor | None,
 ) -> Tensor:
     """Find 1 / T by Newton's method on log T in a shrinking bracket, first the bounds of T."""
     high, low = (-end.log() for end in bounds)
     at = start.log().clamp(low, high)
     is_found = torch.zeros_like(low, dtype=torch.bool)
     for _ in range(_STEPS):
-        slope, curvature = derivatives(logits, labels, at.exp(), kept)
+        slope, curvature = derivatives(logits, labels, at.exp(), kept, weights)
         # The NLL is convex in 1/T, so the sign of its slope tells the side of the minimum.
         low, high = torch.where(slope < 0, at, low), torch.where(slope < 0, high, at)
         step = slope / (at.exp() * curvature)
@@ -144,19 +155,25 @@ def _searched(
 
 
 def derivatives(
-    logits: Tensor, labels: Tensor, inverse: Tensor, kept: Tensor | None = None
+    logits: Tensor,
+    labels: Tensor,
+    inverse: Tensor,
+    kept: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the first and second derivative of the mean NLL of the kept samples w.r.t. 1/T."""
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)
+    # Multiplied by the weights of its samples, the mean NLL has the same minimum.
+    factors = logits.new_ones(len(labels)) if weights is None else weights / weights.mean()
     for rows in _parts(logits):
-        part, own = logits[..., rows, :], labels[rows]
+        part, own, factor = logits[..., rows, :], labels[rows], factors[rows, None]
         if kept is not None:
-            part, own = part[..., kept[rows], :], own[kept[rows]]
+            part, own, factor = part[..., kept[rows], :], own[kept[rows]], factor[kept[rows]]
         probs = (part * inverse[..., None, None]).softmax(-1)
         mean = (probs * part).sum(-1, keepdim=True)
         target = part.gather(-1, own.expand(part.shape[:-1]).unsqueeze(-1))
-        slope += (mean - target).sum((-1, -2))
-        curvature += (probs * (part - mean).square()).sum((-1, -2))
+        slope += (factor * (mean - target)).sum((-1, -2))
+        curvature += (factor * probs * (part - mean).square()).sum((-1, -2))
     count = len(labels) if kept is None else int(kept.sum())
     return slope / count, curvature / count
 

@@ -33,6 +33,20 @@ def is_at_chance(probs: Tensor, labels: Tensor) -> bool:
     return bool(bdtrc(right - 1, len(labels), share) > _CHANCE_LEVEL)
 
 
+def is_by_chance(predicted: Tensor, labels: Tensor) -> bool:
+    """Return whether classes (N,) agree with labels no better than if they were independent.
+
+    It is False where fewer than a hundred samples, or a single class, cannot tell.
+    """
+    classes = 1 + int(torch.maximum(predicted, labels).max())
+    shares = [part.bincount(minlength=classes) / len(labels) for part in (predicted, labels)]
+    if len(labels) < 100 or any(bool((share == 1).any()) for share in shares):
+        return False
+    expected = float((shares[0] * shares[1]).sum())
+    right = int((predicted == labels).sum())
+    return bool(bdtrc(right - 1, len(labels), expected) > _CHANCE_LEVEL)
+
+
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the negative log-likelihood in nats, exact even for saturated logits.
 

@@ -94,3 +94,13 @@ def check(probs: Tensor, labels: Tensor) -> None:
     first, last = int(labels.min()), int(labels.max())
     if not (first >= 0 and last < probs.shape[-1]):
         raise ValueError(f"labels must be in [0, {probs.shape[-1]}), got [{first}, {last}]")
+
+
+def whole_numbers(weights: Tensor, name: str) -> Tensor:
+    """Return weights (N,) as integers, by which rows are repeated; ``name`` counts samples."""
+    if not torch.equal(weights, weights.round()):
+        raise ValueError(
+            f"{name} counts samples, so sample_weight must be whole numbers, by which rows are "
+            "repeated"
+        )
+    return weights.long()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.errors import UserError, locate_error
-from tune_calib.models.base import name_last_layer
+from tune_calib.models.base import evaluating, name_last_layer
 from tune_calib.spec.backbones import BackboneInfo, Init
 
 PROBE = 4
@@ -41,7 +41,8 @@ def build(
             raise UserError(f"{name} returns a {type(module).__name__}, not a torch.nn.Module")
         chance = torch.Generator().manual_seed(0)
         images = torch.randn(PROBE, channels, size, size, generator=chance)
-        return _cut(name, function, module, images)
+        with evaluating(module):
+            return _cut(name, function, module, images)
 
 
 def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any:
@@ -58,8 +59,6 @@ def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any
 def _cut(
     name: str, function: Callable[[], Any], module: nn.Module, images: Tensor
 ) -> tuple[nn.Module, int]:
-    was_training = module.training
-    module.eval()
     calls: list[tuple[str, Tensor, Tensor]] = []
     hooks = [
         part.register_forward_hook(
@@ -88,7 +87,7 @@ def _cut(
             "that output unchanged"
         )
     name_last_layer(module, last[0] if last else None)
-    return module.train(was_training), features.shape[1]
+    return module, features.shape[1]
 
 
 def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
