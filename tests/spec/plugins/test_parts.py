@@ -1,6 +1,7 @@
 """The hash of a plug-in covers the modules and the data files behind its numbers."""
 
 import hashlib
+import os
 import sys
 from dataclasses import replace
 
@@ -96,6 +97,18 @@ def test_a_module_that_the_user_imported_before_is_read_again(tmp_path):
     __import__("helper")
     (tmp_path / "helper.py").write_text("X = 2")
     assert load(path).parts.keys() == {"helper"}
+
+
+def test_the_bytecode_of_an_earlier_module_is_not_mistaken_for_that_of_a_new_one(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    for text in ("X = 1", "X = 2"):
+        path = write(
+            tmp_path, f"import helper; assert helper.{text.replace('=', '==')}", helper=text
+        )
+        os.utime(tmp_path / "helper.py", (1, 1))  # as in one second, with as many characters
+        load(path)
 
 
 def test_two_plug_ins_import_their_own_modules_of_one_name_but_not_at_once(tmp_path):
