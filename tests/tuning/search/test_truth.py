@@ -1,8 +1,10 @@
 """One truth of a search: its rows, whatever is lost of them, of its study, or who else writes."""
 
+import contextlib
 import random
 import resource
 import shutil
+import sqlite3
 from dataclasses import replace
 
 import pytest
@@ -207,6 +209,16 @@ def use_study(whole, out, url):
     return state
 
 
+def test_a_damaged_database_is_one_line(whole, tmp_path):
+    url, out = database(tmp_path), tmp_path / "out"
+    study_of(out, url, whole).suggestions(range(2))
+    with contextlib.closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
+        connection.execute("update trial_params set distribution_json = '{'")
+    with pytest.raises(UserError, match=r"the study in sqlite:.*JSONDecodeError.*damaged"):
+        use_study(whole, out, url)
+
+
+@pytest.mark.timeout(900)
 @each("seed", range(50), few=1)
 def test_flipped_bits_of_a_database_change_nothing_in_silence(whole, tmp_path, seed):
     url, out = database(tmp_path), tmp_path / "out"
