@@ -248,6 +248,49 @@ def test_classes_that_are_not_those_of_the_columns_are_refused(classes):
         tune_calib.calibration_report(LOGITS, LABELS, classes=classes)
 
 
+def nearly_probabilities():
+    """Probabilities in which rounding, or one row, breaks a rule."""
+    probs = drawn(4)[0].double().softmax(1).numpy()
+    changes = {
+        "a sum": lambda p: p.__setitem__(0, 1.005 * p[0]),
+        "below zero": lambda p: p.__setitem__((0, 0), -1e-17),
+        "rounded": lambda p: p.round(2, out=p),
+        "a row of zeros": lambda p: p.__setitem__(3, 0),
+        "sigmoids": lambda p: p.__setitem__(slice(None), 1 / (1 + np.exp(-drawn(4)[0].numpy()))),
+    }
+    for name, change in changes.items():
+        values = probs.copy()
+        change(values)
+        yield name, values
+
+
+@each(("name", "probs"), list(nearly_probabilities()))
+def test_what_may_be_probabilities_is_refused_unless_told(name, probs):
+    labels = drawn(4)[1]
+    for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
+        with pytest.raises(ValueError, match=r'look like probabilities.*outputs="probs"'):
+            call(probs, labels)
+    tune_calib.calibration_report(probs, labels, outputs="logits")
+    if name == "sigmoids":
+        with pytest.raises(ValueError, match="sum to 1"):
+            tune_calib.calibration_report(probs, labels, outputs="probs")
+
+
+def test_probabilities_are_taken_where_they_are_named():
+    logits, labels = drawn(4)
+    probs = logits.softmax(1)
+    by_logits = tune_calib.TemperatureScaling().fit(probs.log(), labels)
+    by_probs = tune_calib.TemperatureScaling().fit(probs, labels, outputs="probs")
+    assert by_probs.temperature_ == pytest.approx(by_logits.temperature_)
+    assert torch.allclose(by_probs.predict_proba(probs), by_logits.predict_proba(probs.log()))
+    with pytest.raises(ValueError, match="outputs must be"):
+        tune_calib.TemperatureScaling().fit(logits, labels, outputs="scores")
+    scores, two = logits[:, 1].sigmoid(), labels % 2
+    by_probs = tune_calib.TemperatureScaling().fit(scores, two, outputs="probs")
+    by_logits = tune_calib.TemperatureScaling().fit(logits[:, 1], two)
+    assert by_probs.temperature_ == pytest.approx(by_logits.temperature_, rel=1e-4)
+
+
 def test_flags_are_warnings():
     logits = 10 * torch.eye(5).repeat(4, 1)
     with pytest.warns(UserWarning, match="every sample of calib is classified correctly"):

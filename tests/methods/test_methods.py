@@ -61,6 +61,35 @@ def test_the_temperature_is_the_minimum_of_the_nll(scale):
     assert torch.equal(scaling.transform(logits).argmax(-1), logits.argmax(-1))
 
 
+@each("scale", [2e-3, 1e9])
+def test_temperatures_follow_the_scale_of_the_logits(scale):
+    logits, labels = logits_and_labels(1.0)
+    logits, labels = logits[:1, :150].double(), labels[:150]
+    for method, params in (("temperature", {}), ("svs", {}), ("ets", {}), ("ets", {"loss": "nll"})):
+        info = METHODS[method]
+        temperatures = []
+        for factor in (1.0, scale):
+            transform = info.implementation(info.params(**params))
+            transform.fit(factor * logits, labels)
+            assert not transform.flags().get("temperature_bound", torch.tensor(False)).any()
+            temperatures.append(float(transform.fitted()["temperature"]) / factor)
+        assert temperatures[1] == pytest.approx(temperatures[0], rel=1e-3), method
+
+
+@each("method", ["temperature", "svs", "ets"])
+@each("scale", [1e-3, 1.0, 1e5])
+def test_a_temperature_that_is_not_the_best_is_flagged(method, scale):
+    logits, _ = logits_and_labels(scale)
+    info = METHODS[method]
+    for wrong in (logits.argmax(-1)[0], logits.argmin(-1)[0]):  # T falls, or rises, without end
+        transform = info.implementation(info.params())
+        transform.fit(logits[:1], wrong)
+        assert transform.flags()["temperature_bound"].all()
+    # As far as T goes, the probabilities are nearly uniform.
+    probs = transform.transform(logits[:1]).softmax(-1)
+    assert probs.max() < 0.6
+
+
 def test_a_head_under_a_temperature_is_fitted_on_calib_alone(bank):
     from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 

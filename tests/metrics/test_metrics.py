@@ -126,6 +126,13 @@ def test_a_calibrated_and_a_wrong_predictor():
     assert table.count[:-1].sum() == 0
 
 
+@each("columns", [[0, 1, 2], [2, 0, 1]])
+def test_classwise_ece_is_the_mean_over_all_classes_in_any_order(columns):
+    probs = torch.tensor([[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]])
+    labels = torch.tensor(columns).argsort()[torch.tensor([0, 0, 1, 1])]
+    assert float(calibration.cece(probs[:, columns], labels)) == pytest.approx(1 / 6)
+
+
 def test_an_edge_belongs_to_the_bin_below():
     probs = torch.tensor([[0.6, 0.4]], dtype=torch.float64)
     assert bin_table(probs, torch.tensor([0]), bins=5).count.argmax() == 2

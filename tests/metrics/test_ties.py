@@ -9,6 +9,7 @@ import torch
 
 import tune_calib
 from tests.support import each
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.metrics import conformal
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import evaluate
@@ -55,6 +56,10 @@ def test_rounding_divides_no_equal_confidences(dtype):
     values = report.metrics.set_index("metric").value
     assert values["error_auroc"] == 0.5
     assert values["mce"] == pytest.approx(0.1, abs=1e-7)
+    split = SplitLogits(logits.float()[None], torch.tensor(labels))
+    row = evaluate_one(dict.fromkeys(("calib", "select", "test"), split), None).metrics
+    assert row["test/error_auroc"] == 0.5
+    assert row["test/mce"] == pytest.approx(0.1, abs=1e-7)
 
 
 def test_confidences_that_differ_stay_distinct():
@@ -81,8 +86,11 @@ def test_no_top_class_changes():
 
 
 def test_equal_scores_of_two_sets_are_ties():
-    rows = torch.tensor([[0.1, 0.3, 0.6], [0.3, 0.6, 0.1], [0.6, 0.1, 0.3]], dtype=torch.float64)
-    found = detection((rows[:1] / 7).log().repeat(20, 1), (rows[1:] / 3).log().repeat(20, 1))
+    rows = torch.tensor([[1e-12, 0.4, 0.6], [0.1, 0.3, 0.6], [0.6, 0.1, 0.3]], dtype=torch.float64)
+    logits = rows.log().float()
+    assert detection(logits[:1].repeat(20, 1), logits[1:].repeat(20, 1))["auroc"] == 0.5
+    # The entropy of the same probabilities in another order.
+    found = detection((logits[1:2] + 2).repeat(20, 1), logits[2:].repeat(20, 1))
     assert found["auroc"] == found["auroc_entropy"] == 0.5
 
 

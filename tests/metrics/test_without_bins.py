@@ -207,6 +207,13 @@ def test_refinement_is_that_of_shuffled_samples_where_labels_come_in_turn():
     )
 
 
+@each("scale", [1e-3, 1e9])
+def test_the_parts_of_scores_do_not_depend_on_the_scale_of_the_logits(scale):
+    logits, labels = case(300)
+    expected, found = (refinement.cross_fitted(s * logits, labels)[0].mean() for s in (1, scale))
+    assert float(found) == pytest.approx(float(expected), abs=1e-6)
+
+
 def test_a_temperature_without_end_stays_in_its_range():
     logits = torch.eye(4, dtype=torch.float64).repeat(5, 1)
     labels = torch.arange(4).repeat(5)

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
-from tune_calib.methods.temperature import AT_BOUND, at_scale, converged
+from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
 from tune_calib.metrics.refinement import BOUNDS, NEAR, has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
@@ -48,7 +48,9 @@ class EnsembleTemperatureScaling(FittedAlone):
         parts = _parts(logits, logits.new_tensor(temperature))
         weights, gap = (_of_nll if by_nll else _of_brier)(parts, labels)
         flags = {UNCONVERGED} if gap > _GAP else set()
-        if not has_best_temperature(logits, labels):
+        is_at_end = not by_nll and not BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
+        is_at_end &= not lies_beyond(logits, labels)
+        if is_at_end or not has_best_temperature(logits, labels):
             flags.add(AT_BOUND)
         names = ("weight_scaled", "weight_unscaled", "weight_uniform")
         record = dict(zip(names, weights.tolist(), strict=True))
@@ -88,12 +90,10 @@ def _by_brier(logits: Tensor, labels: Tensor) -> float:
         found = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
         return float(np.exp(found.x))
 
-    temperature = best_around(1.0)
-    if BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR:
-        return temperature
-    if has_best_temperature(logits, labels):
+    # The score is flat where all probabilities are 0 or 1, but the NLL is not.
+    if lies_beyond(logits, labels):
         return best_around(converged(logits, labels))
-    return at_scale(temperature, logits, labels)
+    return at_scale(best_around(1.0), logits, labels)
 
 
 def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:

@@ -110,10 +110,7 @@ def converged(
 
     Without a minimum, it is an end of the range for logits of this size (``refinement.ends``).
     """
-    inverses = [logits.new_tensor(1 / end) for end in BOUNDS]
-    at_ends = [derivatives(logits, labels, inverse, weights=weights)[0] for inverse in inverses]
-    is_inside = at_ends[0] > 0 > at_ends[1]
-    if not is_inside and has_best_temperature(logits, labels, weights):
+    if lies_beyond(logits, labels, weights):
         return 1 / float(inverse_temperature(logits, labels, weights=weights))
 
     def objective(log_temperature: float) -> float:
@@ -124,6 +121,14 @@ def converged(
         objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )
     return at_scale(float(np.exp(found.x)), logits, labels)
+
+
+def lies_beyond(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> bool:
+    """Return whether there is a best temperature that is not within ``BOUNDS``."""
+    inverses = [logits.new_tensor(1 / end) for end in BOUNDS]
+    at_ends = [derivatives(logits, labels, inverse, weights=weights)[0] for inverse in inverses]
+    is_inside = at_ends[0] > 0 > at_ends[1]
+    return bool(has_best_temperature(logits, labels, weights)) and not is_inside
 
 
 def at_scale(temperature: float, logits: Tensor, labels: Tensor) -> float:
