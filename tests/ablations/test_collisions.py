@@ -11,12 +11,11 @@ from tests.support import each, job_in
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
-from tune_calib.results.tables import write_results
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
-from tune_calib.tuning.folder import RunLocation, refuse_mended
+from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition
 from tune_calib.tuning.search.evaluate import build_run
@@ -197,30 +196,3 @@ def test_an_old_folder_is_still_reported(tmp_path):
 
     fake_results.write(tmp_path / "out")
     assert "Invented" in write_report(tmp_path / "out")
-
-
-SELECTS = ("last", "min_val_nll", "best_val_acc")
-EVALUATIONS = [
-    *(("mac_cal", name) for name in ("dense", "expected", "last_mask", "mc")),
-    *(("vtst", name) for name in ("mc", "mean")),
-    ("retrain", None),
-]
-
-
-@each("processor", [None, "some processor"])
-@each("select", SELECTS)
-@each(("method", "evaluation"), EVALUATIONS)
-def test_heads_that_an_earlier_version_evaluated_otherwise_are_not_mixed_with(
-    method, evaluation, select, processor, tmp_path
-):
-    """Theirs is every row that does not tell its processor."""
-    params = {} if evaluation is None else {"evaluation": evaluation}
-    head = {"method": method, "select": select, "params": params}
-    row = {"rung_label": "a head", "head": json.dumps(head), "processor": processor}
-    write_results(tmp_path, "heads", {"trials": [row]})
-    was_wrong = evaluation == "mc" or (select != "last" and evaluation in ("expected", "last_mask"))
-    if processor is not None or not was_wrong:
-        refuse_mended(tmp_path)
-        return
-    with pytest.raises(UserError, match="'a head' that an earlier version"):
-        refuse_mended(tmp_path)

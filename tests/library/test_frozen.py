@@ -242,7 +242,7 @@ NOT_OF_BETA = NOT_OF_METHODS | dict.fromkeys(
         "check_pipeline_consistency", "check_estimators_pickle",
         "check_f_contiguous_array_estimator", "check_supervised_y_2d",
         "check_methods_sample_order_invariance", "check_methods_subset_invariance",
-        "check_fit2d_1sample", "check_dict_unchanged",
+        "check_fit2d_1sample", "check_dict_unchanged", "check_classifiers_one_label_sample_weights",
     ),
     OF_BETA,
 )  # fmt: skip

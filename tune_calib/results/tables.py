@@ -29,7 +29,7 @@ SCHEMA_VERSION = 1
 FILES_AT_ONCE = 64
 # Raise it when a trial with the same spec gets other numbers: rows of two versions are not mixed.
 # Rows without it have version 1.
-NUMBERS = 1
+NUMBERS = 2
 _KEY = b"tune_calib"
 
 # The checksum in the footer covers all bytes of the file, with zeros in its own place. The mark,

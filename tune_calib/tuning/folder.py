@@ -89,34 +89,6 @@ def spent_s(out: AnyPath) -> float:
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 
-def refuse_mended(out: AnyPath) -> None:
-    """Refuse to mix heads with those that an earlier version evaluated differently."""
-    names = ("head", "rung_label", "processor")
-    for row in read_table(out, "trials", columns=names).to_pylist():
-        if is_mended(row):
-            raise UserError(
-                f"{out} contains heads of {row['rung_label']!r} that an earlier version evaluated "
-                "differently; report still reads them, but to continue, name another `out`",
-                setting="out",
-            )
-
-
-def is_mended(row: Mapping[str, Any]) -> bool:
-    """Return whether an earlier version evaluated the head of a row differently.
-
-    It did not report the head with masks that ``select`` had chosen, and drew the noise of V-TST
-    and the masks of ``mc`` differently.
-    """
-    if row.get("processor") is not None or not row["head"]:
-        return False
-    head = json.loads(row["head"])
-    evaluation = head.get("params", {}).get("evaluation")
-    if head.get("method") == "mac_cal":
-        is_chosen = head.get("select") != "last"
-        return evaluation == "mc" or (is_chosen and evaluation in ("expected", "last_mask"))
-    return bool(head.get("method") == "vtst" and evaluation == "mc")
-
-
 def hash_request(request: Mapping[str, Any]) -> str:
     """Return 16 hexadecimal digits of a request, given as plain JSON values."""
     text = json.dumps(request, sort_keys=True)

@@ -27,7 +27,6 @@ from tune_calib.tuning.folder import (
     explain_other_recipe,
     hash_request,
     refuse_foreign,
-    refuse_mended,
 )
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor
@@ -96,7 +95,6 @@ class LadderRun:
                     "another `out`",
                     setting="out",
                 )
-        refuse_mended(out)
         # Of equal entries one remains; new ones follow the old ones.
         rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
         planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}

@@ -43,14 +43,14 @@ from tune_calib.results.tables import (
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
-from tune_calib.tuning.folder import done, is_mended
+from tune_calib.tuning.folder import done
 from tune_calib.tuning.ray.rows import plugins_of
 
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
 _CODE = ["code", *NAMES]
 _READ = {
-    "spec_hash", "status", "plugins", "head", "processor", "select/*", "test/*", "code", *NAMES,
+    "spec_hash", "status", "plugins", "select/*", "test/*", "code", *NAMES,
     *COLUMNS,
 }  # fmt: skip
 
@@ -184,7 +184,7 @@ def find_rows(
             spec_hash = row["spec_hash"]
             if spec_hash not in wanted or row["status"] != "done":
                 continue
-            is_version = (row["numbers"] or 1) == NUMBERS and not is_mended(row)
+            is_version = (row["numbers"] or 1) == NUMBERS
             if row["plugins"] != wanted[spec_hash] or not is_version:
                 continue
             if find_changes(_parse_code(row), read_code(row)):

@@ -21,7 +21,7 @@ from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
-from tune_calib.tuning.folder import RunLocation, done, refuse_mended
+from tune_calib.tuning.folder import RunLocation, done
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.ray.execution import execute, resources_of
 from tune_calib.tuning.ray.executor import Executor, Resources
@@ -265,8 +265,6 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
-    if not is_read_only:
-        refuse_mended(run.out)
     study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only)
     return SearchState(run.out, run.definition, study, run.length, run.needs)
 

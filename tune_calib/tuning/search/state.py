@@ -117,15 +117,19 @@ class SearchState:
 
     def refuse_other_points(self) -> None:
         """Refuse a study in which suggestions have other settings than in their rows."""
-        numbers = range(len(self.study.states()))
-        hashes = {each.number: self.hashes(each) for each in self.study.suggestions(numbers)}
+        suggestions = self.study.suggestions(range(len(self.study.states())))
+        names = self.candidates.space.settings.keys()
+        others = {each.number for each in suggestions if not each.point.keys() <= names}
         for spec_hash, row in self.rows.items():
-            if spec_hash not in hashes.get(row["rung"], [spec_hash]):
-                raise UserError(
-                    f"{self.out}: suggestion {row['rung']} has other settings in the study than in "
-                    "its row, so the study was damaged or changed: restore it, or delete it and "
-                    "run the command of the search again, which skips trials with a row"
-                )
+            number = row["rung"]
+            if 0 <= number < len(suggestions) and spec_hash not in self.hashes(suggestions[number]):
+                others.add(number)
+        if others:
+            raise UserError(
+                f"{self.out}: suggestion {min(others)} has other settings in the study than in its "
+                "row, so the study was damaged or changed: restore it, or delete it and run the "
+                "command of the search again, which skips trials with a row"
+            )
 
     def count_left(self) -> int:
         """Count the suggestions to be made or to be repeated."""

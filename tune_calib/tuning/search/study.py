@@ -150,7 +150,7 @@ class SearchStudy:
                 trials.append(self._suggest(visible, number, first))
             trial = trials[number]
             is_done = trial.state == TrialState.COMPLETE
-            values = tuple(trial.values) if is_done else ()
+            values = tuple(trial.values or ()) if is_done else ()
             suggestions.append(Suggestion(number, trial.params, _state(trial), values))
         if visible is not None and len(self._trials()) != len(trials):
             raise UserError(
