@@ -51,7 +51,7 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
         (lambda own: fake_results.write(own / "ladder-digits"), "contains another run"),
         (lambda own: (own / "notes.txt").write_text("mine"), "contains notes.txt"),
         (lambda own: fake_results.write(own / "ladder-cifar10"), "contains ladder-cifar10"),
-        (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} is damaged"),
+        (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} has no checksum"),
     ],
 )
 def test_a_folder_of_something_else_is_refused(make, told, tmp_path, refusal):

@@ -9,6 +9,7 @@ import pytest
 from tests import fake_results
 from tests.support import here
 from tests.tuning.loggers.readers import READERS
+from tune_calib.documents import unseal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import LADDERS, expand
@@ -107,7 +108,7 @@ def test_rows_are_sent_as_their_trial_ends(tmp_path):
         while not sent.exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        assert set(json.loads(sent.read_text())) == {trial.spec.hash}
+        assert set(unseal(sent.read_bytes(), sent)) == {trial.spec.hash}
 
 
 def clean(label, logger):
@@ -133,7 +134,7 @@ def test_what_was_sent_is_not_sent_again(logger, tmp_path):
         if row["status"] == "done":
             told = {value for _, value in run.points["final/test/ece"]}
             assert [round(value, 6) for value in told] == [round(row["test/ece"], 6)]
-    sent = json.loads((out / "logs" / f"{logger}.json").read_text())
+    sent = unseal((out / "logs" / f"{logger}.json").read_bytes(), logger)
     assert set(sent) == {row["spec_hash"] for row in rows}
 
 
