@@ -92,7 +92,16 @@ def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
     models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,
               "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot,
               "set.head": HeadSlot}  # fmt: skip
-    not_in_files = {"retry", "profile", "ladder", "method", "methods", "all", "controls"}
+    not_in_files = {
+        "accept_code",
+        "retry",
+        "profile",
+        "ladder",
+        "method",
+        "methods",
+        "all",
+        "controls",
+    }
     requests = (AblateRequest, CompareRequest, SearchRequest)
     for name in {name for model in requests for name in model.model_fields} - not_in_files:
         part, _, key = spell_keys(f"`{name}`").rpartition(".")

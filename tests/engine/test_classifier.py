@@ -24,6 +24,7 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
+from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.paths import RemotePath
 from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 
@@ -61,7 +62,7 @@ def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, s
         classifier = load_classifier(spec, store, never, CPU)
         for name in ("select", "test"):
             given = classifier.logits(split_of(bank, name))
-            after = evaluate(given.logits, given.labels)
+            after = evaluate(given.logits, given.labels, dtype=OUTPUTS)
             assert {f"{name}/{key}": float(v) for key, v in after.items()}.items() <= (
                 before.metrics.items()
             )
@@ -97,7 +98,7 @@ def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, ban
     for row in told:
         spec = next(s for s in (*heads, *networks) if s.hash == row["spec_hash"])
         given = load_classifier(spec, store, never, CPU).logits(split_of(bank))
-        scores = evaluate(given.logits, given.labels)
+        scores = evaluate(given.logits, given.labels, dtype=OUTPUTS)
         assert {name: float(score) for name, score in scores.items()} == {
             name: row[f"test/{name}"] for name in scores
         }

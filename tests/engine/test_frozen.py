@@ -106,13 +106,14 @@ def test_heads_are_trained_by_the_recipe():
     assert quick[0].spec.network_id == focal[0].spec.network_id
 
 
-def test_a_data_set_without_a_quick_setting_needs_no_recipe():
+def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
     found = {"classes": 2, "channels": 3, "stored": 32, "size": 32, "mean": [0.5] * 3,
              "std": [0.5] * 3, "digest": "d"}  # fmt: skip
     given = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
     assert ResolvedRequest(given).with_recipe().recipe is None
+    assert ResolvedRequest({"data": given["data"]}).with_recipe().recipe is not None
     with pytest.raises(UserError, match="no quick setting"):
-        ResolvedRequest({"data": given["data"]}).with_recipe()
+        ResolvedRequest({"data": {"dataset": "svhn"}}).with_recipe()
 
 
 @each("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),

@@ -112,7 +112,7 @@ def test_a_folder_of_a_version_with_other_numbers_is_refused(copies, tmp_path):
 @pytest.mark.parametrize("name", ["first", "other", None])
 def test_rows_without_a_digest_are_those_of_their_network(name, copies, tmp_path, capsys):
     out, reads = tmp_path / "out", copies["first"]
-    written(out, PLANNED[:1])
+    written(out, PLANNED[:1], numbers=NUMBERS)
     if name is not None:
         # The fingerprint of a network covers its splits, without test.
         known = copies[name].known[KEY]._replace(fingerprint=name)

@@ -16,7 +16,7 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.folders import find_sweep_manifest
 from tune_calib.results.manifests import SWEEP_MANIFEST
-from tune_calib.results.tables import read_table, write_results
+from tune_calib.results.tables import NUMBERS, read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.trial import TrialSpec
@@ -229,6 +229,7 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
         "schema_version": 1, "sweep": before["search"], "ladder": "search mac_cal", "rung": -1,
         "rung_label": "baseline", "spec_hash": before["specs"]["baseline"][0], "status": "done",
         "network_seed": 0, "epoch": 1, "select/ece": 0.1, "select/accuracy": 0.9,
+        "numbers": NUMBERS,
     }  # fmt: skip
     if is_begun:
         write_results(out, "network", {"trials": [row]})
@@ -333,7 +334,14 @@ def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
 
 
 def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
-    code, _, err = said("evaluate", copy("search", tmp_path))
+    out = copy("search", tmp_path)
+    code, _, err = said("evaluate", out)
+    assert code == 2
+    assert "with different numbers (generation 1" in err
+    for path in (out / "trials").iterdir():
+        rows = read_table(out, "trials", path.stem).to_pylist()
+        write_results(out, path.stem, {"trials": [{**row, "numbers": NUMBERS} for row in rows]})
+    code, _, err = said("evaluate", out)
     assert code == 2
     assert "run tune-calib resume" in err
 

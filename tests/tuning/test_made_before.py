@@ -68,14 +68,14 @@ def test_a_report_has_the_numbers_that_it_had(folder, table, before, made):
     assert [{name: row[name] for name in old[0]} for row in new] == old
 
 
-def test_an_evaluated_search_is_told_and_not_evaluated_again(made):
+def test_an_evaluated_search_is_told_and_not_mixed_with_numbers_of_today(made):
     told = here("status", made / "search")
     assert told.returncode == 0, told.stderr
     assert "6 of 6 suggestions ended (6 done)" in told.stdout
     assert "evaluated on test" in told.stdout
     refused = here("evaluate", made / "search", "--seeds", 2)
     assert refused.returncode == 2
-    assert "--extend" in refused.stderr
+    assert "with different numbers (generation 1" in refused.stderr
 
 
 def stored(out):

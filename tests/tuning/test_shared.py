@@ -8,7 +8,7 @@ import pytest
 from tests import fake_results
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.results.tables import SCHEMAS, read_table, write_results, write_table
+from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results, write_table
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.folder import done
@@ -25,7 +25,8 @@ COMMON = {t.spec.hash for t in FIRST} & {t.spec.hash for t in SECOND}
 def row(trial, **own):
     nothing = dict.fromkeys(SCHEMAS["trials"].names)
     told = {"spec_hash": trial.spec.hash, "status": "done", "rung": trial.rung, "sweep": "first",
-            "rung_label": trial.label, "ladder": "first", "test/ece": 0.1}  # fmt: skip
+            "rung_label": trial.label, "ladder": "first", "test/ece": 0.1,
+            "numbers": NUMBERS}  # fmt: skip
     return nothing | told | own
 
 

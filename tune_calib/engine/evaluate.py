@@ -140,7 +140,7 @@ def evaluate_one(
         scores = evaluate(values, labels, calib, in_search, OUTPUTS)
         found = {column(name, key): float(score) for key, score in scores.items()}
         metrics |= {key: score for key, score in found.items() if not math.isnan(score)}
-        bins[name] = bin_table(settled(values, OUTPUTS)[0], labels)
+        bins[name] = bin_table(settled(values, OUTPUTS).probs, labels)
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
     flags = _flag_of_chance(judged["select"], logits["calib"], transform)

@@ -134,7 +134,7 @@ class CalibrationReport:
         """
         rows = self._cells().loc[["accuracy", "ece"]]
         heading = "\n".join(f"{head} {value} [{ends}]" for head, value, ends in rows.to_numpy())
-        table = bin_table(settled(self.logits, self.dtype)[0], self.labels)
+        table = bin_table(settled(self.logits, self.dtype).probs, self.labels)
         names = ("lower", "upper", "count", "confidence", "accuracy")
         bins = pd.DataFrame({name: getattr(table, name).cpu().numpy() for name in names})
         return _draw_diagram(bins, heading)

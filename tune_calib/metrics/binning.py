@@ -71,15 +71,19 @@ def summed(place: Tensor, values: Tensor, bins: int) -> Tensor:
     return zeros.scatter_add(-1, place, values)[..., 1 : bins + 1]
 
 
-def adaptive_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
+def adaptive_table(
+    probs: Tensor, labels: Tensor, bins: int = 15, confidence: Tensor | None = None
+) -> BinTable:
     """Sort samples into the adaptive bins of Mukhoti et al. (NeurIPS 2020).
 
     The edges interpolate the sorted confidences. The quirks of their code are reproduced, since all
     published tables use it: bins are (lo, hi], so that the smallest confidence is in no bin, and
-    equal confidences share a bin or are in none.
+    equal confidences share a bin or are in none. ``confidence`` (..., N) replaces the largest
+    probabilities (``ties.settled``).
     """
     check(probs, labels)
-    confidence, correct = top_label(probs, labels)
+    largest, correct = top_label(probs, labels)
+    confidence = largest if confidence is None else confidence
     samples = confidence.shape[-1]
     ordered = confidence.sort(-1).values
     # In float64 as in numpy: an edge rounded differently from the confidence it stands for would

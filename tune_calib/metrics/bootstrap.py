@@ -97,8 +97,8 @@ def bootstrap(
     weights = draw(len(labels), resamples, seed).to(labels.device)
     limits = None
     if calib is not None:
-        probs, error = settled(calib[0].double(), dtype or logits.dtype)
-        limits = conformal.threshold(probs, calib[1], error)
+        of_calib = settled(calib[0].double(), dtype or logits.dtype)
+        limits = conformal.threshold(of_calib.probs, calib[1], of_calib.error)
     each = []
     for k, values in enumerate(logits.double()):
         limit = None if limits is None else limits[k]
@@ -144,7 +144,7 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
     dozens of corrupted splits would take too much space. The logits are (N, C), and the weights
     (R, N) those of ``draw``.
     """
-    confidence, correct = top_label(settled(logits.double(), OUTPUTS)[0], labels)
+    confidence, correct = top_label(settled(logits.double(), OUTPUTS).probs, labels)
     bins = in_bins(confidence)
     over = bins * (confidence - correct)[:, None]
     summed = torch.cat([correct[:, None], bins, over], -1)

@@ -43,9 +43,9 @@ def ece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
     return ece_of(bin_table(probs, labels, bins), len(labels))
 
 
-def aece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:
+def aece(probs: Tensor, labels: Tensor, bins: int = 15, confidence: Tensor | None = None) -> Tensor:
     """Return the adaptive ECE, over the bins of ``adaptive_table``."""
-    return ece_of(adaptive_table(probs, labels, bins), len(labels))
+    return ece_of(adaptive_table(probs, labels, bins, confidence), len(labels))
 
 
 def cece(probs: Tensor, labels: Tensor, bins: int = 15) -> Tensor:

@@ -36,12 +36,14 @@ def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor,
 
     Scores that differ by rounding alone are equal, also between the sets.
     """
-    probs, error = settled(torch.cat([inside, outside]).double(), OUTPUTS)
+    probs, confidence, error = settled(torch.cat([inside, outside]).double(), OUTPUTS)
     entropies = entropy(probs)
-    # A change of log-odds by e changes the entropy H by at most 2 H e.
-    entropies = entropies[merged(entropies, 2 * entropies * error)]
+    # A change of the logits by e changes the entropy H by at most e sum of p |log p + H|, which is
+    # far less than e where all classes are equally probable.
+    slopes = (entr(probs) - probs * entropies[:, None]).abs().sum(-1)
+    entropies = entropies[merged(entropies, slopes * error)]
     sizes = [len(inside), len(outside)]
-    scores = {"": max_prob(probs).split(sizes), "_entropy": (-entropies).split(sizes)}
+    scores = {"": confidence.split(sizes), "_entropy": (-entropies).split(sizes)}
     return {tail: (positive, negative) for tail, (positive, negative) in scores.items()}
 
 

@@ -60,12 +60,12 @@ class Resampled:
         limit: Tensor | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        probs = settled(logits, dtype)[0]
+        probs, confidence_for_ranks, _ = settled(logits, dtype)
         check(probs, labels)
         self._samples = len(labels)
         confidence, self._correct = top_label(probs, labels)
         self._over = confidence - self._correct
-        self._ranking = Ranking(confidence)
+        self._ranking = Ranking(confidence_for_ranks)
         self._statistics = self._per_sample(logits, probs, labels, limit)
         self._in_bin = in_bins(confidence)
         self._grid = _grid(confidence, self._over)

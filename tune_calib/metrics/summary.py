@@ -52,31 +52,33 @@ def evaluate(
         ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
             bounds.
     """
-    probs = settled(logits, dtype)[0]
+    probs, confidence, _ = settled(logits, dtype)
     table = bin_table(probs, labels)
     found = {
         **_regime(logits, probs, labels, table),
         **errors_of(table, len(labels)),
-        "aece": aece(probs, labels),
+        "aece": aece(probs, labels, confidence=confidence),
         "cece": cece(probs, labels),
         "brier": brier(probs, labels),
-        **_of_ranks(probs, labels, in_search),
+        **_of_ranks(probs, labels, confidence, in_search),
         **compute_plugin_metrics(logits, labels),
     }
     if not in_search:
         found |= _costly(logits, probs, labels, found)
         if calib is not None:
-            of_calib, error = settled(calib[0], dtype)
-            limit = conformal.threshold(of_calib, calib[1], error)
+            of_calib = settled(calib[0], dtype)
+            limit = conformal.threshold(of_calib.probs, calib[1], of_calib.error)
             found["conformal_size"] = conformal.set_sizes(probs, limit).mean(-1)
             found["conformal_coverage"] = conformal.covered(probs, labels, limit).mean(-1)
     return found
 
 
-def _of_ranks(probs: Tensor, labels: Tensor, in_search: bool) -> dict[str, Tensor]:
+def _of_ranks(
+    probs: Tensor, labels: Tensor, for_ranks: Tensor, in_search: bool
+) -> dict[str, Tensor]:
     """Compute the metrics that depend on the order of the confidences, which are sorted once."""
     confidence, correct = top_label(probs.double(), labels)
-    ranked = Ranked(Ranking(confidence), correct)
+    ranked = Ranked(Ranking(for_ranks.double()), correct)
     area = aurc(ranked)
     found = {
         "debiased_ece": debiased_ece(ranked),
@@ -113,7 +115,7 @@ def _costly(
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the network check: does a network fit these samples, is it over-confident?"""
-    probs = settled(logits, OUTPUTS)[0]
+    probs = settled(logits, OUTPUTS).probs
     return _regime(logits, probs, labels, bin_table(probs, labels))
 
 
@@ -132,10 +134,10 @@ def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> d
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Compute ``names.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
-    probs = settled(logits, OUTPUTS)[0]
+    probs, confidence, _ = settled(logits, OUTPUTS)
     found = {
         **_regime(logits, probs, labels, bin_table(probs, labels)),
-        "aece": aece(probs, labels),
+        "aece": aece(probs, labels, confidence=confidence),
         "brier": brier(probs, labels),
     }
     return {name: float(found[name]) for name in CORRUPTION_METRICS}
@@ -147,7 +149,7 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:
         values = logits.double()
-        probs = settled(values, OUTPUTS)[0]
+        probs = settled(values, OUTPUTS).probs
         confidence, correct = top_label(probs, labels)
         gaps = confidence - correct
         losses = nll_from_logits(values, labels) * len(labels)

@@ -7,6 +7,7 @@ differ by no more than the error of logits of a type. 1 - 1e-7 and 1 - 1e-9 ther
 """
 
 from math import log
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,19 +21,26 @@ OUTPUTS = torch.float32
 _CLIPPED = 1.001e-12
 """Probabilities of zero are often raised to 1e-12 before a logarithm; they count as zero."""
 
-_LARGEST = 1e-4  # log-odds that differ by more are never equal; keeps the sum of a row near 1
+_LARGEST = 2e-5  # log-odds that differ by more are never equal; keeps the sum of a row near 1
 _CHUNK = 2**21  # logits processed at once
 
 
-def settled(logits: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+class Settled(NamedTuple):
+    """The softmax of logits, and what decides which confidences are equal."""
+
+    probs: Tensor
+    """Probabilities (..., N, C); those at an edge of the ``BINS`` bins lie exactly on it."""
+    confidence: Tensor
+    """Confidences (..., N) for ranks, in which those that are equal but for rounding are equal."""
+    error: Tensor
+    """Error of the log-odds of the top class, (..., N)."""
+
+
+def settled(logits: Tensor, dtype: torch.dtype | None = None) -> Settled:
     """Return the softmax of logits (..., N, C), without differences that are due to rounding.
 
-    Confidences that are equal but for rounding become equal, and probabilities at an edge of the
-    ``BINS`` bins lie exactly on it. The top classes do not change. ``dtype`` is the type in which
-    the logits were rounded, that of ``logits`` by default.
-
-    Returns:
-        The probabilities (..., N, C) and the error of the log-odds of each sample (..., N).
+    The top classes do not change. ``dtype`` is the type in which the logits were rounded, that of
+    ``logits`` by default.
     """
     probs = logits.softmax(-1)
     confidence, first = probs.max(-1)
@@ -40,14 +48,15 @@ def settled(logits: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, T
     parts = [slice(row, row + width) for row in range(0, max(1, logits.shape[-2]), width)]
     summaries = [_log_odds(logits[..., rows, :], first[..., rows], dtype) for rows in parts]
     log_odds, error = (torch.cat(values, -1) for values in zip(*summaries, strict=True))
-    confidence = confidence.gather(-1, merged(log_odds, error))
     confidence = _on_edges(confidence, error)
     # Another class at the same edge must not become the top class.
     below = torch.nextafter(confidence, torch.zeros_like(confidence))
     index = (probs > 0.5 / BINS).nonzero(as_tuple=True)  # the others are near no edge
     moved = _on_edges(probs[index], error[index[:-1]])
     probs[index] = torch.minimum(moved, below[index[:-1]])
-    return probs.scatter_(-1, first.unsqueeze(-1), confidence.unsqueeze(-1)), error
+    probs = probs.scatter_(-1, first.unsqueeze(-1), confidence.unsqueeze(-1))
+    # Only in ranks: elsewhere, the values of a sample must not depend on the other samples.
+    return Settled(probs, confidence.gather(-1, merged(log_odds, error)), error)
 
 
 def merged(scores: Tensor, error: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ file is written last: a trial is done when its row is on disk.
 
 import fnmatch
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tune_calib.errors import DamagedFileError, UserError, describe_os_error
@@ -144,13 +144,14 @@ def read_table(
 
 def _refuse_contradictions(out: AnyPath, trials: pa.Table) -> None:
     """Refuse a folder that was merged from others and has a finished trial with two results."""
-    done = trials.filter(pc.equal(trials["status"], "done"))
-    counts = done["spec_hash"].value_counts()
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).field("values")
-    metrics = list(filter(is_metric_column, done.column_names))
-    rows = done.filter(pc.is_in(done["spec_hash"], repeated)).select(["spec_hash", *metrics])
+    if len(trials["spec_hash"].unique()) == len(trials):
+        return
+    # Scalars of pyarrow would import pandas.
+    is_done = [status == "done" for status in trials["status"].to_pylist()]
+    metrics = list(filter(is_metric_column, trials.column_names))
+    rows = trials.select(["spec_hash", *metrics]).to_pylist()
     first: dict[str, dict[str, Any]] = {}
-    for row in rows.to_pylist():
+    for row in itertools.compress(rows, is_done):
         if not are_equal(row, first.setdefault(row["spec_hash"], row)):
             places = []
             for path, _ in fetch_files(out / "trials", "*.parquet"):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
+from tune_calib.results.tables import NUMBERS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.executor import OVER
@@ -109,7 +110,7 @@ def searched(out, question, asked) -> Untrained:
 
 
 def stored(spec_hash, values) -> dict:
-    return {"schema_version": 1, "spec_hash": spec_hash, "rung": 0, **values}
+    return {"schema_version": 1, "numbers": NUMBERS, "spec_hash": spec_hash, "rung": 0, **values}
 
 
 def read_file(folder, text):
