@@ -81,8 +81,9 @@ def collect(
 def _refuse_contradictions(frame: pd.DataFrame) -> None:
     """Refuse folders in which a trial has different numbers."""
     kinds = frame.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
-    if len(kinds) and kinds.max() > 1:
-        spec_hash = kinds.idxmax()[0]
+    mixed = kinds[kinds > 1].reset_index()
+    if len(mixed):
+        spec_hash = mixed["spec_hash"].iloc[0]
         raise contradiction(spec_hash, frame["folder"][frame["spec_hash"] == spec_hash].unique())
 
 

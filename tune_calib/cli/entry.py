@@ -42,9 +42,13 @@ class _Escaping(logging.Formatter):
 
 
 def _format_warning(
-    message: Warning | str, category: type[Warning], file: str, line: int, text: str | None = None
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
 ) -> str:
-    return printable(_plain_warning(message, category, file, line, text))
+    return printable(_plain_warning(message, category, filename, lineno, line))
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: Any) -> None:
