@@ -98,7 +98,7 @@ def test_draws_of_one_seed_suffice(split, kind, tmp_path):
 
 def test_of_several_numbers_of_draws_the_most_count(tmp_path):
     looked_at(tmp_path, FOREIGN, resamples=200)
-    sweep = looked_at(tmp_path, FOREIGN, resamples=100)
+    sweep = looked_at(tmp_path, FOREIGN, resamples=9)  # the name of its file is behind the other
     assert {len(own) for own in read_draws(sweep.out, "auroc", "ood/mean").values()} == {200}
 
 

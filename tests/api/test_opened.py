@@ -3,6 +3,7 @@
 import base64
 import io
 import re
+from dataclasses import replace
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -16,7 +17,7 @@ from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import Reader
+from tests.support import Reader, each
 from tune_calib.errors import UserError
 from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolve import resolve_settings
@@ -124,3 +125,19 @@ def test_reports_are_written_beside_the_results(folder):
 def test_the_figures_that_are_drawn_unless_named_are_there():
     assert "reliability" in LADDER_FIGURES
     assert "history" in SEARCH_FIGURES
+
+
+@each(
+    "options",
+    [{}, {"seeds": 2, "extend": True}, {"shift": ["noise"], "bootstrap": 200}],
+)
+def test_an_evaluation_of_an_opened_search_is_the_call_with_its_options(
+    options, folder, monkeypatch
+):
+    calls = []
+    monkeypatch.setattr(tune_calib, "evaluate", lambda out, **given: calls.append((out, given)))
+    search = tune_calib.open_results(folder / "tuned")
+    replace(search, study_storage="sqlite:///s.db").evaluate(**options)
+    defaults = {"seeds": 5, "extend": False, "shift": (), "bootstrap": 0}
+    told = {**defaults, **options, "study_storage": "sqlite:///s.db"}
+    assert calls == [(str(folder / "tuned"), told)]

@@ -233,3 +233,19 @@ def check_the_reported_network(name, rule):
     for metric in WATCHED:
         judged = reports[trainer.best.epoch][f"select/{metric}"]
         assert reported[f"select/{metric}"] == pytest.approx(judged, rel=1e-12)
+
+
+@each("rule", SELECTING)
+def test_the_first_of_equal_epochs_is_kept_of_heads_and_of_networks(rule, bank):
+    heads = PopulationTrainer(slots("retrain", {}, rule, 2), bank, 0, CPU)
+    network = {"epochs": 3, "select": rule, "augment": "none"}
+    spec = TrialSpec.build(data={"train_fraction": 0.2}, network=network)
+    trainer = NetworkTrainer(spec, load_development(spec.data, None), CPU)
+    # The head of index 1 improves in the second epoch.
+    for epoch, accuracies in enumerate([(0.5, 0.5), (0.5, 0.75), (0.5, 0.75)]):
+        heads.epoch = trainer.epoch = epoch
+        accuracy = torch.tensor(accuracies, dtype=torch.float64)
+        heads._store_best({"select/accuracy": accuracy, "select/nll": 1 - accuracy})
+        trainer._store_best({"select/accuracy": accuracies[1], "select/nll": 1 - accuracies[1]})
+    assert heads.best_epoch.tolist() == [0, 1]
+    assert trainer.best.epoch == 1

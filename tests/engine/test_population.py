@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -131,13 +132,20 @@ def test_tau_zero_keeps_q_fixed(bank):
     assert [report["q"].item() for report in reports] == pytest.approx([0.7] * len(reports))
 
 
-def test_the_expected_head_has_the_q_that_its_weights_were_trained_under(bank):
-    own = {"shape": "linear", "masking": "functional", "evaluation": "expected", "gamma": 0.1}
+@each(
+    "own",
+    [{"evaluation": "expected"}, {"evaluation": "last_mask", "mask_scale": "inverted"}],
+)
+def test_a_head_is_evaluated_with_the_q_that_its_weights_were_trained_under(own, bank):
+    own = {"shape": "linear", "masking": "functional", "gamma": 0.1, **own}
     trainer, (report,) = train([slot(q0=q, **own) for q in (0.5, 0.8)], bank, epochs=1)
     q = report["q"].float()
     assert (trainer.method.q < q - 0.01).all()
     weight, bias = (trainer.method.parameters[name].detach() for name in ("0.weight", "0.bias"))
-    expected = bank.select().features @ (q[:, None, None] * weight).mT + bias
+    is_inverted = "mask_scale" in own
+    scale = q[:, None, None]
+    scale = trainer.method.masks["0.weight"] / scale if is_inverted else scale
+    expected = bank.select().features @ (scale * weight).mT + bias
     assert torch.allclose(trainer.predict(bank.select()), expected, atol=1e-5)
 
 
@@ -186,3 +194,27 @@ def test_every_epoch_has_another_batch_order(order, bank):
         orders.append(trainer._order(40).reshape(-1, 40)[0].tolist())
     assert [sorted(each) for each in orders] == [list(range(40))] * 3
     assert orders[0] != orders[1] != orders[2] != orders[0]
+
+
+class ScaledViews:
+    """A bank of three views of train, each with larger features than the one before."""
+
+    views = 3
+
+    def __init__(self, bank):
+        self.bank = bank
+
+    def __getattr__(self, name):
+        return getattr(self.bank, name)
+
+    def train(self, view=0):
+        split = self.bank.train()
+        return replace(split, features=split.features * 10**view)
+
+
+def test_the_views_are_trained_on_in_turn(bank):
+    still = slot("retrain", lr=1e-12, slot={"epochs": 4})
+    _, reports = train([still], ScaledViews(bank))
+    losses = [report["train/loss"].item() for report in reports]
+    assert losses[3] == pytest.approx(losses[0], abs=1e-6)
+    assert min(abs(a - b) for a, b in itertools.combinations(losses[:3], 2)) > 0.01

@@ -1,16 +1,20 @@
 """Features of shifted images: made once, the same in any batches, by the network of the bank."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
 from tune_calib.data.shift import Part, ShiftSet, open_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.artifacts import ensure_bank
+from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.evaluate import network_logits
 from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.network import predict
 from tune_calib.engine.store import Store
+from tune_calib.spec.datasets import DATASETS
 
 
 def development():
@@ -101,3 +105,26 @@ def test_statistics_that_drifted_have_shifted_features_of_their_own(store):
     assert len(list(store.root.glob("shifts/*"))) == 2
     one, other = (found[""].features for found in (calm, drifted))
     assert not torch.allclose(one, other, atol=1e-2)
+
+
+def test_the_images_of_test_alone_are_normalised_by_constants_of_their_own(store, monkeypatch):
+    changed = replace(DATASETS["digits"], test_constants=((0.4,), (0.2,)))
+    monkeypatch.setitem(DATASETS._records, "digits", changed)
+    spec = small_spec(method="retrain")
+    info, splits = spec.data.info, (development(), load_split())
+    bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
+    trained = load_network(spec, store, CPU)
+    passed = network_logits(trained, info, *splits)
+
+    def logits_of(split, constants):
+        return predict(trained.method, trained.network, split.images, constants)[1]
+
+    for name in ("select", "calib"):
+        wanted = logits_of(getattr(splits[0], name), info)
+        for found in (getattr(bank, name)(), passed[name].one(0)):
+            assert torch.equal(found.logits.reshape(wanted.shape), wanted)
+    wanted = logits_of(splits[1], info.of_test())
+    assert not torch.allclose(wanted, logits_of(splits[1], info), atol=1e-2)
+    (clean,) = made(spec, store, CLEAN).values()
+    for found in (bank.test(), passed["test"].one(0), clean):
+        assert torch.equal(found.logits.reshape(wanted.shape), wanted)

@@ -84,8 +84,8 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
         "head": canonical_json(linear.head),
         "head_method": "mac_cal",
         "status": "done",
-        "wall_s": 1e6 * linear.head.epochs,
-        "population": 1,
+        "wall_s": 4e6 * linear.head.epochs,
+        "population": 4,
     }
     write_results(tmp_path / "out" / "earlier", "a", {"trials": [row]})
     rates = Rates(tmp_path / "out", Store(tmp_path / "store"), None, torch.device("cpu"))

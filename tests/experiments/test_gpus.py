@@ -17,10 +17,13 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
+from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.rates import SHARES, Rates, flops
 from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.plan import group_extra_trials
 
 PAPER = Path(__file__).parents[2] / "docs/examples/paper.yaml"
 with (Path(__file__).parents[2] / "analysis/published/published_results.csv").open() as _rows:
@@ -101,7 +104,8 @@ def test_the_papers_own_seconds_come_out_in_the_mean_and_each_within_a_factor_of
 
 
 @pytest.mark.parametrize("slot", [
-    {}, {"train_fraction": 0.3}, {"imbalance": 10}, {"split": "whole"}, {"label_noise": 0.2},
+    {}, {"train_fraction": 0.3}, {"imbalance": 10}, {"imbalance": 1.5}, {"split": "whole"},
+    {"label_noise": 0.2},
 ])  # fmt: skip
 def test_sizes_without_files_are_those_of_the_files(slot):
     data = DataSlot(dataset="digits", **slot)
@@ -189,3 +193,16 @@ def test_the_shipped_file_is_table_1():
     section = page("experiment-files").split("## A named GPU")[1]
     assert "table1-cifar100-densenet121" in blocks(section)[0]
     assert "<!-- example: paper.yaml -->" in section
+
+
+def test_a_corruption_is_evaluated_at_five_severities_and_a_foreign_set_once(tmp_path):
+    rates = rates_on("A40", tmp_path)
+    spec = spec_of()
+    forecast = Forecast(rates.store, {"cuda": rates})
+    for shift, parts in {"ood/noise": 1, "generated/fog": 5, "corrupt/fog": 5}.items():
+        (extra,) = group_extra_trials([(PlannedTrial(spec, 0, "ce"), {})], shift)
+        images = parts * 10_000
+        passed, evaluated = images * rates.image_s(spec), rates.evaluation_s(spec, images)
+        assert forecast._extra_s(extra, rates) == pytest.approx(passed + evaluated)
+        # The features are there for the next trial.
+        assert forecast._extra_s(extra, rates) == pytest.approx(evaluated)

@@ -105,7 +105,8 @@ def test_probabilities_are_log_probabilities(tmp_path, store):
 
 
 def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
-    files = splits_of(tmp_path, names=("train", "calib", "test"))
+    files = splits_of(tmp_path, names=("train", "test"))
+    files["calib"] = [str(write(tmp_path / "calib.npz", **outputs(41, seed=2)))]
     given = check_files(**files)
     write_import("mine", given, store, replace=False)
     assert given.record.is_cut
@@ -113,7 +114,8 @@ def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
     select, calib = bank.select(), bank.calib()
     counts = [np.bincount(split.labels, minlength=4) for split in (select, calib)]
     assert np.abs(counts[0] - counts[1]).max() <= 1
-    whole = {tuple(row) for row in outputs(40, seed=2)["logits"].tolist()}
+    assert [given.record.select, given.record.calib] == [sum(own) for own in counts] == [21, 20]
+    whole = {tuple(row) for row in outputs(41, seed=2)["logits"].tolist()}
     parts = [{tuple(row) for row in split.logits.tolist()} for split in (select, calib)]
     assert parts[0] | parts[1] == whole
     assert not parts[0] & parts[1]
@@ -637,7 +639,8 @@ def test_the_command_says_what_it_decided(tmp_path):
     *_, without_train, without_heads, following = done.stdout.splitlines()
     assert without_train.startswith("note: without --train")
     assert without_heads.startswith("note: post-hoc methods can use it")
-    assert following.startswith("next: tune-calib compare ")
+    words = ["compare", "ce", "temperature", "--imported", "mine", "--store", tmp_path / "store"]
+    assert following == f"next: tune-calib {' '.join(map(str, words))}"
     assert here(*arguments).stdout == done.stdout
 
 

@@ -54,8 +54,8 @@ def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
     logits, labels = given_to(name)
     calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
     slot = PostHocSlot.build(method=name, params={})
-    splits = {"calib": calib, "select": calib, "test": SplitLogits(test[None], labels[200:])}
-    trial = evaluate_one(splits, slot)
+    held_out = SplitLogits(test[None], labels[200:])
+    trial = evaluate_one({"calib": calib, "select": held_out, "test": held_out}, slot)
     estimator = fitted(of(name)(), logits[:200], labels[:200])
     found = estimator.predict_proba(test)
     assert torch.equal(found, trial.transform.transform(test[None].double())[0].softmax(-1))

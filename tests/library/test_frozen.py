@@ -163,10 +163,11 @@ def test_a_module_is_called_in_evaluation_mode(kind):
         warnings.simplefilter("ignore")  # it is not trained
         calibrated = tune_calib.CalibratedClassifier(module).fit(calib, y_calib)
     assert [part.training for part in module.modules()] == modes
+    module.train()
+    probs = calibrated.predict_proba(test)
     module.eval()
     with torch.no_grad():
         logits = module(torch.as_tensor(test).float())
-    probs = calibrated.predict_proba(test)
     assert isinstance(probs, torch.Tensor) == (kind == "tensor")
     expected = (logits.double() / calibrated.method_.temperature_).softmax(1)
     np.testing.assert_allclose(probs, expected, rtol=1e-6)

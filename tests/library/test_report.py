@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binom
 
 import tune_calib
 from tests.metrics.test_without_bins import case
@@ -54,6 +55,11 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
     inside = confidence > 14 / 15
     accuracy = (predicted == labels)[inside].double().mean()
     assert bars[round(14 / 15, 6)] == pytest.approx(float(accuracy))
+    lines = {round(line[0][0], 6): line[:, 1] for line in upper.collections[0].get_segments()}
+    chance = binom(int(inside.sum()), float(confidence[inside].double().mean()))
+    wanted = [chance.ppf(end) / int(inside.sum()) for end in (0.025, 0.975)]
+    assert lines[round(29 / 30, 6)] == pytest.approx(wanted)
+    assert "95 % of chance" in [text.get_text() for text in figure.legends[0].get_texts()]
     assert lower.get_yscale() == "log"
     html = report._repr_html_()
     assert "<img" in html

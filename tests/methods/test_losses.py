@@ -1,5 +1,10 @@
 """Gradients of the losses, degenerate batches, and what the stateful ones keep."""
 
+import math
+from functools import cache
+from itertools import product
+from typing import get_args
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -195,3 +200,91 @@ def test_a_batch_of_one_leaves_the_moments_of_fedlas_as_they_are():
     method = build("fedlas_mbls").double()
     method.loss(*batch(samples=1))
     assert (float(method.mean), float(method.deviation)) == (20.0, 100.0)
+
+
+def outcome(name, params):
+    """Losses before and after some epochs, and what the method then has."""
+    method = build(name, **params).double()
+    logits, labels, features, indices = batch(samples=18, scale=3.0)
+    if name == "crl":
+        method.n_correct.copy_(torch.arange(20) * 7 % 5)
+        method.max_correct.fill_(5)
+    found = [method.loss(logits, labels, features, indices)]
+    method.after_step(logits.detach(), labels, indices)
+    # Too sure of wrong classes for some epochs, then unsure of the right ones.
+    sure = EpochFeedback(4 * logits.detach(), labels)
+    unsure = EpochFeedback(0.01 * logits.detach(), logits.argmax(1))
+    for epoch, feedback in enumerate([*[sure] * 3, *[unsure] * 12]):
+        method.end_epoch(epoch, feedback)
+        found += [tensor.clone() for tensor in method.state_dict().values()]
+    found.append(method.loss(logits, labels, features, indices))
+    return torch.cat([value.detach().double().flatten() for value in found])
+
+
+def others(field, value):
+    """Values of a setting besides its default, valid or not."""
+    if choices := get_args(field.annotation):
+        choices = [choice for choice in choices if isinstance(choice, str | bool)]
+    if field.annotation is bool:
+        choices = [True, False]
+    if choices:
+        return [choice for choice in choices if choice != value]
+    return [0.37, 3, 7, 0.01] if value is None else [0.7 * value + 0.11, value + 2, 0.6 * value]
+
+
+def is_valid(name, params):
+    try:
+        METHODS[name].params(**params)
+    except ValueError:
+        return False
+    return True
+
+
+@each("name", NAMES)
+def test_every_setting_of_a_loss_changes_it(name):
+    fields = METHODS[name].params.model_fields
+    defaults = METHODS[name].params().model_dump()
+    words = {key: [defaults[key], *others(field, defaults[key])] for key, field in fields.items()
+             if isinstance(defaults[key], str | bool)}  # fmt: skip
+    settings = [dict(zip(words, values, strict=True)) for values in product(*words.values())]
+    settings = [own for own in settings if is_valid(name, own)]
+    before = cache(lambda number: outcome(name, settings[number]))
+    for key, field in fields.items():
+        changes = product(range(len(settings)), others(field, defaults[key]))
+        changed = ((number, {**settings[number], key: value}) for number, value in changes)
+        assert any(
+            not equal(before(number), outcome(name, own))
+            for number, own in changed
+            if is_valid(name, own)
+        ), f"{name}: {key} changes nothing"
+
+
+def equal(first, second):
+    return first.shape == second.shape and torch.allclose(first, second, atol=1e-9)
+
+
+def test_the_entropy_of_crl_is_divided_by_its_scale():
+    logits, labels, features, indices = batch()
+    parts = {}
+    for scale in (1.0, 4.0, None):
+        method = build("crl", target="entropy", entropy_scale=scale).double()
+        # One sample was right more often, so that every other distance is 0.
+        method.n_correct[0], method.max_correct = 1, torch.tensor(1)
+        parts[scale] = float(method.loss(logits, labels, features, indices))
+    log_probs = logits.detach().log_softmax(1)
+    entropy = -(log_probs.exp() * log_probs).sum(1)
+    plain = float(F.cross_entropy(logits, labels))
+    for scale, found in parts.items():
+        own = -entropy / (scale or math.log(CLASSES))
+        terms = [1 - (own[0] - own[1]), 1 - (own[0] - own[-1])]
+        ranking = sum(max(0.0, float(term)) for term in terms) / SAMPLES
+        assert found == pytest.approx(plain + ranking), scale
+
+
+@each("alpha", [0.1, 0.3])
+def test_mdca_smooths_the_wrong_classes_by_its_alpha(alpha):
+    logits, labels, features, indices = batch()
+    method = build("mdca", pairing="ls_wrong_only", alpha=alpha, beta=0.0)
+    smoothing = alpha * CLASSES / (CLASSES - 1)
+    wanted = F.cross_entropy(logits, labels, label_smoothing=smoothing)
+    torch.testing.assert_close(method.loss(logits, labels, features, indices), wanted)

@@ -171,3 +171,14 @@ def test_a_metric_of_a_plug_in_has_an_interval_too(monkeypatch):
     logits, labels = case(100, 3)
     found = bootstrap(logits[None], labels, 30)
     assert float(found[own.name].lower) == pytest.approx((1 - float(found["accuracy"].upper)) / 2)
+
+
+def test_the_calibration_parts_of_both_scores_are_never_said_to_be_below_zero():
+    chance = torch.Generator().manual_seed(0)
+    logits = 2 * torch.randn(20, 3, generator=chance, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()
+    found = bootstrap(logits[None], labels, 30)
+    for name in ("nll_calibration", "brier_calibration"):
+        # Of few samples of a calibrated classifier, the temperatures of the folds do harm.
+        assert float(found[name].draws[0].quantile(0.975)) < 0
+        assert float(found[name].lower) < 0 == float(found[name].upper)

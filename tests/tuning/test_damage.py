@@ -357,7 +357,10 @@ def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
     assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store, is_search=False)
 
 
-@each(("seeds", "is_paired"), [([(0, 0), (1, 1)], True), ([(0, 0), (0, 1), (1, 0), (1, 1)], False)])
+@each(
+    ("seeds", "is_paired"),
+    [([(0, 0), (1, 1)], True), ([(0, 0), (0, 1), (1, 0), (1, 1)], False), ([(0, 3)], True)],
+)
 def test_a_lost_sweep_manifest_tells_paired_seeds_from_crossed_ones(seeds, is_paired, tmp_path):
     (row,) = read_table(EXAMPLE / "ladder", "trials").slice(0, 1).to_pylist()
     for network, head in seeds:

@@ -290,3 +290,22 @@ def test_a_corrupted_split_is_drawn_as_the_test_samples_are(finished, monkeypatc
     clean = {row["metric"]: row["draws"] for row in evaluation.intervals(spec, 100)}
     for metric in ("accuracy", "ece"):
         assert found[metric] == pytest.approx(clean[metric], abs=1e-12)
+
+
+def test_foreign_images_are_drawn_apart_from_the_test_samples_and_by_their_set(
+    finished, monkeypatch
+):
+    """Even if there are as many: equal draws of equal images would have an AUROC of one half."""
+    _, store = finished
+    spec = TRIALS[1].spec
+    evaluation = ExtraEvaluation(spec, store, None, CPU)
+    test = evaluation.bank.test()
+    monkeypatch.setattr(ExtraEvaluation, "ensure_shifted", lambda *_: {"": test})
+    monkeypatch.setattr("tune_calib.engine.extra.open_set", lambda *_: None)
+    found = []
+    for name in ("ood/noise", "ood/svhn"):
+        (auroc,) = (r for r in evaluation.rows_on(name, spec, 100) if r["metric"] == "auroc")
+        assert auroc["value"] == pytest.approx(0.5)
+        found.append(torch.tensor(auroc["draws"]))
+    assert min(float(draws.std()) for draws in found) > 0.005
+    assert not torch.equal(*found)

@@ -43,7 +43,7 @@ def written(out, trials=FIRST, **own):
         ends = {"lower": 0.0, "upper": 1.0, "se": 0.1, "resamples": 100, "draws": [0.1, 0.2]}
         of_test = {**spec_hash, "split": "test", "metric": "ece", **ends}
         write_table(out, "intervals", f"trial-{index}", pa.Table.from_pylist([of_test]))
-        sets = ("ood/noise", "generated/fog/1", "generated/fog/2")
+        sets = ("ood/noise", "ood/cifar100", "generated/fog/1", "generated/fog/2")
         shifts = [{**spec_hash, "set": name, "metric": "ece", "value": 0.2} for name in sets]
         write_table(out, "shifts", f"trial-{index}", pa.Table.from_pylist(shifts))
     (out / "sweep.json").write_text("{}")
@@ -90,6 +90,7 @@ def test_intervals_of_before_draws_were_kept_are_made_again(tmp_path):
     [
         ((), set()),
         (("ood/noise",), {"ood/noise"}),
+        (("ood/cifar10",), set()),
         (("generated/fog",), {"generated/fog/1", "generated/fog/2"}),
     ],
 )

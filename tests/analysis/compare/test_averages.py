@@ -12,6 +12,7 @@ from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
 from tests.support import each, here
+from tune_calib.api import statistics
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.spec.names import CHANCE
@@ -124,3 +125,16 @@ def test_the_bars_of_a_method_are_its_ece():
 )
 def test_a_mistake_is_one_line(options, told, refusal):
     assert told in refusal("averages", "analysis/example/compare", *options)
+
+
+@each("command", ["ranks", "averages"])
+def test_only_the_columns_that_were_asked_for_count(command):
+    """Of six columns, two are of each data set."""
+    chosen = ["cifar100", "cifar10"]
+    words = [word for name in chosen for word in ("--where", f"dataset={name}")]
+    done = here(command, "--published", "fedlas/table1", "--metric", "ece", *words, "--csv")
+    typed = csv.DictReader(io.StringIO(done.stdout))
+    where = {"dataset": chosen}
+    called = getattr(statistics, command)(published="fedlas/table1", metric="ece", where=where)
+    assert {row["columns"] for row in typed} == {"4"}
+    assert set(called.rows["columns"]) == {4}

@@ -140,3 +140,21 @@ def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, t
 def test_one_folder_twice_is_refused(first):
     with pytest.raises(UserError, match="given twice"):
         difference(first, load(first.out))
+
+
+def test_a_rung_of_one_trial_in_one_run_alone_is_a_pair_with_each_trial_of_the_other(
+    first, tmp_path
+):
+    fake_results.write(tmp_path / "b", seeds=5)
+    second = load(tmp_path / "b")
+    planned = [
+        replace(trial, network_seed=0, head_seed=trial.network_seed)
+        for trial in second.manifest.planned
+    ]
+    seeds = {"paired_seeds": False, "network_seeds": [0]}
+    second = fake_results.with_manifest(second, **seeds, planned=planned)
+    found = difference(on_one_network(first), second, ["ece"])
+    rows = found.frame.set_index("rung")
+    assert rows["pairs"].to_dict() == {"vanilla": 5, "+ one": 5, "+ two": 5, "control": 5}
+    of_one, of_all = fake_results.value(0, 0), fake_results.value(0, 2)
+    assert rows.loc["vanilla", "difference"] == pytest.approx(of_all - of_one)

@@ -128,6 +128,14 @@ def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
     assert f"3 {bad}" in (tmp_path / "tables" / "ladder.md").read_text()
 
 
+def test_a_failed_rung_is_not_skipped_by_the_change_from_the_rung_before(tmp_path):
+    fake_results.write(tmp_path, bad="diverged", bad_rungs=(1,))
+    table = ladder_table(load(tmp_path))
+    assert math.isnan(cell(table, "+ two", "ece", "change_before"))
+    assert cell(table, "+ two", "ece", "change_base") == pytest.approx(-0.04)
+    assert math.isnan(cell(table, "+ one", "ece", "mean"))
+
+
 def test_missing_trials_are_told_loudly(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "INCOMPLETE: 1 of 12 trials missing" in write_report(out)

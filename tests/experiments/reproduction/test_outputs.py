@@ -10,11 +10,12 @@ import pytest
 from analysis.load import load
 from analysis.reproduction.files import PAGE, Made, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE, overview
-from analysis.reproduction.tables import compare_with_print
+from analysis.reproduction.tables import compare_with_print, describe_print
 from tests import fake_results, support
 from tests.support import Reader, each, here
 from tune_calib.console import shown
 from tune_calib.results.folders import LOCK
+from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import read_table
 from tune_calib.spec.reproduction import REPRODUCTIONS, Claim, Reproduction, Run
 
@@ -85,6 +86,8 @@ def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tm
     counts = r"all images +\| 0 +\| 0 +\| (\d) "
     twice = overview([Made(TABLE, [("ladder", sweep)], "x")] * 2)
     assert re.search(counts, both).group(1) == re.search(counts, twice).group(1) == "2"
+    networks = r"\| all images +\|.*\| (\d+) +\|$"
+    assert re.findall(networks, both, re.M)[-1] == re.findall(networks, twice, re.M)[-1] == "5"
     alone = overview([Made(TABLE, [("ladder", reduced)], "x")])
     assert "On networks trained on all training images" not in alone
     assert "Judged only on networks trained on a part" in alone
@@ -214,3 +217,18 @@ def test_a_data_set_is_not_foreign_to_itself(tmp_path):
     write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
     assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["svhn"]
     assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}
+
+
+@each(
+    ("metric", "told"),
+    [
+        # MaC-Cal is second on CIFAR-10 and first on CIFAR-100, and in all cases last from below.
+        ("ood/mean/auroc", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
+        ("ood/mean/fpr95", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
+    ],
+)
+def test_printed_ranks_have_the_direction_of_their_metric(metric, told):
+    table = REPRODUCTIONS["maccal/table2"]
+    claim = Claim("mac_cal", metric=metric, kind="rank", number=2.5, text="it is in the best two")
+    rung = RungRecord(index=0, label="mac_cal", ingredient="", published=None, kind="variant")
+    assert describe_print(table, "methods", [rung], claim) == told

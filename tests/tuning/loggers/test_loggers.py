@@ -102,13 +102,16 @@ def test_rows_are_sent_as_their_trial_ends(tmp_path):
     trial = plan_of().populations[0].trials[0]
     sent = out / "logs" / "tensorboard.json"
     with request_loggers(["tensorboard"]), followed(out, "question"):
-        write_results(out, "heads-a", {"trials": [row_of(trial)], "curves": [], "bins": []})
-        report_rows("heads-a")
-        deadline = time.monotonic() + 60
-        while not sent.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        assert set(unseal(sent.read_bytes(), sent)) == {trial.spec.hash}
+        for status in ("crashed", "done"):  # it was tried again
+            row = {**row_of(trial), "status": status}
+            write_results(out, "heads-a", {"trials": [row], "curves": [], "bins": []})
+            report_rows("heads-a")
+            deadline = time.monotonic() + 60
+            while not sent.exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert set(unseal(sent.read_bytes(), sent)) == {trial.spec.hash}
+    assert unseal(sent.read_bytes(), sent) == {trial.spec.hash: "done"}
 
 
 def clean(label, logger):
@@ -136,6 +139,23 @@ def test_what_was_sent_is_not_sent_again(logger, tmp_path):
             assert [round(value, 6) for value in told] == [round(row["test/ece"], 6)]
     sent = unseal((out / "logs" / f"{logger}.json").read_bytes(), logger)
     assert set(sent) == {row["spec_hash"] for row in rows}
+
+
+def test_a_trial_in_another_folder_or_of_another_request_is_another_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    identities = []
+    (kind,) = load_loggers(["wandb"]).values()
+    monkeypatch.setattr("wandb.init", lambda **options: identities.append(options["id"]))
+    for folder, sweep in (
+        ("a/it", "x"),
+        ("b/it", "x"),
+        ("a/it", "y"),
+        ("a/at", "x"),
+        ("a/it", "x"),
+    ):
+        kind("wandb", tmp_path / folder, sweep)._run("0123", "a trial", {})
+    assert len(set(identities)) == 4
+    assert identities[0] == identities[-1]
 
 
 def test_the_figures_of_a_report_are_sent_once(logger, tmp_path):

@@ -1,5 +1,6 @@
 """Given networks where trials are carried out."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,6 @@ def test_augmentation_of_heads_decides_the_views(augment, tmp_path):
     splits = load_development(spec.data, None), load_test(spec.data, None)
     bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, lambda: splits, CPU)
     assert bank.views == (3 if augment == "standard" else 1)
+    features = [bank.train(view).features for view in range(bank.views)]
+    for first, second in itertools.combinations(features, 2):
+        assert not torch.allclose(first, second, atol=1e-3)

@@ -1,9 +1,12 @@
 """Post-hoc trials of one network share the outputs of its clean bank."""
 
+import itertools
+import math
+
 import pytest
 import torch
 
-from tests.support import CPU, drive, rows, run_of, sample
+from tests.support import CPU, drive, each, rows, run_of, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -31,8 +34,8 @@ def run(folder, trials, store, **provenance):
     """Carry some trials out, networks first."""
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     for kind, work in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
-        for each in work:
-            actor = kind({"work": each.config(), "run": given})
+        for trial in work:
+            actor = kind({"work": trial.config(), "run": given})
             drive(actor)
             actor.cleanup()
     told = [{k: v for k, v in row.items() if v is not None} for row in rows(folder)]
@@ -131,11 +134,31 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
     monkeypatch.setattr(
         HeadTrainable, "_begin", lambda self, slots: (trained.extend(slots), begin(self, slots))
     )
+    seconds = itertools.count()
+    monkeypatch.setattr("tune_calib.tuning.ray.training.time.monotonic", seconds.__next__)
     together = run(tmp_path / "together", trials, store)
     assert [slot.seed for slot in trained] == list(seeds)
+    # Each trial has its share of the seconds of all, which are counted readings of the clock.
+    shares = read_table(tmp_path / "together", "trials")["own_s"].to_pylist()
+    assert 0 < sum(shares) < next(seconds)
+    assert shares == pytest.approx([sum(shares) / len(trials)] * len(trials))
     populations = read_table(tmp_path / "together", "trials")["population"].to_pylist()
     assert populations == [len(seeds)] * len(trials)
     monkeypatch.undo()
     for trial in trials:
         (alone,) = run(tmp_path / trial.spec.hash, [trial], store).values()
         assert together[trial.spec.hash] == alone
+
+
+@each(
+    ("weight_decay", "epochs"), [(1e10, 1), (1e30, 0)]
+)  # the weights grow 1e20-fold or 1e40-fold with each step, of which an epoch has one
+def test_the_curves_of_a_diverged_head_end_before_it_diverged(weight_decay, epochs, tmp_path, own):
+    _, store = own
+    given = {"epochs": 3, "lr": 1e10, "batch_size": 2000, "clip_grad_norm": 1e-12}
+    head = {**HEAD, **given, "weight_decay": weight_decay}
+    (row,) = run(tmp_path, planned({"head": head}), store).values()
+    assert (row["status"], row["epoch"]) == ("diverged", epochs + 1)
+    curves = read_table(tmp_path, "curves").to_pylist()
+    assert {point["epoch"] for point in curves} == set(range(1, epochs + 1))
+    assert all(math.isfinite(point["value"]) for point in curves)

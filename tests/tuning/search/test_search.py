@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import drive, rows, sample
+from tests.support import drive, each, rows, sample
 from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.results.tables import read_table
+from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
@@ -307,6 +307,32 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
     )
     with pytest.raises(UserError, match="a different number of trials"):
         replace(whole, length=21).reconcile()
+
+
+@each(
+    ("change", "told"),
+    [
+        (lambda own: {}, None),
+        (lambda own: {"b": own}, "a trial has two rows"),
+        (lambda own: {"b": {**own, "spec_hash": "0" * 16}}, "a row belongs to no trial"),
+        (lambda own: {"a": None}, "trials without a row"),
+    ],
+)
+def test_every_mismatch_of_plan_and_rows_is_told(change, told, whole, tmp_path):
+    found = read_table(whole.out, "trials").to_pylist()
+    for name, last in {"a": found[-1], **change(found[-1])}.items():
+        if last is not None:
+            write_results(tmp_path, name, {"trials": [last]})
+    write_results(tmp_path, "others", {"trials": found[:-1]})
+    state = replace(whole, out=tmp_path)
+    if told is None:
+        assert "21 result rows" in state.reconcile()
+        return
+    with pytest.raises(UserError) as refused:
+        state.reconcile()
+    mismatches = str(refused.value).split("; ")[2:-1]
+    assert len(mismatches) == 1
+    assert told in mismatches[0]
 
 
 def test_the_order_in_which_actors_end_changes_nothing(whole, store, tmp_path):

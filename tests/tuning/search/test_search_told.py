@@ -10,7 +10,15 @@ from analysis.search.load import load_search
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
 from tests.support import each
-from tests.tuning.search.support import any_job, moved, open_untrained, question_of, row, searched
+from tests.tuning.search.support import (
+    GIVEN,
+    any_job,
+    moved,
+    open_untrained,
+    question_of,
+    row,
+    searched,
+)
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import SWEEP_MANIFEST, ReadRecord, SearchEvaluated, SearchManifest
@@ -19,8 +27,9 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Objective
-from tune_calib.tuning.search.evaluate import Evaluation, add_read, compare_splits
+from tune_calib.tuning.search.evaluate import Evaluation, add_read, build_run, compare_splits
 from tune_calib.tuning.search.outcome import SearchResult, summarise, write_outcome
 
 ON_SELECT = searchable_metrics()
@@ -233,3 +242,23 @@ def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
         tmp_path / "page"
     )
     assert 3 <= asked_for < 64
+
+
+@each(("networks", "heads", "fresh"), [((0, 1), (0, 1), 2), ((0,), (0, 1, 6), 7), ((4,), (0,), 5)])
+def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, heads, fresh, tmp_path):
+    seeds = Seeds(networks, heads, is_paired=networks == heads)
+    question = replace(question_of("mac_cal"), resolved=ResolvedRequest(GIVEN, seeds))
+    search = replace(any_job(tmp_path / "out"), definition=question)
+    choice = SearchEvaluated(**CHOICE, reads=[ReadRecord(seeds=2, command="it")])
+    request = EvaluateRequest(out=str(tmp_path / "out"), seeds=2)
+    found = build_run(search, choice, request, "it").resolved.seeds
+    assert found == Seeds((fresh, fresh + 1), (fresh, fresh + 1), is_paired=True)
+
+
+def test_retries_do_not_make_a_space_larger(tmp_path):
+    state = searched(tmp_path / "out", question_of("temperature"), 64)
+    points = len(state.study.states())
+    assert state.study.planned(64) == points
+    again = state.study.retry("done")
+    assert len(again) == points
+    assert state.study.planned(64) == 2 * points
