@@ -9,6 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import platform
 import re
 import shutil
 import tempfile
@@ -37,6 +38,7 @@ READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
 
 _SETTLED_NS = 2 * 10**9
+_MACHINE = re.sub("[^0-9A-Za-z-]", "-", platform.node())
 _ABANDONED_S = 60  # between the creation of a temporary folder and its lock, at most
 
 # Processes on other nodes start without the driver's variables, and are sent only these.
@@ -207,7 +209,7 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces ``path`` at the end, so that nobody reads an incomplete one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = path.with_name(name_temporary(path.name))
     try:
         with temporary.open("wb") as file, marked_used(temporary):
             yield file
@@ -218,6 +220,11 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()
+
+
+def name_temporary(name: str) -> str:
+    """Return a new name for an unfinished file or folder of this machine."""
+    return f".{name}.{_MACHINE}.{uuid.uuid4().hex}.tmp"
 
 
 @contextlib.contextmanager
@@ -235,7 +242,8 @@ def marked_used(temporary: Path) -> Iterator[None]:
 @cache
 def remove_abandoned(folder: Path) -> None:
     """Remove what killed processes left unfinished in a folder, once in the life of a process."""
-    for path in folder.glob(".*.tmp"):
+    # Of this machine alone, since locks may not reach the others that share a disk.
+    for path in folder.glob(f".*.{_MACHINE}.*.tmp"):
         with contextlib.suppress(OSError):
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             try:
@@ -427,7 +435,7 @@ def scratch_folder() -> Iterator[Path]:
     cache_folder().mkdir(parents=True, exist_ok=True)
     remove_abandoned(cache_folder())
     with (
-        tempfile.TemporaryDirectory(".tmp", ".", cache_folder()) as scratch,
+        tempfile.TemporaryDirectory(".tmp", f".scratch.{_MACHINE}.", cache_folder()) as scratch,
         marked_used(Path(scratch)),
     ):
         yield Path(scratch)

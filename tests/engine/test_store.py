@@ -27,7 +27,7 @@ from tune_calib.engine.store import (
     write_tensors,
 )
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import marked_used
+from tune_calib.paths import marked_used, name_temporary
 
 
 def test_an_artifact_comes_back_with_its_manifest(tmp_path):
@@ -187,12 +187,13 @@ def test_a_network_of_another_copy_of_the_data_is_refused(trained):
 
 def test_what_a_killed_process_left_unfinished_is_removed_and_nothing_else(tmp_path):
     banks = tmp_path / "banks"
-    old, used, new = (banks / f".{name}.tmp" for name in ("old", "used", "new"))
-    for path in (old, used, new):
+    old, used, new = (banks / name_temporary(name) for name in ("old", "used", "new"))
+    other = banks / ".old.another-machine.0.tmp"  # whose locks may not be seen here
+    for path in (old, used, new, other):
         path.mkdir(parents=True)
         (path / "train.arrow").write_bytes(b"0" * 100)
-    for path in (old, used):
+    for path in (old, used, other):
         os.utime(path, (0, 0))
     with marked_used(used):
         write_tensors(banks / "a", {"weight": torch.ones(2)}, {})
-    assert sorted(path.name for path in banks.iterdir()) == [".new.tmp", ".used.tmp", "a"]
+    assert set(banks.iterdir()) == {used, new, other, banks / "a"}

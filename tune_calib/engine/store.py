@@ -14,7 +14,6 @@ import json
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -36,6 +35,7 @@ from tune_calib.paths import (
     is_writable,
     lock_file,
     marked_used,
+    name_temporary,
     refuse_special,
     remove_abandoned,
     remove_folder,
@@ -126,7 +126,7 @@ def write_folder(
             write_folder(scratch / "whole", fill, about, name)
             _upload(scratch / "whole", folder)
         return
-    temporary = folder.with_name(f".{folder.name}.{uuid.uuid4().hex}.tmp")
+    temporary = folder.with_name(name_temporary(folder.name))
     remove_abandoned(folder.parent)
     try:
         temporary.mkdir(parents=True)
