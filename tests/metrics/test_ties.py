@@ -6,12 +6,15 @@ import calibration as kumar
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
 
 import tune_calib
 from tests.support import each
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.metrics import conformal
+from tune_calib.methods.temperature import converged
+from tune_calib.metrics import conformal, refinement
 from tune_calib.metrics.ood import detection
+from tune_calib.metrics.scoring import nll_from_logits
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS, settled
 
@@ -203,3 +206,33 @@ def test_metrics_of_rounded_logits_are_those_of_fractions(seed):
     for name, value in found.items():
         if not name.endswith(("_calibration", "_refinement")):
             assert float(again[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
+
+
+@each("seed", range(200), few=6)
+def test_of_any_kind_and_scale_outputs_give_the_same_temperature_or_one_line(seed):
+    rows, labels, logits = exact_case(seed)
+    labels = torch.tensor(labels)
+    probs = np.array(rows, dtype=np.float64)
+    changes = [
+        lambda p: p,
+        lambda p: p.round(2),
+        lambda p: np.where(p == 0, -1e-17, p),
+        lambda p: np.concatenate([0 * p[:1], p[1:]]),
+        lambda p: p * np.where(np.arange(len(p)) == 0, 1.005, 1)[:, None],
+        lambda p: p.astype(np.float32),
+    ]
+    with pytest.raises(ValueError, match="look like probabilities"):
+        tune_calib.calibration_report(changes[seed % len(changes)](probs), labels)
+    logits = logits.double()
+    if not refinement.has_best_temperature(logits, labels):
+        return
+    losses = []
+    for scale in (1.0, 10.0 ** np.random.default_rng(seed).uniform(-9, 9)):
+        temperature = converged(scale * logits, labels)
+        losses.append(float(nll_from_logits(scale * logits / temperature, labels)))
+    assert losses[1] == pytest.approx(losses[0], abs=1e-6)
+    best = minimize_scalar(
+        lambda log_t: float(nll_from_logits(logits / np.exp(log_t), labels)),
+        bounds=(-3, 8), method="bounded",
+    )  # fmt: skip
+    assert losses[0] <= best.fun + 1e-6
