@@ -135,6 +135,7 @@ def test_a_local_ray_listens_on_the_loopback_alone_and_asks_for_its_token():
     assert not logging.getLogger("ray._private.authentication").isEnabledFor(logging.WARNING)
 
 
+@pytest.mark.slow  # kills on Ray are also among the faults
 def test_a_killed_search_on_a_cluster_goes_on_and_is_that_of_one_process(own_ray, tmp_path):
     from ray.cluster_utils import Cluster
 
