@@ -136,6 +136,18 @@ def test_whole_weights_count_a_sample_as_often_as_repeated_rows(name):
     assert torch.allclose(weighted, expected, atol=1e-6), (weighted - expected).abs().max()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_weights_decide_whether_there_is_a_best_temperature():
+    logits, labels = torch.eye(2).repeat(50, 1) * 4, torch.tensor([0, 1] * 49 + [1, 0])
+    counts = torch.tensor([1] * 98 + [200] * 2)  # of the two samples that are wrong
+    rows, repeated = logits.repeat_interleave(counts, 0), labels.repeat_interleave(counts)
+    weighted = tune_calib.TemperatureScaling().fit(logits, labels, sample_weight=counts)
+    expected = tune_calib.TemperatureScaling().fit(rows, repeated)
+    assert weighted.temperature_ == pytest.approx(expected.temperature_)
+    assert "temperature_bound" in weighted.flags_
+    assert "temperature_bound" in expected.flags_
+
+
 def test_other_weights_are_exact_where_losses_are_summed_and_refused_where_samples_are_counted():
     logits, labels = drawn(3)
     weights = torch.rand(400, generator=torch.Generator().manual_seed(0))

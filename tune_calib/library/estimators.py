@@ -80,16 +80,7 @@ class PostHocEstimator(arrays.Estimator):
             UserError: a setting is out of range, or the method does not support the classes.
         """
         self._outputs = outputs
-        rows = _two_columns(X, outputs)
-        if outputs is None and _is_scores(X):
-            is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
-            if float(is_bounded.double().mean()) >= 0.99:
-                raise ValueError(
-                    "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
-                    'outputs="probs", or outputs="logits" if they are logits'
-                )
-            outputs = "logits"
-        rows = arrays.logits_of(rows, outputs)
+        rows = _read_logits(X, outputs)
         if rows.shape[1] < 2:
             raise ValueError(f"logits must have two or more classes, got {tuple(rows.shape)}")
         self.classes_ = arrays.find_classes(y, rows.shape[1], classes)
@@ -136,6 +127,20 @@ def _two_columns(given: Any, outputs: str | None) -> Any:
     column = given[:, None] if isinstance(given, Tensor) else np.reshape(given, (-1, 1))
     scores = arrays.rows_of(column, "logits")[:, 0]
     return torch.stack([1 - scores if outputs == "probs" else 0 * scores, scores], 1)
+
+
+def _read_logits(given: Any, outputs: str | None) -> Tensor:
+    """Return logits (N, C) of outputs (N, C) or scores (N,); refuse what may be probabilities."""
+    rows = _two_columns(given, outputs)
+    if outputs is None and _is_scores(given):
+        is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
+        if float(is_bounded.double().mean()) >= 0.99:
+            raise ValueError(
+                "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
+                'outputs="probs", or outputs="logits" if they are logits'
+            )
+        outputs = "logits"
+    return arrays.logits_of(rows, outputs)
 
 
 _made: dict[str, type[PostHocEstimator]] = {}

@@ -120,7 +120,7 @@ def converged(
     found = minimize_scalar(
         objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )
-    return at_scale(float(np.exp(found.x)), logits, labels)
+    return at_scale(float(np.exp(found.x)), logits, labels, weights)
 
 
 def lies_beyond(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> bool:
@@ -131,11 +131,13 @@ def lies_beyond(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -
     return bool(has_best_temperature(logits, labels, weights)) and not is_inside
 
 
-def at_scale(temperature: float, logits: Tensor, labels: Tensor) -> float:
+def at_scale(
+    temperature: float, logits: Tensor, labels: Tensor, weights: Tensor | None = None
+) -> float:
     """Move a temperature at an end of ``BOUNDS`` to that for logits of this size."""
     if BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR:
         return temperature
-    limits = [float(end) for end in ends(logits, labels)]
+    limits = [float(end) for end in ends(logits, labels, weights)]
     factors = [limit / end for limit, end in zip(limits, BOUNDS, strict=True)]
     return temperature * factors[temperature > 1]
 

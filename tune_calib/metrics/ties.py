@@ -2,8 +2,9 @@
 
 The classes [0, 0.4, 0.6] and [0.1, 0.3, 0.6] have the same confidence, but their softmax differs in
 the last digit. Metrics that sort samples into bins, rank them or count them would tell the two
-apart. Equality is decided by the log-odds of the top class: two samples are equal if their log-odds
-differ by no more than the error of logits of a type. 1 - 1e-7 and 1 - 1e-9 therefore stay distinct.
+apart. At an edge of a bin, each sample is judged alone. In ranks, two samples are equal if the
+log-odds of their top classes differ by no more than the error of logits of a type. 1 - 1e-7 and
+1 - 1e-9 therefore stay distinct.
 """
 
 from math import log
