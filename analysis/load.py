@@ -17,7 +17,7 @@ from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, STATUSES, signed
+from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, STATUSES, signed
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -94,10 +94,50 @@ class Sweep:
         """Return the name of a row in tables, ``method`` or ``rung``."""
         return self.manifest.row_name
 
-    @property
+    @cached_property
     def rungs(self) -> list[RungRecord]:
-        """Return the rungs in the order of the ladder, controls last."""
-        return list(self.manifest.rungs)
+        """Return the rungs in the order of the ladder, controls last.
+
+        The base of a comparison is plain cross entropy, wherever the user listed it.
+        """
+        base = self._plain
+        if base is None:
+            return list(self.manifest.rungs)
+        kinds = {base.index: "base"}
+        return [
+            rung.model_copy(update={"kind": kinds.get(rung.index, "variant")})
+            for rung in self.manifest.rungs
+        ]
+
+    @property
+    def _plain(self) -> RungRecord | None:
+        """Return the method of a comparison that is plain cross entropy; None if it has none."""
+        rungs = self.manifest.rungs if self.row_name == "method" else ()
+        # A label begins with the pipeline; settings follow it.
+        return next((rung for rung in rungs if rung.label.split(" ")[0] in PLAIN_NAMES), None)
+
+    @cached_property
+    def bases(self) -> dict[int, RungRecord]:
+        """Return the base that each rung is compared with, by index.
+
+        In a ladder, it is the last base up to the rung; the first rung replaces an absent one.
+        """
+        base = self.rungs[0]
+        if self.row_name == "method":
+            base = next((rung for rung in self.rungs if rung.kind == "base"), base)
+        found = {}
+        for rung in self.rungs:
+            if rung.kind == "base":
+                base = rung
+            found[rung.index] = base
+        return found
+
+    @property
+    def base_note(self) -> str:
+        """Say that the first method stands in for the base network; empty if it does not."""
+        if self.row_name == "rung" or self._plain is not None or not self.rungs:
+            return ""
+        return f"{self.rungs[0].label}, the first method, since the base network, ce, is not listed"
 
     @property
     def labels(self) -> dict[int, str]:

@@ -113,4 +113,7 @@ def sweep_status(out: AnyPath) -> str:
     caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
     table = Table("status", caption, records, is_main=True)
     lost = [LOST] if manifest.is_lost else []
-    return Text([table, *lost, f"continue with: {manifest.command}"])
+    further = f"continue with: {manifest.command}"
+    if names == ["done"]:
+        further = f"finished; tables, figures and a page: tune-calib report {out}"
+    return Text([table, *lost, further])

@@ -9,7 +9,7 @@ from tune_calib.spec.metrics import METRICS, format_value
 
 # Marks of the best (1) and the second (2) cell of a column, by format.
 MARKS = {
-    "plain": {0: "{}", 1: "{} *", 2: "{} +"},
+    "plain": {0: "{}", 1: "{} *", 2: "{} °"},
     "markdown": {0: "{}", 1: "**{}**", 2: "<u>{}</u>"},
     "latex": {0: "{}", 1: r"\textbf{{{}}}", 2: r"\underline{{{}}}"},
     "html": {0: "{}", 1: "<b>{}</b>", 2: "<u>{}</u>"},
@@ -96,6 +96,12 @@ class Cell:
             return NOTHING
         text = f"{value:{form}}".rstrip(".")
         return cls(text, float(text))
+
+    @classmethod
+    def ended(cls, counts: Mapping[str, int]) -> "Cell":
+        """Return the cell of the number of trials if all are done, otherwise of each status."""
+        is_done = set(counts) == {"done"}
+        return cls.of(counts["done"]) if is_done else cls(format_counts(counts))
 
     @classmethod
     def measured(cls, value: float) -> "Cell":

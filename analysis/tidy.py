@@ -16,7 +16,7 @@ from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
 from tune_calib.results.folders import LOST
 from tune_calib.results.tables import is_metric_column
-from tune_calib.spec.metrics import METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
+from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.text import nearest
@@ -122,6 +122,23 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
             f"no trial has {METRICS[metric].title}, which needs an OOD set: repeat the command of "
             "the run with `shift`, e.g. `shift` noise"
         )
+
+
+def check_split(sweep: Sweep, metric: str, split: str) -> str:
+    """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
+    parts = {
+        name: name.rpartition("/") for name in map(str, sweep.trials) if is_metric_column(name)
+    }
+    known = sorted(
+        part[0]
+        for name, part in parts.items()
+        if part[2] == metric and not name.startswith(BASE) and sweep.trials[name].notna().any()
+    )
+    if known and split not in known:
+        raise UserError(
+            f"no result has {METRICS[metric].title} on {split!r}{nearest(split, known)}"
+        )
+    return split
 
 
 def default_split(sweep: Sweep, metric: str) -> str:

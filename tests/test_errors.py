@@ -21,6 +21,7 @@ from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.text import nearest
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
@@ -125,3 +126,7 @@ def test_a_mistake_is_at_the_line_of_its_setting(tmp_path):
         "  b:\n    methods: [mac_cal]\n"
     )
     assert here("run", file).stderr.startswith(f"error: {file} line 4: set.head.lr: head.lr")
+
+
+def test_a_hint_lists_each_known_name_once():
+    assert nearest("xyz", ["lr", "epochs", "lr"]) == "; known: lr, epochs"

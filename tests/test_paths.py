@@ -1,6 +1,7 @@
 """Remote places, with fsspec's file system in memory in the place of an object store."""
 
 import hashlib
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -162,3 +163,9 @@ def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, t
     bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, splits, CPU)
     local = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), trained, splits, CPU)
     assert torch.equal(bank.test().features, local.test().features)
+
+
+def test_a_tilde_is_the_home_folder_wherever_a_path_is_read(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert parse_path("~/runs") == tmp_path / "runs"
+    assert parse_path("a~/runs") == Path("a~/runs")

@@ -313,7 +313,8 @@ def parse_path(text: str) -> AnyPath:
     """Parse a local path or a URL."""
     check_path(text)
     if "://" not in text:
-        return Path(text)
+        # A shell expands neither ``--out=~/runs`` nor a path in a file.
+        return Path(text).expanduser() if text.startswith("~/") else Path(text)
     url = urlsplit(text)
     if url.scheme == "file":
         return Path(unquote(url.path))

@@ -109,7 +109,7 @@ def nearest(name: str, known: list[str]) -> str:
     """
     if not known:
         return "; there are none"
-    part = name.lower()
+    part, known = name.lower(), list(dict.fromkeys(known))
     close = [each for each in known if len(part) >= 2 and each.lower().startswith(part)]
     close = close or [each for each in known if len(part) >= 3 and part in each.lower()]
     close = close or difflib.get_close_matches(name, known, n=1)

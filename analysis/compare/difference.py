@@ -12,7 +12,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
 from analysis.text import Cell, full_stops
-from analysis.tidy import by_rung, check_metric, default_split, planned_trials
+from analysis.tidy import by_rung, check_metric, check_split, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -33,7 +33,7 @@ def difference(
     unit = ""
     for metric in dict.fromkeys(metrics or USUAL):
         check_metric(metric)
-        of_split = split or default_split(first, metric)
+        of_split = check_split(first, metric, split or default_split(first, metric))
         pair = over_seeds(first, metric, of_split), over_seeds(second, metric, of_split)
         unit = pair[0].unit
         if unit != pair[1].unit:

@@ -158,8 +158,8 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
-        why = "only averages are printed" if has_rows and rows.empty else "check the split"
-        raise UserError(f"no column of these results has {METRICS[metric].title}; {why}")
+        why = "; only averages are printed" if has_rows and rows.empty else ""
+        raise UserError(f"no column of these results has {METRICS[metric].title}{why}")
     # A spec that two runs share is one trial; a printed number is identified by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
     is_chance = rows["flags"].astype(str).str.contains(CHANCE)

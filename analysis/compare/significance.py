@@ -1,7 +1,7 @@
 """Tables of the spread of methods and of a declared test, for readers and as numbers."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
         raise UserError(f"unknown `test` {test!r}; known: {known}")
     methods = [str(method) for method in matched.values]
     if matched.values.isna().all(axis=None):
-        raise UserError(f"no {METRICS[matched.metric].title} in these results; check the split")
+        raise UserError(f"no method has {METRICS[matched.metric].title} in these results")
     spreads = spreads_of(matched)
     if test == "friedman":
         return Verdict(matched, test, None, spreads, friedman=friedman(matched))
@@ -68,7 +68,10 @@ def for_report(sweep: Sweep, test: str) -> list[Verdict]:
     matched = over_seeds(sweep, "ece")
     if matched.values.notna().any().sum() < 2:
         return []
-    return [judge(matched, test, sweep.rungs[0].label), judge(matched, "friedman")]
+    base, note = sweep.bases[sweep.rungs[0].index].label, sweep.base_note
+    if note:
+        matched = replace(matched, notes=(f"Baseline: {note}", *matched.notes))
+    return [judge(matched, test, base), judge(matched, "friedman")]
 
 
 def spreads_of(matched: Matched) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.compare import significance
 from analysis.compare.gather import over_seeds
+from analysis.compare.intervals import Floats, t_interval
 from analysis.compare.regime import regime_of
 from analysis.compare.tests import PAIRED_TESTS, describe_change
 from analysis.figure import LADDER_FIGURES
@@ -21,7 +22,7 @@ from analysis.page.figures import Gallery
 from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
-from analysis.text import format_counts
+from analysis.text import format_counts, minus
 from analysis.tidy import complaints
 from tune_calib.console import Part, Prose, Text
 from tune_calib.errors import UserError
@@ -169,20 +170,46 @@ def describe_best(sweep: Sweep) -> str:
     may_win = [rung for rung in means if not is_chance(sweep.flags(rung))]
     if len(means) < 2 or not may_win or metric.direction is None:
         return ""
-    best = (min if metric.is_less_better else max)(may_win, key=means.__getitem__)
-    first, name = next(iter(means)), sweep.labels[best]
-    value = f"{metric.title} {format_value(metric.name, means[best])}"
-    if best == first:
-        result = f"{name}, the first, is the best ({value})"
+    ranking = sorted(may_win, key=means.__getitem__, reverse=not metric.is_less_better)
+    best, base = sweep.labels[ranking[0]], sweep.bases[ranking[0]].label
+    value = f"{metric.title} {format_value(metric.name, means[ranking[0]])}"
+    if best == base:
+        parts = [f"{best}, the base, is the best ({value})"]
     else:
-        base, matched = sweep.labels[first], over_seeds(sweep, metric.name)
-        pairs = matched.values[[base, name]].astype(float).dropna()
-        # Rounded as in paired tests: the last bit of a float is no difference.
-        change = (pairs[name] - pairs[base]).round(12).to_numpy()
-        is_one = {base, name} <= set(matched.fixed)  # one trial each, repeated in every block
-        gain = f"without a trial matched with {base}"
+        change, gain = (
+            _change(sweep, metric.name, best, base),
+            f"without a trial matched with {base}",
+        )
         if len(change):
-            gain = describe_change(metric.name, change[:1] if is_one else change, base)
-        result = f"{name} is the best ({value}), {gain}"
+            gain = describe_change(metric.name, change, base)
+        parts = [f"{best} is the best ({value})", gain]
+    for runner_up in ranking[1:2]:
+        parts += _describe_overlap(sweep, metric.name, best, sweep.labels[runner_up])
     compared = f"Of {len(means)} {sweep.row_name}s compared by {metric.title} on test"
-    return f"{compared}, {result}; {regime_of(sweep).brief}."
+    return f"{compared}, {', '.join(parts)}; {regime_of(sweep).brief}."
+
+
+def _change(sweep: Sweep, metric: str, name: str, other: str) -> Floats:
+    """Return the differences of a rung from another one over matched seeds."""
+    matched = over_seeds(sweep, metric)
+    pairs = matched.values[[other, name]].astype(float).dropna()
+    # Rounded as in paired tests: the last bit of a float is no difference.
+    change: Floats = (pairs[name] - pairs[other]).round(12).to_numpy()
+    # One trial each is repeated in every block.
+    return change[:1] if {other, name} <= set(matched.fixed) else change
+
+
+def _describe_overlap(sweep: Sweep, metric: str, best: str, runner_up: str) -> list[str]:
+    """Say that the seeds do not separate the best rung from the runner-up; empty if they do."""
+    change = _change(sweep, metric, best, runner_up)
+    low, high = t_interval(change)
+    if len(change) < 2:
+        why = f"{format_count(len(change), 'matched seed')}"
+    elif not change.any():
+        why = "equal for all matched seeds"
+    elif low <= 0 <= high:
+        ends = (minus(METRICS[metric].format(end, signed=True)) for end in (low, high))
+        why = f"95 % interval of the difference {' to '.join(ends)}"
+    else:
+        return []
+    return [f"not separated from the runner-up, {runner_up} ({why})"]

@@ -28,22 +28,21 @@ def ladder_table(
     """Compute the mean and spread of every rung and metric over finished trials, as fractions.
 
     One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1), change_before and
-    change_base (differences of means, from the previous rung of a step and from the last base),
+    change_base (differences of means, from the previous rung of a step and from ``base_of``),
     statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
     rows = []
     usual = sweep.shown or usual_metrics(sweep.trials)
     for metric in usual if metrics is None else metrics:
-        base = before = math.nan
+        before = math.nan
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)
-        for index, rung in enumerate(sweep.rungs):
-            trials = sweep.of_rung(rung.index)
-            values = trials.get(name, pd.Series(dtype=float)).dropna().astype(float)
-            mean = values.mean()
-            # Changes need a base: where the base rung is absent, the first one replaces it.
-            is_base = index == 0 or rung.kind == "base"
-            base = mean if is_base else base
+        numbers: dict[int, pd.Series[float]] = {}
+        for rung in sweep.rungs:
+            values = sweep.of_rung(rung.index).get(name, pd.Series(dtype=float))
+            numbers[rung.index] = values.dropna().astype(float)
+        for rung in sweep.rungs:
+            mean, base = numbers[rung.index].mean(), sweep.bases[rung.index].index
             flags = count_flags(sweep.flags(rung.index)).items()
             rows.append(
                 {
@@ -51,11 +50,11 @@ def ladder_table(
                     "label": rung.label,
                     "kind": rung.kind,
                     "metric": metric,
-                    "n": len(values),
+                    "n": len(numbers[rung.index]),
                     "mean": mean,
-                    "sd": values.std(ddof=1),
+                    "sd": numbers[rung.index].std(ddof=1),
                     "change_before": mean - before if rung.kind == "step" else math.nan,
-                    "change_base": math.nan if is_base else mean - base,
+                    "change_base": math.nan if rung.index == base else mean - numbers[base].mean(),
                     "statuses": format_counts(sweep.counts(rung.index)),
                     "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
                     **{

@@ -24,6 +24,7 @@ from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
 from tune_calib.spec.names import STATUSES, is_chance, legend
 
 _PAPER = "paper: "  # before the head of a column of published numbers
+_STEP = "ΔECE before"  # what a rung of a ladder is about
 _FIRST = ("ece", "accuracy", "nll")  # shown first on a narrow screen
 _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
@@ -47,13 +48,17 @@ def ladder(sweep: Sweep) -> Table:
         if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
     }
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
+    first.insert(len(sweep.shown) or 1, _STEP)
+    # A step of a ladder is compared with the step of the paper, and a method with the base.
+    base = [base_head(sweep)]
+    first += [*papers, *base] if sweep.row_name == "rung" else [*base, *papers]
     over = means.mean_over(sweep)
     return Table(
         "ladder",
         f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {over}. {BEST}",
         records,
         rules=rules,
-        first=[*first, "ΔECE base", "trials", *papers],
+        first=[*first, "trials"],
         groups=groups if papers else {},
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
         is_main=True,
@@ -73,7 +78,8 @@ def describe_setting(sweep: Sweep) -> str:
         if name in ("heads", "one"):
             continue
         if part.startswith(backbones):
-            others = ["".join(others).partition(": ")[0]]  # without optimiser and the like
+            # Without optimiser and the like, and without the hash of its weights.
+            others = ["".join(others).partition(": ")[0].partition(" (weights ")[0]]
         elif name == "recipe" and manifest.recipe and manifest.recipe.told:
             others = [f" {manifest.recipe.told}"]
         elif name == "imported":
@@ -94,13 +100,26 @@ def notes(sweep: Sweep) -> list[str]:
     if missing := counts.get("missing"):
         found.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
     found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
-    before = "the previous rung and from " if sweep.row_name == "rung" else ""
-    found.append(f"Δ: change of the mean ECE from {before}the base, in points")
+    if sweep.row_name == "rung":
+        found.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
+    found.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
     if sweep.shows_intervals:
         found.append(means.interval_note(sweep))
     if manifest.published:
         found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
     return [f"{line}." for line in found]
+
+
+def base_head(sweep: Sweep) -> str:
+    """Return the head of the column of changes from the base, which a comparison may lack."""
+    return "ΔECE first" if sweep.base_note else "ΔECE base"
+
+
+def _describe_base(sweep: Sweep) -> str:
+    bases = dict.fromkeys(base.label for base in sweep.bases.values())
+    if len(bases) > 1:
+        return "the last base above it, in points"
+    return f"{sweep.base_note or next(iter(bases))}, in points"
 
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
@@ -125,10 +144,10 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
         regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
         columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
     # A method of a comparison builds on no other.
-    changes = {"ΔECE before": "change_before"} if sweep.row_name == "rung" else {}
-    for head, name in {**changes, "ΔECE base": "change_base"}.items():
+    changes = {_STEP: "change_before"} if sweep.row_name == "rung" else {}
+    for head, name in {**changes, base_head(sweep): "change_base"}.items():
         columns[head] = [Cell.number("ece", v, signed=True) for v in of_metric["ece"][name]]
-    columns["trials"] = [Cell(text) for text in of_metric["ece"]["statuses"]]
+    columns["trials"] = [Cell.ended(sweep.counts(rung.index)) for rung in sweep.rungs]
     for head, key in papers.items():
         values = (printed[key].get(rung.label, math.nan) for rung in sweep.rungs)
         columns[head] = [Cell.number("ece", value) for value in values]

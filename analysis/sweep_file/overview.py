@@ -73,7 +73,7 @@ class _Entries:
                     "rung": Cell(sweep.label(rung)),
                     **{METRICS[row["metric"]].head: Cell.number(row["metric"], row["mean"],
                                                                 row["sd"]) for row in own},
-                    "trials": Cell(format_counts(sweep.counts(rung.index))),
+                    "trials": Cell.ended(sweep.counts(rung.index)),
                 }
             )  # fmt: skip
 

@@ -73,6 +73,7 @@ def latex(*tables: Table) -> str:
 
 def _rendered(table: Table) -> str:
     """Return a table as one float, or as several if it is too long for a page."""
+    full = table
     table = table.without_blank() if table.is_one_tabular else table
     every = [_Column.of(table, head) for head in table.heads]
     widths = [column.width for column in every]
@@ -86,10 +87,7 @@ def _rendered(table: Table) -> str:
     if left_out and len({column.group for column in columns} - {""}) == 1:
         columns = [replace(column, group="") for column in columns]  # the other group is left out
     columns, notes = _with_notes(columns)
-    for note in table.notes:
-        about = re.match(r"(?:Columns ')?(paper|Δ)\b", note)  # "Columns 'paper': ..."
-        if about is None or any(head.startswith(about[1]) for head in shown):
-            notes.append(rf"{escape(note)}\par")
+    notes += [rf"{escape(note)}\par" for note in full.notes_on(shown)]
     blocks = _blocks(columns)
     widest = max(sum(column.width for column in block) for block in blocks)
     kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"

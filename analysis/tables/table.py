@@ -15,6 +15,7 @@ MAX_COLUMNS = 6  # of a table in a page, with the names of its rows; a switch sh
 MAX_ROWS = 2000  # browsers sort longer tables slowly
 BEST = "Best bold, second underlined."
 """Explains the marks in a caption; replaced in a terminal."""
+_BEST_PLAIN = "* best, ° second."
 
 _GAP = 2  # spaces between two columns
 _LINES = 2  # maximum of a cell of words; the column of a longer cell is wider
@@ -100,14 +101,27 @@ class Table:
 
     def on(self, screen: Screen) -> str:
         """Lay the table out for a screen, its caption below."""
-        sentences = [*self.caption.replace(BEST, "* best, + second.").splitlines(), *self.notes]
-        caption = [Prose(line).on(screen) for line in sentences]
-        if not self.records:
-            return "\n".join(caption)
         # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
-        body = _layout(table, screen if self.is_main else replace(screen, columns=(), some=""))
-        return "\n".join([body, *caption])
+        body, shown = "", self.heads
+        if self.records:
+            of_main = screen if self.is_main else replace(screen, columns=(), some="")
+            body, shown = _layout(table, of_main)
+        is_marked = any(record[head].rank for record in self.records for head in shown)
+        marks = _BEST_PLAIN if is_marked else ""
+        sentences = [*self.caption.replace(BEST, marks).splitlines(), *self.notes_on(shown)]
+        caption = [Prose(line.strip()).on(screen) for line in sentences]
+        return "\n".join([*filter(None, [body]), *caption])
+
+    def notes_on(self, shown: Container[str]) -> list[str]:
+        """Return the notes without those that begin with the head of a column not shown."""
+        notes = []
+        for note in self.notes:
+            about = note.partition(":")[0].removeprefix("Columns '").removesuffix("'")
+            heads = [head for head in self.heads if head.startswith(about)]
+            if not heads or any(head in shown for head in heads):
+                notes.append(note)
+        return notes
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -136,8 +150,8 @@ class _Column:
         return max(map(len, [self.head, *self.cells]))
 
 
-def _layout(table: Table, screen: Screen) -> str:
-    """Lay out the rows of a table for a screen, and name the columns that do not fit."""
+def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
+    """Lay out the rows of a table for a screen, naming columns that do not fit; return heads."""
     every = []
     for head, is_number in zip(table.heads, table.are_numbers, strict=True):
         cells = [record[head] for record in table.records]
@@ -165,7 +179,8 @@ def _layout(table: Table, screen: Screen) -> str:
             room -= more
     body = "\n".join(_rows(shown, widths, table.rules))
     note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
-    return f"{body}\n{note.on(screen)}" if missing else body
+    heads = [column.head for column in shown]
+    return f"{body}\n{note.on(screen)}" if missing else body, heads
 
 
 def column_key(head: str) -> str:

@@ -11,6 +11,8 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
+import torch
+from safetensors.torch import load_file
 
 import tune_calib
 from analysis import style
@@ -145,3 +147,17 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
 @each("path", EXAMPLES)
 def test_an_example_is_printed_on_the_page(path):
     assert f"<!-- example: {path.name} -->" in (ROOT / "docs/pages/adding.md").read_text()
+
+
+def test_weights_of_a_nested_checkpoint_with_tied_tensors_are_converted(tmp_path, monkeypatch):
+    (code,) = [own for own in blocks(page("data"), "python") if "save_file" in own]
+    monkeypatch.chdir(tmp_path)
+    tied = torch.arange(6.0).reshape(2, 3)
+    state = {"a.weight": tied, "b.weight": tied, "c": tied.T}
+    for content in (state, {"epoch": 3, "state_dict": state, "optimizer": {"lr": 0.1}}):
+        torch.save(content, "weights.pth")
+        exec(code, {})
+        read = load_file("weights.safetensors")
+        assert {name: own.tolist() for name, own in read.items()} == {
+            name: own.tolist() for name, own in state.items()
+        }

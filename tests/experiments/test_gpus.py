@@ -128,7 +128,9 @@ def test_cifar_is_cut_by_the_papers_rule():
 def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, name):
     ended = here("run", file("cifar100"), "--dry-run", "--gpu-model", name)
     assert ended.returncode == 0, ended.stderr
-    assert f"time on one {name}: about" in ended.stdout
+    assert f"time on one {name} in fp32: about" in ended.stdout
+    faster = "this GPU is faster with network.precision=tf32 or bf16"
+    assert (faster in ended.stdout) == (name == "H100")
     assert GPUS[name].source in ended.stdout
     assert "s an epoch, stated rate, not measured" in ended.stdout
     assert "a: recipe quick (" in ended.stdout

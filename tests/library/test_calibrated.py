@@ -79,6 +79,13 @@ def test_a_fresh_process_gets_the_metrics_of_each_trial_to_the_last_digit(folder
         assert about["images"]["size"] == 8
 
 
+def test_an_array_of_images_gives_the_probabilities_of_the_tensor(exported, images):
+    network = load_calibrated(exported / "network-temperature")
+    array = images[:3].numpy()
+    array.flags.writeable = False
+    assert torch.equal(network(array), network(images[:3]))
+
+
 def test_features_and_logits_stand_where_images_do(folder, exported, bank, images):
     network = load_calibrated(exported / "network-temperature")
     test = bank.test()
@@ -163,7 +170,7 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
     ("given", "told"),
     [
         (lambda x: x.float() / 255, "uint8"),
-        (lambda x: x.numpy(), "uint8 tensor, pixels from 0 to 255, got ndarray"),
+        (lambda x: x.numpy() / 255, "uint8, pixels from 0 to 255, got float64"),
         (lambda x: x[:, :, :7], r"\(N, 1, 8, 8\), got"),
         (lambda x: x[0], r"\(N, 1, 8, 8\), got"),
         (lambda x: x.expand(-1, 3, -1, -1), r"\(N, 1, 8, 8\), got"),

@@ -1,5 +1,7 @@
 """The report of logits and labels: every metric with its interval, a table and a figure."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -73,6 +75,21 @@ def test_an_interval_that_ends_at_its_value_is_explained_once(scale, is_explaine
     report = tune_calib.calibration_report(logits / 1.5 * scale, labels, resamples=40)
     for text in (report.table(), report._repr_html_()):
         assert text.count("Where the interval of a distance ends at the value") == is_explained
+
+
+def test_a_table_in_latex_and_json_is_one_call():
+    report = tune_calib.calibration_report(
+        np.eye(3)[[0, 1, 2, 0]] * 3, np.array([0, 1, 2, 1]), resamples=5
+    )
+    text = report.table("latex")
+    assert r"\toprule" in text
+    assert text.isascii()
+    assert r"Accuracy (\%) $\uparrow$ & 75.00 &" in " ".join(text.split())
+    rows = json.loads(report.table("json"))
+    assert rows[0] == report.metrics.iloc[0].to_dict()
+    assert [row["metric"] for row in rows] == list(report.metrics["metric"])
+    with pytest.raises(ValueError, match="form must be markdown, latex or json, got 'html'"):
+        report.table("html")
 
 
 def test_what_is_not_defined_is_told_as_such():

@@ -11,6 +11,7 @@ from tune_calib.cli.look_up import format_markdown
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.errors import UserError
 from tune_calib.experiments.forecast.forecast import (
     EVALUATION,
     EXTRA,
@@ -21,14 +22,21 @@ from tune_calib.experiments.forecast.forecast import (
     REPORT_S,
     STARTS,
     TUNER_S,
+    Forecast,
     find_needs,
 )
 from tune_calib.experiments.forecast.rates import Rates
-from tune_calib.experiments.forecast.summary import describe_job, format_duration, start_forecast
+from tune_calib.experiments.forecast.summary import (
+    _format_time,
+    describe_job,
+    format_duration,
+    start_forecast,
+)
 from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.rows import Provenance, TrialResult, trial_row
 
@@ -226,3 +234,20 @@ def test_an_unknown_name_is_refused_in_one_line():
     ended = here("explain", "mac_call")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "unknown method or ladder 'mac_call'; did you mean 'mac_cal'?" in ended.stderr
+
+
+def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest():
+    sums = Forecast(None, {})
+    sums.seconds |= {NETWORKS: math.nan, REPORT: 8.0}
+    assert _format_time(sums) == "unknown for networks, which were not measured; report 8 s"
+    sums.seconds |= {NETWORKS: 4.0}
+    assert _format_time(sums) == "about 12 s = networks 4 s + report 8 s"
+
+
+def test_vanilla_is_plain_cross_entropy_in_a_comparison():
+    request = build_request(CompareRequest, {"methods": ["vanilla", "temperature"]})
+    vanilla, temperature = build_comparison(request.methods).rungs
+    assert (vanilla.label, vanilla.slots) == ("vanilla", {"network": {"method": "ce"}})
+    assert temperature.slots == {"posthoc": {"method": "temperature"}}
+    with pytest.raises(UserError, match="unknown method 'vanila'"):
+        build_request(CompareRequest, {"methods": ["vanila"]})

@@ -17,7 +17,7 @@ from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
 from analysis.page.figures import draw_apart
 from analysis.tables.render import View
-from analysis.tidy import check_metric, choose, default_split, parted
+from analysis.tidy import check_metric, check_split, choose, default_split, parted
 from tune_calib.api.opened import with_plugins_of
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
@@ -183,7 +183,8 @@ def significance(
         check_metric(metric)
         if len(paths) == 1 and published is None:
             sweep = load(paths[0])
-            matched = over_seeds(sweep, metric, split or default_split(sweep, metric))
+            split = check_split(sweep, metric, split or default_split(sweep, metric))
+            matched = over_seeds(sweep, metric, split)
         else:
             found = collect(paths, published, metric, split)
             matched = over_columns(ranks_.rank(found.frame, metric, notes=found.notes))

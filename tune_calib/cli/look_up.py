@@ -136,7 +136,10 @@ def list_(
     if what not in LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(LISTS)}")
     entries = describe_entries(what, name)
-    rows = [_printed(each) for each in (_space_rows(entries) if what == "spaces" else entries)]
+    listed = _space_rows(entries) if what == "spaces" else entries
+    if what == "ladders" and name is None:  # the names of all rungs take hundreds of characters
+        listed = [{**each, "rungs": len(each["rungs"])} for each in entries]
+    rows = [_printed(each) for each in listed]
     if form == "plain" and name is not None and what != "spaces":
         texts = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
         console.echo("\n\n".join(texts))

@@ -75,15 +75,15 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
             given = {name: value for name, value in options.items() if value is not None}
             compute = getattr(statistics, command.__name__)
             found = compute(*(places or [folders]), **given)
-            if figure is not None:
-                from analysis import style
-
-                style.apply()
-                style.save(found.figure(), figure, found.figure_name)
         if form == "csv" or (form == "json" and isinstance(found.view.content, list)):
             for note in found.notes:  # the other formats include them
                 echo(note, err=True)
         echo(shown(found.table(form, **latex)))
+        if figure is not None:  # after the table, which is printed even if there is no figure
+            from analysis import style
+
+            style.apply()
+            style.save(found.figure(), figure, found.figure_name)
 
     return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
 

@@ -10,8 +10,14 @@ from tune_calib.experiments.file import ReadFile
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.experiment import Entry, SearchOptions
-from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.ladder import (
+    Ladder,
+    Rung,
+    build_rung,
+    find_keys,
+    find_method,
+    refuse_unused,
+)
 from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.request import (
     AblateRequest,
@@ -192,7 +198,10 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     parts = sorted({part for name in pipelines for part in name.split("+")})
     return [
         Rung(BASELINE, ""),
-        *(Rung(part, "", {METHODS[part].kind: {"method": part}}) for part in parts),
+        *(
+            Rung(part, "", {find_method(part).kind: {"method": find_method(part).name}})
+            for part in parts
+        ),
     ]
 
 

@@ -7,7 +7,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
@@ -60,26 +62,28 @@ class CalibratedNetwork(nn.Module):
         """Stay in evaluation mode, so that batch statistics do not change."""
         return super().train(False)
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images: Tensor | NDArray[np.uint8]) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of raw images; see ``logits``."""
         return self.logits(images).softmax(-1)
 
     @torch.no_grad()
-    def logits(self, images: Tensor) -> Tensor:
+    def logits(self, images: Tensor | NDArray[np.uint8]) -> Tensor:
         """Return the calibrated logits (N, C), float64, with which the trial was evaluated.
 
         Args:
             images: (N, channels, H, W), uint8, pixels from 0 to 255, of the size that the network
-                was trained on.
+                was trained on; a tensor or a NumPy array.
 
         Raises:
             UserError: the images have another type or shape, or there is no network.
         """
         network, method = self._network("images")
         sizes = sorted({self.info.size, self.info.stored or self.info.size})
+        if isinstance(images, np.ndarray) and images.dtype == np.uint8:
+            images = torch.from_numpy(np.array(images))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
             raise UserError(
-                f"give raw images as a uint8 tensor, pixels from 0 to 255, got {_kind(images)}; "
+                f"give raw images as uint8, pixels from 0 to 255, got {_kind(images)}; "
                 "whether floats are scaled or normalised already cannot be known"
             )
         shape = tuple(images.shape)
@@ -230,4 +234,4 @@ def _refuse_rows(rows: Tensor, width: int, name: str) -> None:
 
 
 def _kind(given: Any) -> str:
-    return str(given.dtype) if isinstance(given, Tensor) else type(given).__name__
+    return str(given.dtype) if isinstance(given, Tensor | np.ndarray) else type(given).__name__

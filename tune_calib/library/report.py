@@ -2,11 +2,12 @@
 
 import base64
 import io
+import json
 import sys
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -61,8 +62,9 @@ def calibration_report(
 
     Returns:
         A report with ``values`` (metrics without intervals, by name), ``metrics`` (a data frame),
-        ``table()`` (Markdown, every metric) and ``figure()`` (matplotlib). It prints as a short
-        table. Intervals are computed when they are first used, which may take a minute.
+        ``table()`` (every metric in Markdown, LaTeX or JSON) and ``figure()`` (matplotlib). It
+        prints as a short table. Intervals are computed when they are first used, which may take a
+        minute.
 
     Raises:
         ValueError: an argument is invalid, or the logits may be probabilities.
@@ -121,9 +123,27 @@ class CalibrationReport:
         ]
         return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
 
-    def table(self) -> str:
-        """Return all metrics in Markdown, fractions in percent, with notes on the intervals."""
-        table = self._cells().to_markdown(index=False, disable_numparse=True)
+    def table(self, form: Literal["markdown", "latex", "json"] = "markdown") -> str:
+        """Return all metrics as text, with notes on the intervals in Markdown and LaTeX.
+
+        Args:
+            form: ``markdown`` or ``latex`` (a booktabs tabular), with fractions in percent; or
+                ``json``, with the numbers of ``metrics``, null for NaN.
+
+        Raises:
+            ValueError: the form is unknown.
+        """
+        if form == "json":
+            rows = self.metrics.astype(object).where(self.metrics.notna(), None)
+            return json.dumps(rows.to_dict("records"), indent=1)
+        if form not in ("markdown", "latex"):
+            raise ValueError(f"form must be markdown, latex or json, got {form!r}")
+        kind = "latex_booktabs" if form == "latex" else "pipe"
+        table = self._cells().to_markdown(index=False, disable_numparse=True, tablefmt=kind)
+        if form == "latex":
+            for arrow, name in (("↓", "downarrow"), ("↑", "uparrow")):
+                table = table.replace(arrow, rf"$\{name}$")
+            return "\n".join([*(f"% {note}" for note in self._notes()), table])
         return "\n\n".join([table, *self._notes()])
 
     def figure(self) -> "Figure":

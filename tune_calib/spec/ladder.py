@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.datasets import Settings, flatten
-from tune_calib.spec.methods import METHODS, MethodKind
+from tune_calib.spec.methods import METHODS, MethodInfo, MethodKind
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
 from tune_calib.spec.trial import SLOTS, TrialSpec
@@ -255,9 +255,14 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
     return Ladder(f"compare {labels}", f"Every {printed} method side by side", rungs)
 
 
+def find_method(name: str) -> MethodInfo:
+    """Return a method of a pipeline; tables and papers call plain cross entropy vanilla."""
+    return METHODS["ce" if name == "vanilla" and name not in METHODS else name]
+
+
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
-    methods = [METHODS[part] for part in name.split("+")]
+    methods = [find_method(part) for part in name.split("+")]
     slots: dict[str, Mapping[str, Any]] = {}
     for method in methods:
         if method.kind in slots:

@@ -103,7 +103,7 @@ GIVES = {
 Dataset = Annotated[str, Name(DATASETS)]
 Backbone = Annotated[str, Name(BACKBONES)]
 LadderName = Annotated[str, Name(LADDERS)]
-Pipeline = Annotated[str, Name(METHODS, joint="+")]
+Pipeline = Annotated[str, Name(METHODS, joint="+", also=("vanilla",))]
 
 DataRoot = Annotated[
     LocalFolder | None, OptionHelp(DATA), Field(description="folder with the files of the data set")

@@ -92,6 +92,7 @@ class Name:
 
     known: Registry[Any]
     joint: str | None = None
+    also: tuple[str, ...] = ()  # other names, which the code that uses the value translates
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Check the name after the type itself."""
@@ -108,7 +109,8 @@ class Name:
         for name in value.split(self.joint):
             if self.joint and not name.strip():
                 raise UserError(f"{value!r} has an empty part")
-            self.known.require(name)
+            if name not in self.also:
+                self.known.require(name)
 
 
 def as_tuple(value: Any) -> Any:

@@ -15,6 +15,8 @@ from analysis.compare.ranks import rank
 from analysis.compare.significance import for_report, judge, spreads_of, view
 from analysis.compare.tests import compare, friedman
 from analysis.ladder.figures.tradeoff import draw_critical_difference
+from analysis.ladder.files import describe_best
+from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.published import published
 from analysis.report import write_report
@@ -322,6 +324,66 @@ def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):
     assert "all 6 differences are equal, so there is no spread to test against" in text
 
 
+def compared(out, labels, eces=(0.06, 0.05, 0.02, 0.02)):
+    """Write a comparison of methods with one mean ECE each, over seeds that differ by a point."""
+    fake_results.write(out, kinds=RIVALS)
+    path = out / "sweep.json"
+    manifest = json.loads(path.read_text())
+    manifest["ladder"] = f"compare {' '.join(labels)}"
+    for rung, label in zip(manifest["rungs"], labels, strict=True):
+        rung["label"] = label
+    path.write_text(json.dumps(manifest))
+    for index, ece in enumerate(eces):
+        for file in sorted((out / "trials").glob(f"{index}-*.parquet")):
+            seed = int(file.stem.split("-")[1])
+            spread = (seed - 1) * (0.01 if index < 3 else -0.01)
+            fake_results.set_cells(file, {"test/ece": ece + spread})
+    return load(out)
+
+
+def test_table_headline_and_test_compare_with_plain_cross_entropy_wherever_it_is_listed(tmp_path):
+    sweep = compared(tmp_path, ["fl", "ce", "ls", "mac_cal"])
+    table = ladder(sweep)
+    changes = {row["method"].text: row["ΔECE base"].text for row in table.records}
+    assert changes == {"ls": "-3.00", "mac_cal": "-3.00", "ce": "-", "fl": "+1.00"}
+    assert "ΔECE base: change of the mean ECE from ce, in points." in table.notes
+    assert "points from ce" in describe_best(sweep)
+    (paired, _) = for_report(sweep, "t")
+    assert paired.baseline == "ce"
+    assert [rung.kind for rung in sweep.rungs] == ["variant", "base", "variant", "variant"]
+
+
+def test_without_the_base_network_all_name_the_first_method(tmp_path):
+    sweep = compared(tmp_path, ["fl", "ce+temperature", "ls", "mac_cal"])
+    first = "fl, the first method, since the base network, ce, is not listed"
+    table = ladder(sweep)
+    assert {row["method"].text: row["ΔECE first"].text for row in table.records}["ls"] == "-4.00"
+    assert f"ΔECE first: change of the mean ECE from {first}, in points." in table.notes
+    assert "points from fl" in describe_best(sweep)
+    (paired, _) = for_report(sweep, "t")
+    assert paired.baseline == "fl"
+    assert f"Baseline: {first}" in paired.matched.notes
+
+
+@each(
+    ("eces", "ending"),
+    [
+        # The third and fourth methods differ by -2, 0 and 2 points on the three seeds.
+        (
+            (0.06, 0.05, 0.02, 0.021),
+            "not separated from the runner-up, mac_cal (95 % interval of the difference "
+            "\N{MINUS SIGN}5.07 to +4.87)",
+        ),
+        ((0.06, 0.05, 0.05, 0.2), "not separated from the runner-up, ls (equal for all matched"),
+        ((0.06, 0.02, 0.05, 0.2), ""),
+    ],
+)
+def test_the_headline_says_if_the_runner_up_is_not_separated(tmp_path, eces, ending):
+    lead = describe_best(compared(tmp_path, ["fl", "ce", "ls", "mac_cal"], eces))
+    assert ("not separated" in lead) == bool(ending)
+    assert ending in lead
+
+
 def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
     fake_results.write(tmp_path / "ladder")
     assert for_report(load(tmp_path / "ladder"), "t") == []
@@ -349,8 +411,13 @@ def test_the_command_prints_every_format_and_draws(tmp_path):
     assert "against vanilla" in run(*options)
     run(tmp_path / "sweep", "--test", "friedman", "--figure", tmp_path / "figure")
     assert (tmp_path / "figure" / "critical_difference.svg").exists()
-    with pytest.raises(UserError, match="no diagram"):
-        run(*options, "--figure", tmp_path / "figure")
+    done = CliRunner().invoke(
+        app, ["significance", *map(str, options), "--figure", str(tmp_path / "figure")]
+    )
+    assert "no diagram" in str(done.exception)
+    assert "against vanilla" in done.stdout  # the table, although there is no figure
+    with pytest.raises(UserError, match=r"no result has ECE on 'tes'; did you mean 'test'\?"):
+        run(*options, "--split", "tes")
 
 
 def test_several_sweeps_and_published_tables_are_tested_over_columns(tmp_path):

@@ -8,7 +8,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.cost import cost_table
 from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.results import LadderResults
-from analysis.ladder.tables import ladder, plan, trials
+from analysis.ladder.tables import describe_setting, ladder, plan, trials
 from analysis.load import load
 from analysis.report import write_report
 from analysis.tidy import by_rung
@@ -212,6 +212,14 @@ def test_a_head_below_its_network_changes_no_number(tmp_path):
     )
 
 
+def test_a_caption_has_no_hash_of_weights(tmp_path):
+    fake_results.write(tmp_path)
+    backbone = load(tmp_path).trials["backbone"][0]
+    setting = f"digits; {backbone} as given (weights 0123456789abcdef); nothing is trained"
+    sweep = fake_results.with_manifest(load(tmp_path), setting=setting)
+    assert describe_setting(sweep).endswith("as given; nothing is trained")
+
+
 def test_the_rows_of_a_comparison_are_methods_the_best_of_them_first(tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS)
     ladder_rows = ladder(load(tmp_path))
@@ -221,7 +229,7 @@ def test_the_rows_of_a_comparison_are_methods_the_best_of_them_first(tmp_path):
     assert "ΔECE before" in ladder_rows.heads
     assert "ΔECE before" not in table.heads
     assert "mean ± sd over 3 seeds of network and head. Best" in table.caption
-    assert "change of the mean ECE from the base" in " ".join(table.notes)
+    assert "ΔECE base: change of the mean ECE from vanilla, in points." in table.notes
     eces = [row["ECE (%) ↓"].value for row in table.records]
     assert eces == sorted(eces)
     for own in (plan(compared), trials(compared)):

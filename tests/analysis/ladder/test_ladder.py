@@ -21,6 +21,7 @@ from analysis.tables.render import markdown
 from analysis.text import Cell, ranked
 from tests import fake_results
 from tests.support import each
+from tune_calib.console import Screen
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
@@ -76,10 +77,30 @@ def test_latex_with_a_chosen_metric_fits_one_column_of_a_paper(out):
     narrow = latex(tables.ladder(replace(sweep, shown=("ece",))))
     assert r"\begin{table*}" in wide
     assert "% a single metric may fit one column: tune-calib report OUT --metric ece" in wide
-    assert r"$\Delta$: change of the mean ECE" in wide
+    assert r"$\Delta$ECE before: change of the mean ECE from the previous rung, in points" in wide
     assert r"\begin{table}[t]" in narrow
     assert "may fit one column" not in narrow
-    assert (r"$\Delta$: change" in narrow) == (r"$\Delta$ECE" in narrow.partition(r"\toprule")[2])
+    assert r"$\Delta$ECE before" in narrow.partition(r"\toprule")[2]
+    assert (r"$\Delta$ECE base: change" in narrow) == (r"ECE base \\" in narrow)
+
+
+def test_a_narrow_screen_shows_the_change_of_each_step_and_no_note_on_hidden_columns(out):
+    table = tables.ladder(load(out))
+    for width in (80, 100, 160, 200):
+        text = table.on(Screen(width))
+        head = text.partition("---")[0]
+        assert "before" in head, width
+        assert "ΔECE before: change" in text
+        words = " ".join(head.split())
+        assert ("ΔECE base: change" in text) == (words.count("ΔECE") == 2)
+        assert ("Columns 'paper'" in text) == ("paper:" in head)
+        assert "Invented" in text
+    assert "Columns 'paper'" not in table.on(Screen(50))
+    assert "Columns 'paper'" in table.on(Screen(None))
+    only = table.on(Screen(100, columns=("trials",)))
+    assert "best" not in only
+    assert "Δ" not in only
+    assert "7.00 ± 1.00 °" in table.on(Screen(80))
 
 
 def test_latex_has_the_papers_columns_under_their_own_head(out):
@@ -143,6 +164,12 @@ def test_missing_trials_are_told_loudly(out):
     assert "12 trials planned: 11 done, 1 missing" in status
     (row,) = (line.split() for line in status.splitlines() if line.startswith("+ two"))
     assert row[2:] == ["3", "2", "1"]  # planned, done, missing
+
+
+def test_a_finished_run_is_not_to_be_continued(out):
+    assert sweep_status(out).endswith(f"page: tune-calib report {out}")
+    next((out / "trials").glob("*.parquet")).unlink()
+    assert "continue with: " in sweep_status(out)
 
 
 def test_no_result_yet_is_a_sentence(out):
@@ -230,7 +257,8 @@ def test_latex_says_how_trials_ended_and_escapes(tmp_path):
     path.write_bytes(seal(manifest))
     text = latex(tables.ladder(load(tmp_path)))
     assert r"+ q\_0 \& 5\%" in text
-    assert "3 done" in text
+    ended = [record["trials"] for record in tables.ladder(load(tmp_path)).records]
+    assert ended == [Cell("3", 3.0), Cell("3", 3.0), Cell("3 crashed"), Cell("3", 3.0)]
     assert "crashed (3/3)" in text
     assert "$-$2.00" in text
 
@@ -240,7 +268,7 @@ def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     assert chains(sweep) == [[0, 1, 2]]
     assert "*controls*" in markdown(tables.ladder(sweep))
     sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
-    assert chains(sweep) == [[0, 1], [2]]
+    assert chains(replace(sweep)) == [[0, 1], [2]]
 
 
 def test_a_hundred_rungs_have_marks_of_their_own():

@@ -5,7 +5,7 @@ import pytest
 from tests.tuning.progress.support import busy_tracker
 from tune_calib.progress import ProgressEvent, listening, report_progress
 from tune_calib.tuning.progress import tracker as module
-from tune_calib.tuning.progress.tracker import TRIALS, Tracker
+from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_summary
 
 
 @pytest.fixture
@@ -74,3 +74,12 @@ def test_a_word_of_a_trial_that_has_ended_is_nothing():
     tracker.update({name: ProgressEvent("epoch", 8, 60)})
     tracker.end(name, {})
     assert tracker.record().running == {}
+
+
+def test_extra_evaluations_are_counted_as_such_since_a_trial_has_one_on_each_set():
+    tracker = Tracker("x")
+    tracker.begin("extra evaluations", 6, "evaluations", {"extras": 6})
+    tracker.start("noise", "noise", "extras", 3)
+    tracker.end("noise", {"done": 3})
+    text = format_summary(tracker.record(), 5)
+    assert text == "extra evaluations: 3 of 6 evaluations ended (3 done) in 0:05"

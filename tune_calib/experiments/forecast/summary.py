@@ -73,7 +73,8 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     lines = [f"{', '.join(names)}: {text}" for text, names in images.items() if text]
     lines += [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
-    where = f"one {gpu.name}" if gpu else "this machine"
+    precisions = sorted({t.spec.network.precision for needs in all_needs for t in needs.trials})
+    where = f"one {gpu.name} in {' and '.join(precisions)}" if gpu else "this machine"
     lines.append(
         f"time on {where}: {_format_time(sums)}" if sums.parts else "time: nothing is left to do"
     )
@@ -81,6 +82,10 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         peaks = ", ".join(
             f"{name} {SHARES[name]:.0%} of {rate:g}" for name, rate in gpu.teraflops.items()
         )
+        slowest = min(gpu.teraflops.get(name, math.inf) for name in precisions)
+        faster = [name for name, rate in gpu.teraflops.items() if rate > slowest]
+        if sums.networks and faster:
+            lines.append(f"  this GPU is faster with network.precision={' or '.join(faster)}")
         lines.append(f"  stated rates: peak TFLOP/s of the {gpu.name}, {peaks} ({gpu.source})")
     elif any(each.job.location.gpus for each in jobs) and not torch.cuda.is_available():
         lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
@@ -194,7 +199,8 @@ def _describe_left(needs: Needs, trained: int | None) -> str:
     if needs.job.location.uses_ray:
         parts.append("at least " * needs.is_least + format_count(needs.ray_trials, "Ray trial"))
     if needs.extra:
-        parts.append(format_count(len(needs.extra), "extra evaluation"))
+        evaluations = sum(len(group.trials) for group in needs.extra)
+        parts.append(format_count(evaluations, "extra evaluation"))
     return ", ".join(parts)
 
 
@@ -237,7 +243,11 @@ def _format_size(count: int) -> str:
 
 
 def _format_time(sums: Forecast) -> str:
-    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in sums.parts.items())
+    known = {name: seconds for name, seconds in sums.parts.items() if not math.isnan(seconds)}
+    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in known.items())
+    unknown = " and ".join(name for name in sums.parts if name not in known)
+    if unknown:
+        return f"unknown for {unknown}, which were not measured" + f"; {parts}" * bool(parts)
     return f"about {format_duration(sums.whole)} = {parts}"
 
 

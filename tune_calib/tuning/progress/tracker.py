@@ -23,6 +23,7 @@ from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import PROGRESS
 
 TRIALS = "trials"  # the unit of a phase whose bar counts result rows
+EVALUATIONS = "evaluations"  # likewise: each trial has one on every shift set
 _BAR_WIDTH = 30
 _STEP_WIDTH = 24
 _METRICS_FROM = 80  # minimum columns of a terminal to show metrics beside full names
@@ -113,7 +114,7 @@ class Tracker:
             if row is not None and (kind := self._record.kinds.get(row.kind)) is not None:
                 kind.ended += row.weight
                 kind.seconds += time.time() - row.began
-            if self._record.unit == TRIALS:
+            if self._record.unit in (TRIALS, EVALUATIONS):
                 for status, count in statuses.items():
                     self._record.ended[status] = self._record.ended.get(status, 0) + count
 

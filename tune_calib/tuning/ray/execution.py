@@ -26,7 +26,7 @@ from tune_calib.spec import plugins
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.progress.screen import screen
-from tune_calib.tuning.progress.tracker import TRIALS
+from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
 from tune_calib.tuning.ray.executor import (
     OVER,
     Executor,
@@ -116,7 +116,8 @@ def execute(title: str, plan: Plan, executor: Executor) -> list[str]:
     for trial in plan.trials:
         kinds[f"{trial.kind}s"] += trial.weight
     total = sum(len(trial.trials) for trial in plan.trials)
-    with screen() as own, own.phase(title, total, TRIALS, kinds, executor.read_events):
+    unit = EVALUATIONS if plan.trials[0].kind == "extra" else TRIALS
+    with screen() as own, own.phase(title, total, unit, kinds, executor.read_events):
         return list(executor.run(PlanSource(plan, executor.provenance)).values())
 
 
