@@ -94,7 +94,8 @@ def test_published_tables_are_all_there_and_ood_stands_on_its_split():
 
 def test_a_sweep_can_stand_beside_another_table(out):
     sweep = load(out)
-    sweep.manifest.rungs[1] = sweep.rungs[1].model_copy(update={"label": "fedlas_ls"})
+    rungs = sweep.manifest.rungs
+    rungs[1] = rungs[1].model_copy(update={"label": "fedlas_ls"})
     shown = compare_with(sweep, "fedlas/table1")
     assert [rung.published for rung in shown.rungs] == [None, "FeDLaS-LS", None, None]
     with pytest.raises(UserError, match="has none of the methods of this run"):

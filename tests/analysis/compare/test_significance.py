@@ -23,6 +23,7 @@ from analysis.report import write_report
 from tests import drawing, fake_results
 from tests.support import each
 from tune_calib.cli import app
+from tune_calib.documents import seal
 from tune_calib.errors import UserError
 
 RIVALS = ("base", "variant", "variant", "variant")
@@ -266,8 +267,8 @@ def test_what_is_left_out_is_told():
         ({"a": [0.1], "b": [0.1]}, "t", None, "`test` t needs a `baseline`, one of a, b"),
         ({"abc": [0.1], "b": [0.1]}, "t", "abd", "no method 'abd' in these results; did you mean"),
         ({"a": [0.1]}, "t", "a", "'a' is the only method"),
-        ({"a": [np.nan]}, "t", "a", "no ECE in these results"),
-        ({}, "friedman", None, "no ECE in these results"),
+        ({"a": [np.nan]}, "t", "a", "no method has ECE in these results"),
+        ({}, "friedman", None, "no method has ECE in these results"),
     ],
 )
 def test_a_mistake_is_one_line(values, test, baseline, message):
@@ -332,7 +333,7 @@ def compared(out, labels, eces=(0.06, 0.05, 0.02, 0.02)):
     manifest["ladder"] = f"compare {' '.join(labels)}"
     for rung, label in zip(manifest["rungs"], labels, strict=True):
         rung["label"] = label
-    path.write_text(json.dumps(manifest))
+    path.write_bytes(seal(manifest))
     for index, ece in enumerate(eces):
         for file in sorted((out / "trials").glob(f"{index}-*.parquet")):
             seed = int(file.stem.split("-")[1])
