@@ -17,29 +17,34 @@ STILL_S = 5.0
 ENVIRONMENT = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
 
 
+CONTROL = r"\x1b\[[0-9;?]*[a-zA-Z]"
+ERASED = "\x1b[1A\x1b[2K"  # the line above the cursor
+
+
 def text_of(sent: str) -> str:
     """What can be read of it: without colours and moves of the cursor, and without the spinner."""
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]|[\u2800-\u28ff]", "", sent)
+    return re.sub(rf"{CONTROL}|[\u2800-\u28ff]", "", sent)
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """What a run sent to its terminal, longest time without another text; its watcher."""
+    """What a run sent to its terminal, longest time without another text; its watcher; all of it."""
     out = tmp_path_factory.mktemp("terminal") / "out"
     own, other = os.openpty()
     # Long enough to be seen: what workers do is asked for once a second.
     words = command_line("ablate", "mac_cal", "--epochs", 60, "--head-epochs", 60, "--out", out)
     process = subprocess.Popen(words, stdout=other, stderr=other, env=ENVIRONMENT)
     os.close(other)
-    watcher, sent, longest = None, "", 0.0
+    watcher, raw, sent, longest = None, b"", "", 0.0
     began = changed = time.monotonic()
     first = None
     while True:
         is_ready = select.select([own], [], [], 0.2)[0]
         try:
-            more = text_of(os.read(own, 65536).decode(errors="replace")) if is_ready else ""
+            part = os.read(own, 65536) if is_ready else b""
         except OSError:  # the other end is closed
             break
+        more, raw = text_of(part.decode(errors="replace")), raw + part
         if more.strip() and more not in sent[-2 * len(more) :]:
             longest, changed = max(longest, time.monotonic() - changed), time.monotonic()
             first = first or changed - began
@@ -53,11 +58,11 @@ def run(tmp_path_factory):
     assert process.wait() == 0
     assert watcher is not None
     told, line = watcher.communicate()
-    return sent, longest, (watcher.returncode, told, line)
+    return sent, longest, (watcher.returncode, told, line), raw.decode()
 
 
 def test_it_is_never_still(run):
-    sent, longest, _ = run
+    sent, longest, _, raw = run
     assert longest < STILL_S
     steps = ["loading the program", "starting Ray", "starting workers", "network 1 of 1: vanilla",
              r"epoch \d+/60", "heads? .* of 5: ", r"6 of 6 trials ended \(6 done\)", "stopping Ray",
@@ -67,8 +72,11 @@ def test_it_is_never_still(run):
         found = re.compile(step).search(sent, at)
         assert found, f"{step} in {sent[at:]}"
         at = found.start()
-    # The table stands below, on stdout, and nothing of the view behind it.
-    assert sent.rindex("figures  ") > sent.rindex("drawing figures")
+    # The table stands below, on stdout; the view is drawn below it once more and erased.
+    assert "figures  " in sent[sent.index("drawing figures") :]
+    last = raw[raw.rindex("drawing figures") :]
+    assert ERASED in last
+    assert not re.sub(CONTROL, "", last[last.index(ERASED) :]).strip()
 
 
 def test_whoever_watches_sees_it_end(run):
