@@ -32,6 +32,12 @@ def cells(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Its tables and manifests."""
+    paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json")]
+    return {path: path.read_bytes() for path in paths}
+
+
 @pytest.mark.parametrize(
     ("folder", "table", "before"),
     [
@@ -68,9 +74,9 @@ def test_an_evaluated_search_is_told(made):
 def test_its_numbers_are_not_mixed_with_those_of_today(command, made, monkeypatch):
     for table in ("trials", "curves", "bins"):
         (made / "sweep" / table / f"{LAST}.parquet").unlink(missing_ok=True)
-    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    before = contents(made)
     monkeypatch.chdir(made)
     refused = here(*command)
     assert refused.returncode == 2
     assert "with different numbers (generation 1, now 2)" in refused.stderr
-    assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
+    assert contents(made) == before

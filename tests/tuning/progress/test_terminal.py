@@ -28,7 +28,7 @@ def text_of(sent: str) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """What a run sent to its terminal, longest time without another text; its watcher; all of it."""
+    """What a run sent to its terminal, longest time without another text; its watcher; bytes."""
     out = tmp_path_factory.mktemp("terminal") / "out"
     own, other = os.openpty()
     # Long enough to be seen: what workers do is asked for once a second.
