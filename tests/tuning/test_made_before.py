@@ -68,7 +68,6 @@ def test_an_evaluated_search_is_told(made):
     [
         ("ablate", "mac_cal", *QUICK, "--out", "sweep"),
         ("evaluate", "search", "--seeds", 2),
-        ("resume", "search", "--trials", 8),
     ],
 )
 def test_its_numbers_are_not_mixed_with_those_of_today(command, made, monkeypatch):
