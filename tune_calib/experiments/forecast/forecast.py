@@ -20,7 +20,7 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray.executor import PART
+from tune_calib.tuning.ray.executor import PART, find_cluster
 from tune_calib.tuning.ray.plan import (
     ExtraTrial,
     find_extra_trials,
@@ -88,6 +88,12 @@ def find_needs(job: Job, hours: float | None = None) -> Needs:
     return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
 
 
+def _at_once(job: Job, threads: int = 1) -> int:
+    """Return how many trials run in parallel, on a cluster that responds or on this machine."""
+    cores = find_cluster(job.location.address).get("CPU", 0)
+    return cores // threads or job.location.at_once(threads)
+
+
 def _of_ladder(job: LadderRun) -> Needs:
     planned, out = job.known_trials, job.location.out
     reused = find_rows(planned, out, job.location.among)
@@ -103,8 +109,8 @@ def _of_ladder(job: LadderRun) -> Needs:
         job=job,
         planned=len(planned),
         done=len(planned) - len(left),
-        at_once=job.location.at_once(max(trial.spec.network.threads for trial in planned)),
-        heads_at_once=job.location.at_once(),
+        at_once=_at_once(job, max(trial.spec.network.threads for trial in planned)),
+        heads_at_once=_at_once(job),
         trials=planned,
         networks={spec.network_id: spec for spec in networks},
         populations=populations,
@@ -142,8 +148,8 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
         job=job,
         planned=None,
         done=finished,
-        at_once=min(job.at_once, job.location.at_once(like.network.threads)),
-        heads_at_once=min(job.at_once, job.location.at_once()),
+        at_once=min(job.at_once, _at_once(job, like.network.threads)),
+        heads_at_once=min(job.at_once, _at_once(job)),
         trials=[*baseline, *suggestion],
         networks=networks,
         evaluated=[(spec, 1) for spec in networks.values()],
