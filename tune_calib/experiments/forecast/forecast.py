@@ -12,7 +12,7 @@ from tune_calib.engine.population import PER_HEAD
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Job
-from tune_calib.experiments.forecast.rates import Rate, Rates, build_empty
+from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
@@ -280,7 +280,7 @@ class Forecast:
         sizes = rates.sizes(spec.data)
         count = max(1, key.views) * sizes.train + sizes.select + sizes.calib
         count += 0 if needs.job.is_search else sizes.test
-        width = build_empty(spec, sizes.train)[0].width
+        width = rates.width(spec)
         # Features and logits in 4 bytes each, the label in 8.
         self.banks[key.identity] = count * (4 * (width + spec.data.info.classes) + 8)
         image_s = rates.image_s(spec)

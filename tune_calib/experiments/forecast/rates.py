@@ -1,5 +1,6 @@
 """Estimate the time of epochs and evaluations, from earlier results or by timing them now."""
 
+import copy
 import json
 import math
 import os
@@ -22,7 +23,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.machine import on_threads
-from tune_calib.engine.network import build, predict
+from tune_calib.engine.network import build, build_untrained, predict
 from tune_calib.engine.population import (
     HEAD_THREADS,
     PopulationTrainer,
@@ -108,12 +109,25 @@ class Rates:
     def network_bytes(self, spec: TrialSpec) -> tuple[int, int]:
         """Return the sizes in bytes of a network's artifact and of its checkpoint."""
         key = "bytes", str(kind_of(spec))
-        return self._once(key, lambda: bytes_of_network(spec, self.sizes(spec.data).train))
+        samples = self.sizes(spec.data).train
+        return self._once(key, lambda: bytes_of_network(spec, samples, self._copy_empty(spec)))
 
     def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
         """Return the size in bytes of a stored head on the network of a spec."""
         key = "bytes", canonical_json(spec.data), spec.network.backbone, population_key(slot)
-        return self._once(key, lambda: bytes_of_head(spec, slot))
+        return self._once(key, lambda: bytes_of_head(spec, slot, self.width(spec)))
+
+    def width(self, spec: TrialSpec) -> int:
+        """Return the number of features of the network of a spec."""
+        key = "width", canonical_json(spec.data), spec.network.backbone, spec.network.init
+        return self._once(key, lambda: _width(spec))
+
+    def _copy_empty(self, spec: TrialSpec) -> Network:
+        """Return a network without data; building a deep one takes longer than all else here."""
+        slot = spec.network
+        key = "empty", canonical_json(spec.data), slot.backbone, slot.init, slot.precision
+        with META:
+            return copy.deepcopy(self._once(key, lambda: build_untrained(spec)))
 
     def network(self, spec: TrialSpec) -> Rate:
         """Return the rate of the network of a spec, unknown if it cannot be timed here."""
@@ -288,16 +302,20 @@ def flops(spec: TrialSpec) -> int:
     return int(counter.get_total_flops())
 
 
-def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
+def build_empty(
+    spec: TrialSpec, samples: int, network: Network | None = None
+) -> tuple[Network, NetworkMethod]:
     """Build a network and its method on the meta device, where tensors have no data."""
     with META:
-        network, method = build(spec, samples)
+        network, method = build(spec, samples, network)
     return network.to(META), method.to(META)
 
 
-def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
+def bytes_of_network(
+    spec: TrialSpec, samples: int, network: Network | None = None
+) -> tuple[int, int]:
     """Return the sizes in bytes of a network's artifact and of its checkpoint, with moments."""
-    network, method = build_empty(spec, samples)
+    network, method = build_empty(spec, samples, network)
     weights = _count_bytes([*network.state_dict().values(), *method.state_dict().values()])
     moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
     trained = _count_bytes([*network.parameters(), *method.parameters()])
@@ -305,9 +323,9 @@ def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
     return weights, weights + moments * trained + best
 
 
-def bytes_of_head(spec: TrialSpec, slot: HeadSlot) -> int:
+def bytes_of_head(spec: TrialSpec, slot: HeadSlot, width: int) -> int:
     """Return the size in bytes of a stored classifier: the head and the state of its method."""
-    weight = torch.zeros(spec.data.info.classes, _width(spec))
+    weight = torch.zeros(spec.data.info.classes, width)
     own = weight, weight[:, 0]
     context = HeadContext(weight.shape[1], len(weight), slot.epochs, *own, 1.0, weight.device)
     method = METHODS[slot.method].implementation([slot], context)

@@ -118,7 +118,7 @@ class NetworkTrainable(SpecTrainable):
         refuse_better(self.spec, self.store, logits)
         base = regime_of_base(logits, on_train)
         predict_s = time.monotonic() - started
-        results = []
+        results: list[tuple[PlannedTrial, TrialResult]] = []
         for trial in self.trials:
             started = time.monotonic()
             known = base if trial.spec.posthoc is not None else on_train
@@ -254,7 +254,7 @@ class HeadTrainable(SpecTrainable):
 
     def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Evaluate the current part, whose first head has the number ``first``."""
-        trainer, results = self.trainer, []
+        trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
         logits = population_logits(trainer, self.bank)
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(len(trials) for _, trials in part)
