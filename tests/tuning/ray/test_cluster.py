@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -17,8 +18,9 @@ import tune_calib.cli
 from tests.support import job_in
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.experiments.forecast.summary import _describe_machine
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.ray import executor
+from tune_calib.tuning.ray import executor, ray_executor
 from tune_calib.tuning.ray.executor import find_cluster
 
 FOLDER = Path(tune_calib.__file__).parent / "cluster"
@@ -177,3 +179,18 @@ def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(
         for other in psutil.process_iter(["pid"]):
             if os.getpgid(other.pid) == process.pid:
                 os.kill(other.pid, signal.SIGKILL)
+
+
+def test_workers_that_are_ready_are_counted_among_those_that_fit(monkeypatch):
+    monkeypatch.setattr(ray_executor.ray, "cluster_resources", lambda: {"CPU": 3.0})
+    monkeypatch.setattr(ray_executor, "refuse_moved", lambda *words: None)
+    monkeypatch.setattr(ray_executor, "parse_path", lambda path: path)
+    watcher, heard = ray_executor._Watcher(Mock(), Mock()), list[ProgressEvent]()
+    trials = [Mock(status=status) for status in ("TERMINATED", "RUNNING", *["PENDING"] * 4)]
+    with listening(heard.append):
+        watcher.on_step_begin(1, trials)
+        watcher.on_step_begin(2, trials[:3])
+    assert [(event.doing, event.at, event.of) for event in heard] == [
+        ("starting workers", 1, 3),
+        ("starting workers", 1, 2),
+    ]
