@@ -259,23 +259,12 @@ def watch_select(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     }
 
 
-def build_untrained(spec: TrialSpec) -> Network:
-    """Build the untrained network of a spec, without its method."""
+def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
+    """Build the untrained network of a spec and its method, for a number of training samples."""
     info, slot = spec.data.info, spec.network
     shape = info.channels, info.size, info.classes
     is_bf16 = slot.precision == "bf16"
-    return build_network(slot.backbone, slot.init, *shape, slot.seed, is_bf16=is_bf16)
-
-
-def build(
-    spec: TrialSpec, samples: int, network: Network | None = None
-) -> tuple[Network, NetworkMethod]:
-    """Build the untrained network of a spec and its method, for a number of training samples.
-
-    The method may change ``network``, if one was built already.
-    """
-    info, slot = spec.data.info, spec.network
-    network = network or build_untrained(spec)
+    network = build_network(slot.backbone, slot.init, *shape, slot.seed, is_bf16=is_bf16)
     if slot.compile:
         network.compile_backbone("reduce-overhead" if torch.cuda.is_available() else "default")
     context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)

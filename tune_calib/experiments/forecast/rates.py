@@ -1,6 +1,5 @@
 """Estimate the time of epochs and evaluations, from earlier results or by timing them now."""
 
-import copy
 import json
 import math
 import os
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from tune_calib.data.augment import normalise
@@ -23,7 +23,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.machine import on_threads
-from tune_calib.engine.network import build, build_untrained, predict
+from tune_calib.engine.network import build, predict
 from tune_calib.engine.population import (
     HEAD_THREADS,
     PopulationTrainer,
@@ -109,8 +109,7 @@ class Rates:
     def network_bytes(self, spec: TrialSpec) -> tuple[int, int]:
         """Return the sizes in bytes of a network's artifact and of its checkpoint."""
         key = "bytes", str(kind_of(spec))
-        samples = self.sizes(spec.data).train
-        return self._once(key, lambda: bytes_of_network(spec, samples, self._copy_empty(spec)))
+        return self._once(key, lambda: bytes_of_network(spec, self.sizes(spec.data).train))
 
     def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
         """Return the size in bytes of a stored head on the network of a spec."""
@@ -121,13 +120,6 @@ class Rates:
         """Return the number of features of the network of a spec."""
         key = "width", canonical_json(spec.data), spec.network.backbone, spec.network.init
         return self._once(key, lambda: _width(spec))
-
-    def _copy_empty(self, spec: TrialSpec) -> Network:
-        """Return a network without data; building a deep one takes longer than all else here."""
-        slot = spec.network
-        key = "empty", canonical_json(spec.data), slot.backbone, slot.init, slot.precision
-        with META:
-            return copy.deepcopy(self._once(key, lambda: build_untrained(spec)))
 
     def network(self, spec: TrialSpec) -> Rate:
         """Return the rate of the network of a spec, unknown if it cannot be timed here."""
@@ -302,20 +294,26 @@ def flops(spec: TrialSpec) -> int:
     return int(counter.get_total_flops())
 
 
-def build_empty(
-    spec: TrialSpec, samples: int, network: Network | None = None
-) -> tuple[Network, NetworkMethod]:
+class _WithoutDraws(TorchFunctionMode):
+    """Leaves out random weights, which tensors without data lack but which take half the time."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        is_draw = func in (Tensor.normal_, Tensor.uniform_)
+        return args[0] if is_draw else func(*args, **(kwargs or {}))
+
+
+def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     """Build a network and its method on the meta device, where tensors have no data."""
-    with META:
-        network, method = build(spec, samples, network)
+    with META, _WithoutDraws():
+        network, method = build(spec, samples)
     return network.to(META), method.to(META)
 
 
-def bytes_of_network(
-    spec: TrialSpec, samples: int, network: Network | None = None
-) -> tuple[int, int]:
+def bytes_of_network(spec: TrialSpec, samples: int) -> tuple[int, int]:
     """Return the sizes in bytes of a network's artifact and of its checkpoint, with moments."""
-    network, method = build_empty(spec, samples, network)
+    network, method = build_empty(spec, samples)
     weights = _count_bytes([*network.state_dict().values(), *method.state_dict().values()])
     moments = {"sgd": 1 if spec.network.momentum else 0}.get(spec.network.optimizer, 2)
     trained = _count_bytes([*network.parameters(), *method.parameters()])
