@@ -1,8 +1,11 @@
 """Progress events, which any code may report; they cost nothing without a listener."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,14 @@ def report_progress(
     """Send a ``ProgressEvent`` to the last listener."""
     if _listeners:
         _listeners[-1](ProgressEvent(doing, at, of, dict(metrics), at_once))
+
+
+def count_progress(doing: str, items: Iterable[T], of: int, before: int = 0) -> Iterator[T]:
+    """Yield items and report each one that was used; ``before`` of them came from elsewhere."""
+    report_progress(doing, before, of)
+    for at, item in enumerate(items, start=before + 1):
+        yield item
+        report_progress(doing, at, of)
 
 
 def add_listener(listener: Listener) -> None:

@@ -1,4 +1,6 @@
 import math
+from collections import Counter
+from functools import partial
 
 import pytest
 import torch
@@ -6,8 +8,12 @@ import torch
 from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine import network as engine
+from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
+from tune_calib.engine.bank import BankKey, DevelopmentBank
 from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 
@@ -108,3 +114,27 @@ def test_the_trainer_never_sees_test():
     held = [value for value in vars(run).values() if hasattr(value, "test")]
     assert held == []
     assert math.isinf(run.best.score)
+
+
+def test_the_evaluation_of_a_network_counts_batches_of_each_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "EVALUATION_BATCH", 50)
+    spec = TrialSpec.build(network={"epochs": 1, "batch_size": 64})
+    splits, heard = load_development(spec.data, None), list[ProgressEvent]()
+    training = NetworkTraining(spec, Store(tmp_path), splits, CPU)
+    with listening(heard.append):
+        while training.step() is not None:
+            pass
+        bank = partial(ensure_bank, DevelopmentBank, spec, device=CPU)
+        key = BankKey(network_id=spec.network_id, views=2, bn_mode="eval")
+        bank(key=key, store=Store(tmp_path), splits=lambda: (splits, None))
+    training.close()
+    counts = Counter((event.doing, event.of) for event in heard if event.doing != "epoch")
+    # 500 images of train in each view, and 250 of select and of calib: 10 and 5 batches.
+    assert counts == {
+        ("evaluating the network on train", 10): 11,
+        ("evaluating the network on select", 5): 6,
+        ("computing features of train", 20): 22,
+        ("computing features of select", 5): 6,
+        ("computing features of calib", 5): 6,
+    }
+    assert [event.at for event in heard if event.of == 20] == [*range(11), *range(10, 21)]

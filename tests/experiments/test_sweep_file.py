@@ -19,6 +19,7 @@ from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.experiments.forecast.rates import bytes_of_head
 from tune_calib.experiments.forecast.summary import describe_dry_runs
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.ladder import LADDERS
@@ -412,7 +413,12 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     import torch
 
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
-    told = describe_dry_runs(file, plan_jobs(file))
+    heard: list[ProgressEvent] = []
+    with listening(heard.append):
+        told = describe_dry_runs(file, plan_jobs(file))
+    counted = [(event.doing, event.at, event.of) for event in heard if event.of == 1]
+    doings = ["reading the files of entries", "planning entries", "estimating the time of entries"]
+    assert counted == [(doing, at, 1) for doing in doings for at in (0, 1)]
     assert "GPU slots: 4 trials on each GPU" in told
     assert "10 classes; train 500, select 250, calib 250, test 797 images" in told
     assert torch.cuda.is_available() or "this machine lacks the GPU" in told
@@ -435,4 +441,6 @@ def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
     spec = spec_of(told, epochs=1)
     kept = classifier_of(spec, bank).tensors.values()
     # But for a number of the network beside them.
-    assert sum(tensor.nbytes for tensor in kept) - 8 == bytes_of_head(spec, spec.head)
+    assert sum(tensor.nbytes for tensor in kept) - 8 == bytes_of_head(
+        spec, spec.head, bank.train().features.shape[1]
+    )

@@ -129,12 +129,12 @@ class NetworkTraining:
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
-        report_progress("evaluating the network")
-        weights, method = trainer.selected(), trainer.method
-        outputs = {
-            name: (predict(method, trainer.network, split.images, trainer.info)[1], split.labels)
-            for name, split in (("train", trainer.train), ("select", trainer.select))
-        }
+        weights, method, network = trainer.selected(), trainer.method, trainer.network
+        outputs = {}
+        for name, split in (("train", trainer.train), ("select", trainer.select)):
+            doing = f"evaluating the network on {name}"
+            logits = predict(method, network, split.images, trainer.info, doing)[1]
+            outputs[name] = logits, split.labels
         accuracies = {
             name: float((logits.argmax(1) == labels).double().mean())
             for name, (logits, labels) in outputs.items()

@@ -19,10 +19,15 @@ from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.network import TrainedNetwork, chunks_of_outputs, evaluation_batch
+from tune_calib.engine.network import (
+    TrainedNetwork,
+    chunks_of_outputs,
+    count_batches,
+    evaluation_batch,
+)
 from tune_calib.engine.store import generator, opened, write_folder
 from tune_calib.paths import AnyPath
-from tune_calib.progress import report_progress
+from tune_calib.progress import count_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
@@ -142,16 +147,19 @@ def build_bank(
         train = development.train
         if with_train:
             for view, outputs in enumerate(train_outputs(key, trained, info, train)):
-                report_progress("computing features of train, view", view + 1, views)
-                write_split(path / f"train-{view:03d}.arrow", outputs, train.labels)
+                # Batches of all views, since a single view may take minutes.
+                batches, doing = count_batches(len(train), info), "computing features of train"
+                counted = count_progress(doing, outputs, views * batches, view * batches)
+                write_split(path / f"train-{view:03d}.arrow", counted, train.labels)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean["test"] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
-            report_progress(f"computing features of {name}")
             images = split.images.split(evaluation_batch(info))
             outputs = chunks_of_outputs(trained.method, trained.network, images, normalised_by)
-            write_split(path / f"{name}.arrow", outputs, split.labels)
+            doing = f"computing features of {name}"
+            counted = count_progress(doing, outputs, count_batches(len(split), info))
+            write_split(path / f"{name}.arrow", counted, split.labels)
         head = trained.network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
         # Known only now; the manifest is written after the files.

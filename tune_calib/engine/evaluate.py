@@ -61,7 +61,13 @@ def network_logits(
         splits["test"] = (test, info.of_test())
     logits = {}
     for name, (split, normalised_by) in splits.items():
-        outputs = predict(trained.method, trained.network, split.images, normalised_by)
+        outputs = predict(
+            trained.method,
+            trained.network,
+            split.images,
+            normalised_by,
+            f"evaluating the network on {name}",
+        )
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 
@@ -91,7 +97,8 @@ def regime_of_images(
     trained: TrainedNetwork, info: DatasetInfo, development: Development
 ) -> dict[str, float]:
     """Compute the values of ``regime_of_train`` for a network whose manifest lacks them."""
-    outputs = predict(trained.method, trained.network, development.train.images, info)
+    doing = "evaluating the network on train"
+    outputs = predict(trained.method, trained.network, development.train.images, info, doing)
     return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
 
 

@@ -32,6 +32,7 @@ from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
+from tune_calib.progress import count_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.network import NetworkSlot
@@ -274,10 +275,15 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 
 
 def predict(
-    method: NetworkMethod, network: Network, images: Images, info: DatasetInfo
+    method: NetworkMethod, network: Network, images: Images, info: DatasetInfo, doing: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8."""
-    chunks = images.split(evaluation_batch(info))
+    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8.
+
+    The batches are counted in progress events if these have a text, ``doing``.
+    """
+    chunks: Iterable[Tensor] = images.split(evaluation_batch(info))
+    if doing:
+        chunks = count_progress(doing, chunks, count_batches(len(images), info))
     features, logits = zip(*chunks_of_outputs(method, network, chunks, info), strict=True)
     return torch.cat(features), torch.cat(logits)
 
@@ -287,6 +293,11 @@ def evaluation_batch(info: DatasetInfo) -> int:
     if info.size <= LARGEST_OF_FULL_BATCH:
         return EVALUATION_BATCH
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
+
+
+def count_batches(samples: int, info: DatasetInfo) -> int:
+    """Return the number of batches in which images are evaluated."""
+    return math.ceil(samples / evaluation_batch(info))
 
 
 @torch.no_grad()

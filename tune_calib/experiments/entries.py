@@ -7,6 +7,7 @@ from typing import Any
 from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
+from tune_calib.progress import count_progress
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.experiment import Entry, SearchOptions
@@ -72,7 +73,8 @@ def plan_jobs(
 ) -> list[EntryJob]:
     """Build the runs of an experiment file; refuse missing data, if needed."""
     jobs, at, data_root = [], file.source.at, file.content.data_root
-    for each in build_jobs(file, command):
+    built = build_jobs(file, command)
+    for each in count_progress("reading the files of entries", built, len(built)):
         with at(("data_root",)):
             if needs_data:
                 DATASETS[each.job.resolved.overrides["data"]["dataset"]].locate(data_root)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.tuning.progress.support import busy_tracker
-from tune_calib.progress import ProgressEvent, listening, report_progress
+from tune_calib.progress import ProgressEvent, count_progress, listening, report_progress
 from tune_calib.tuning.progress import tracker as module
 from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_summary
 
@@ -27,6 +27,17 @@ def test_whoever_listens_last_hears_and_nobody_need_listen():
     report_progress("nor this")
     assert [each.doing for each in heard] == ["reading CIFAR-10", "starting Ray"]
     assert inner == [ProgressEvent("epoch", 1, 2)]
+
+
+def test_items_are_counted_when_they_were_used_after_those_before_them():
+    heard: list[ProgressEvent] = []
+    with listening(heard.append):
+        assert list(count_progress("reading", "ab", 5, before=3)) == ["a", "b"]
+    assert [(event.doing, event.at, event.of) for event in heard] == [
+        ("reading", 3, 5),
+        ("reading", 4, 5),
+        ("reading", 5, 5),
+    ]
 
 
 def test_time_left_is_what_was_timed_of_each_kind_over_what_runs_side_by_side(clock):

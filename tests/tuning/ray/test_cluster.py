@@ -5,7 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -13,7 +15,13 @@ import typer
 import yaml
 
 import tune_calib.cli
+from tests.support import job_in
+from tune_calib.experiments.forecast.forecast import find_needs
+from tune_calib.experiments.forecast.summary import _describe_machine
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
+from tune_calib.tuning.ray import executor, ray_executor
+from tune_calib.tuning.ray.executor import find_cluster
 
 FOLDER = Path(tune_calib.__file__).parent / "cluster"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
@@ -39,6 +47,100 @@ def test_the_image_has_the_ray_that_is_tested():
     job = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
     assert job["spec"]["rayClusterSpec"]["rayVersion"] == pinned.group(1)
     assert f"rayproject/ray:{pinned.group(1)}-" in (FOLDER / "Dockerfile").read_text()
+
+
+STATUS = """Resources
+---------------------------------------------------------------
+Total Usage:
+ 1.0/{cpus} CPU
+ 0.5/3.0 GPU
+ 0B/28.84GiB memory
+
+From request_resources:
+ 7.0/9.0 CPU
+"""
+
+
+def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_other(
+    monkeypatch, tmp_path
+):
+    def run(words, timeout, **options):
+        assert (words[-1], timeout) == ("10.0.0.1:6379", 15)
+        return subprocess.CompletedProcess(words, 0, STATUS.format(cpus="40.0"), "")
+
+    find_cluster.cache_clear()
+    monkeypatch.setattr(executor, "refuse_unreachable", lambda address: None)
+    monkeypatch.setattr(executor.subprocess, "run", run)
+    job = job_in(tmp_path / "out")
+    job = replace(job, location=replace(job.location, address="10.0.0.1:6379"))
+    needs = find_needs(job)
+    assert (needs.at_once, needs.heads_at_once) == (40, 40)
+    words = "40 CPU cores, 3 GPUs; 1 thread per network, up to 40 in parallel"
+    assert _describe_machine(needs).startswith(words)
+
+    def fail(*words, **options):
+        raise subprocess.TimeoutExpired("ray", 15)
+
+    find_cluster.cache_clear()
+    monkeypatch.setattr(executor.subprocess, "run", fail)
+    assert find_cluster("10.0.0.1:6379") == {}
+    assert "did not tell its size" in _describe_machine(needs)
+    find_cluster.cache_clear()
+
+
+# ``health-check`` has the exit code HEALTHY; ``ray.nodes()`` has only the first node.
+RAY = 'echo "$*" >>"$CALLS"; [[ $1 != health-check ]] || exit $HEALTHY'
+RAY_MODULE = """
+class util:
+    get_node_ip_address = staticmethod(lambda: "10.0.0.1")
+
+def init(**options): ...
+
+def nodes():
+    return [{"Alive": True, "NodeManagerHostname": "node1.local", "NodeManagerAddress": "10.0.0.1"}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("healthy", "message"),
+    [
+        (1, "the head node node1 did not start Ray within 0 s"),
+        (0, "these nodes did not join the Ray cluster within 0 s: node2 node3"),
+    ],
+)
+def test_the_slurm_script_names_the_nodes_that_it_waited_for(tmp_path, healthy, message):
+    stand_ins = {
+        "scontrol": "printf 'node1\\nnode2\\nnode3\\n'",
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "ray": RAY,
+        "tune-calib": "exit 9",
+        "python": f'exec {sys.executable} -S "$@"',
+    }
+    for name, body in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "ray.py").write_text(RAY_MODULE)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHONPATH": str(tmp_path),
+        "CALLS": str(tmp_path / "calls"),
+        "HEALTHY": str(healthy),
+        "TUNE_CALIB_WAIT_S": "0",
+        "SLURM_JOB_ID": "39999",
+        "SLURM_JOB_NODELIST": "node[1-3]",
+    }
+    script = ["bash", str(FOLDER / "slurm.sh"), "ablate", "mac_cal"]
+    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, message)
+    ports = re.findall(r"--port=(\d+)", (tmp_path / "calls").read_text())
+    assert ports == ["23999"]  # neither of Ray's workers nor of those that Linux assigns
+
+
+def test_the_slurm_script_asks_for_the_environment_if_it_is_not_active(tmp_path):
+    script = ["/bin/bash", str(FOLDER / "slurm.sh")]
+    done = subprocess.run(script, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "tune-calib is not in PATH: edit the line that activates the environment" in done.stderr
 
 
 @pytest.mark.slow
@@ -77,3 +179,18 @@ def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(
         for other in psutil.process_iter(["pid"]):
             if os.getpgid(other.pid) == process.pid:
                 os.kill(other.pid, signal.SIGKILL)
+
+
+def test_workers_that_are_ready_are_counted_among_those_that_fit(monkeypatch):
+    monkeypatch.setattr(ray_executor.ray, "cluster_resources", lambda: {"CPU": 3.0})
+    monkeypatch.setattr(ray_executor, "refuse_moved", lambda *words: None)
+    monkeypatch.setattr(ray_executor, "parse_path", lambda path: path)
+    watcher, heard = ray_executor._Watcher(Mock(), Mock()), list[ProgressEvent]()
+    trials = [Mock(status=status) for status in ("TERMINATED", "RUNNING", *["PENDING"] * 4)]
+    with listening(heard.append):
+        watcher.on_step_begin(1, trials)
+        watcher.on_step_begin(2, trials[:3])
+    assert [(event.doing, event.at, event.of) for event in heard] == [
+        ("starting workers", 1, 3),
+        ("starting workers", 1, 2),
+    ]

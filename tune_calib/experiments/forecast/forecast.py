@@ -12,7 +12,7 @@ from tune_calib.engine.population import PER_HEAD
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Job
-from tune_calib.experiments.forecast.rates import Rate, Rates, build_empty
+from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
@@ -20,7 +20,7 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray.executor import PART
+from tune_calib.tuning.ray.executor import PART, find_cluster
 from tune_calib.tuning.ray.plan import (
     ExtraTrial,
     find_extra_trials,
@@ -88,6 +88,12 @@ def find_needs(job: Job, hours: float | None = None) -> Needs:
     return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
 
 
+def _at_once(job: Job, threads: int = 1) -> int:
+    """Return how many trials run in parallel, on a cluster that responds or on this machine."""
+    cores = find_cluster(job.location.address).get("CPU", 0)
+    return cores // threads or job.location.at_once(threads)
+
+
 def _of_ladder(job: LadderRun) -> Needs:
     planned, out = job.known_trials, job.location.out
     reused = find_rows(planned, out, job.location.among)
@@ -103,8 +109,8 @@ def _of_ladder(job: LadderRun) -> Needs:
         job=job,
         planned=len(planned),
         done=len(planned) - len(left),
-        at_once=job.location.at_once(max(trial.spec.network.threads for trial in planned)),
-        heads_at_once=job.location.at_once(),
+        at_once=_at_once(job, max(trial.spec.network.threads for trial in planned)),
+        heads_at_once=_at_once(job),
         trials=planned,
         networks={spec.network_id: spec for spec in networks},
         populations=populations,
@@ -142,8 +148,8 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
         job=job,
         planned=None,
         done=finished,
-        at_once=min(job.at_once, job.location.at_once(like.network.threads)),
-        heads_at_once=min(job.at_once, job.location.at_once()),
+        at_once=min(job.at_once, _at_once(job, like.network.threads)),
+        heads_at_once=min(job.at_once, _at_once(job)),
         trials=[*baseline, *suggestion],
         networks=networks,
         evaluated=[(spec, 1) for spec in networks.values()],
@@ -274,7 +280,7 @@ class Forecast:
         sizes = rates.sizes(spec.data)
         count = max(1, key.views) * sizes.train + sizes.select + sizes.calib
         count += 0 if needs.job.is_search else sizes.test
-        width = build_empty(spec, sizes.train)[0].width
+        width = rates.width(spec)
         # Features and logits in 4 bytes each, the label in 8.
         self.banks[key.identity] = count * (4 * (width + spec.data.info.classes) + 8)
         image_s = rates.image_s(spec)

@@ -15,7 +15,7 @@ from tune_calib.experiments.entries import EntryJob, Job
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
 from tune_calib.experiments.forecast.rates import SHARES, Rates
-from tune_calib.progress import report_progress
+from tune_calib.progress import count_progress, report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
@@ -23,6 +23,7 @@ from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.ray.executor import find_cluster
 from tune_calib.tuning.search.definition import SearchDefinition
 
 NOTHING = "this is a dry run; no trial was started"
@@ -57,13 +58,15 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
     """Describe the planned runs of an experiment file, their disk space and time."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
     sums = start_forecast(replace(jobs[0].job.location, out=file.out), gpu)
-    all_needs = [find_needs(each.job, each.hours) for each in jobs]
+    counted = count_progress("planning entries", jobs, len(jobs))
+    all_needs = [find_needs(each.job, each.hours) for each in counted]
     if gpu is not None:  # the rates are of one trial that has the GPU to itself
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
     rows, titles = [], TITLES if jobs[0].job.location.uses_ray else TITLES[:-1]
     recipes: dict[str, dict[str, None]] = {}
     images: dict[str, dict[str, None]] = {}
-    for each, needs in zip(jobs, all_needs, strict=True):
+    pairs = zip(jobs, all_needs, strict=True)
+    for each, needs in count_progress("estimating the time of entries", pairs, len(jobs)):
         planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         trials = needs.ray_trials + len(needs.extra)
         row = [each.name, planned, needs.done, sums.add(needs), needs.heads, trials]
@@ -172,8 +175,7 @@ def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
 def _describe_machine(needs: Needs) -> str:
     location, gpus = needs.job.location, torch.cuda.device_count()
     names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
-    cores = format_count(os.cpu_count() or 1, "CPU core")
-    here = f"{cores}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
+    here = _format_machine(os.cpu_count() or 1, gpus, names)
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
     used = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])} per network"
     if location.gpus:
@@ -182,8 +184,18 @@ def _describe_machine(needs: Needs) -> str:
         used += ", no GPU requested"
     if not location.uses_ray:
         return f"{here}; {used}, one trial after the other in this process"
-    where = f"; runs on the Ray cluster at {location.address}" if location.address else ""
+    where = ""
+    if location.address:
+        where = f"; runs on the Ray cluster at {location.address}"
+        if cluster := find_cluster(location.address):
+            here = _format_machine(cluster.get("CPU", 0), cluster.get("GPU", 0))
+        else:
+            where += ", which did not tell its size: these are the numbers of this machine"
     return f"{here}; {used}, up to {needs.at_once} in parallel{where}"
+
+
+def _format_machine(cores: int, gpus: int, names: str = "") -> str:
+    return f"{format_count(cores, 'CPU core')}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
 
 
 def _describe_left(needs: Needs, trained: int | None) -> str:

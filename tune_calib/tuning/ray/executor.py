@@ -2,10 +2,14 @@
 
 import contextlib
 import os
+import re
 import socket
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -28,6 +32,7 @@ OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 PART = 500
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
+STATUS_S = 15.0  # time for it to describe itself
 
 
 @dataclass(frozen=True)
@@ -134,6 +139,26 @@ def refuse_unreachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
+
+
+@lru_cache
+def find_cluster(address: str | None) -> Mapping[str, int]:
+    """Return the ``CPU`` cores and ``GPU``s of a Ray cluster; empty if it does not tell in time.
+
+    This process need not connect to the cluster, which takes longer and could wait forever.
+    """
+    if address in (None, IN_PROCESS, "local"):
+        return {}
+    words = [sys.executable, "-m", "ray.scripts.scripts", "status"]
+    words += [] if address == "auto" else ["--address", str(address)]
+    try:
+        refuse_unreachable(str(address))
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=STATUS_S)
+    except (UserError, OSError, subprocess.TimeoutExpired):
+        return {}
+    usage = ended.stdout.partition("Total Usage:")[2].partition("From request")[0]
+    totals = re.findall(r"^ *[\d.]+/([\d.]+) (CPU|GPU)$", usage, re.MULTILINE)
+    return {name: int(float(total)) for total, name in totals}
 
 
 def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
@@ -156,12 +157,17 @@ class _Watcher(tune.Callback):
 
     def __init__(self, run: Provenance, searcher: _SourceSearcher) -> None:
         self.run, self.searcher, self._last = run, searcher, -math.inf
+        # Each worker has at least one core, and more trials wait for a worker.
+        self.most = int(ray.cluster_resources().get("CPU", 1))
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Ray pickles callbacks for a restore, which is not used
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         self.searcher.refuse_failed()
+        states = [trial.status for trial in trials]
+        asked = min(states.count("PENDING") + states.count("RUNNING"), self.most)
+        report_progress("starting workers", states.count("RUNNING"), asked)
         # Once a second: Ray steps more often.
         if time.monotonic() - self._last >= 1:
             refuse_moved(parse_path(self.run.out), self.run.sweep)

@@ -175,10 +175,14 @@ def evaluate_trial(
     epoch: int,
     curves: list[dict[str, float]],
     known: Mapping[str, float],
+    at: tuple[int, int],
 ) -> TrialResult:
-    """Evaluate a trial from the logits of its classifier before its post-hoc method."""
+    """Evaluate a trial from the logits of its classifier before its post-hoc method.
+
+    For progress events, ``at`` has the number of the trial and the number of all trials.
+    """
     method = trial.spec.posthoc and METHODS[trial.spec.posthoc.method].title
-    report_progress(f"fitting {method}" if method else "evaluating")
+    report_progress(f"fitting {method}" if method else "evaluating", *at)
     evaluation = evaluate_one(logits, trial.spec.posthoc, known)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")

@@ -118,11 +118,12 @@ class NetworkTrainable(SpecTrainable):
         refuse_better(self.spec, self.store, logits)
         base = regime_of_base(logits, on_train)
         predict_s = time.monotonic() - started
-        results = []
+        results: list[tuple[PlannedTrial, TrialResult]] = []
         for trial in self.trials:
             started = time.monotonic()
             known = base if trial.spec.posthoc is not None else on_train
-            result = evaluate_trial(logits, trial, about["epoch"], about["history"], known)
+            at = len(results) + 1, len(self.trials)
+            result = evaluate_trial(logits, trial, about["epoch"], about["history"], known, at)
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # otherwise another trial trained the network
                 trained_s = about.get("train_s")
@@ -253,9 +254,11 @@ class HeadTrainable(SpecTrainable):
 
     def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Evaluate the current part, whose first head has the number ``first``."""
-        trainer, results = self.trainer, []
+        trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
         logits = population_logits(trainer, self.bank)
-        for k, (_, trials) in enumerate(self.heads[first : first + len(trainer.slots)]):
+        part = self.heads[first : first + len(trainer.slots)]
+        count = sum(len(trials) for _, trials in part)
+        for k, (_, trials) in enumerate(part):
             curves = [{name: v[k] for name, v in report.items()} for report in self.history]
             diverged, best = int(trainer.diverged_epoch[k]), int(trainer.best_epoch[k])
             own = {name: split.one(k) for name, split in logits.items()}
@@ -264,7 +267,8 @@ class HeadTrainable(SpecTrainable):
                     message = f"the head's loss of epoch {diverged + 1} is not finite"
                     result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
                 else:
-                    result = evaluate_trial(own, trial, best + 1, curves, self.base)
+                    at = len(results) + 1, count
+                    result = evaluate_trial(own, trial, best + 1, curves, self.base, at)
                 self.save_classifier(trial, result, trainer, k)
                 results.append((trial, result))
         return results
