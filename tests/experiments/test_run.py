@@ -52,7 +52,7 @@ def written(out: Path) -> dict[Path, int]:
 
 def total(plan: str) -> tuple[int, int, int]:
     """Networks to train, networks in the store and megabytes of a printed plan."""
-    networks = re.search(r"networks: (\d+) to train, (\d+) in", plan)
+    networks = re.search(r"networks: (\d+) to train, (\d+) already in", plan)
     return int(networks[1]), int(networks[2]), float(re.search(r"disk: ([\d.]+) MB", plan)[1])
 
 
