@@ -28,7 +28,7 @@ from tune_calib.data.splits import (
     load_development,
     load_test,
 )
-from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, RefusedError, UserError
 from tune_calib.paths import content_digest
 from tune_calib.progress import listening
 from tune_calib.spec.datasets import DATASETS
@@ -454,6 +454,15 @@ def test_a_cache_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path):
     with pytest.raises(UserError, match="cannot write") as error:
         load_development(CIFAR10, root, tmp_path / "file" / "cache")
     assert is_one_line(error)
+
+
+def test_a_cache_file_that_another_user_may_not_read_is_refused_and_stays(root: Path):
+    with shared_folder() as cache:
+        load_development(CIFAR10, root, cache)
+        (file,) = cache.glob("*.safetensors")
+        with another_user(file), pytest.raises(RefusedError, match="nothing was removed"):
+            read_cache(file)
+        assert len(read_cache(file).train) == 200
 
 
 # --- what a data slot does to train
