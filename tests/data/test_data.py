@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tests.support import each
+from tests.support import another_user, each, shared_folder
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
@@ -458,11 +458,13 @@ def test_a_cache_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path):
 
 def test_a_cache_file_that_another_user_may_not_read_is_refused_and_stays(root: Path):
     with shared_folder() as cache:
-        load_development(CIFAR10, root, cache)
+        count = len(load_development(CIFAR10, root, cache).train)
         (file,) = cache.glob("*.safetensors")
+        before = file.stat().st_ino
         with another_user(file), pytest.raises(RefusedError, match="nothing was removed"):
-            read_cache(file)
-        assert len(read_cache(file).train) == 200
+            cache_module._read(file)
+        assert file.stat().st_ino == before
+        assert len(load_development(CIFAR10, root, cache).train) == count
 
 
 # --- what a data slot does to train
