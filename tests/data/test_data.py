@@ -467,6 +467,14 @@ def test_a_cache_file_that_another_user_may_not_read_is_refused_and_stays(root: 
         assert len(load_development(CIFAR10, root, cache).train) == count
 
 
+def test_a_list_of_images_that_another_user_may_not_read_is_not_called_damaged():
+    with shared_folder() as folder:
+        (folder / "images.txt").write_text("1 a.png")
+        with another_user(folder / "images.txt"), pytest.raises(RefusedError, match=r"chmod -R"):
+            layouts.read_fields(folder / "images.txt", 2)
+        assert layouts.read_fields(folder / "images.txt", 2) == [["1", "a.png"]]
+
+
 # --- what a data slot does to train
 
 
