@@ -7,9 +7,11 @@ import hashlib
 import inspect
 import io
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -37,6 +39,37 @@ from tune_calib.tuning.ray import execution as chosen
 from tune_calib.tuning.ray.rows import Provenance
 
 CPU = torch.device("cpu")
+
+
+@contextlib.contextmanager
+def another_user(*files: Path) -> Iterator[None]:
+    """Take from this process in the block what another user may not do with its private files."""
+    modes = {file: file.stat().st_mode for file in files}
+    is_root = os.geteuid() == 0
+    for file in files:
+        file.chmod(0o600 if is_root else 0o000)
+    try:
+        if is_root:
+            os.seteuid(65534)
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+        for file, mode in modes.items():
+            file.chmod(mode)
+
+
+@contextlib.contextmanager
+def shared_folder(mode: int = 0o777) -> Iterator[Path]:
+    """Provide a folder that other users can reach, which those of pytest are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        before = os.umask(0o777 - mode)
+        try:
+            Path(folder).chmod(mode)
+            yield Path(folder)
+        finally:
+            os.umask(before)
+            Path(folder).chmod(0o700)
 
 
 def small_spec(**head) -> TrialSpec:

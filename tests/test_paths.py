@@ -6,8 +6,10 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
+from pydantic import ValidationError
 
 from tests.support import CPU, each, small_spec
+from tune_calib.cli.options import expand
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
@@ -22,6 +24,7 @@ from tune_calib.engine.store import (
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import cache_folder, fetch_files, parse_path
 from tune_calib.results.tables import read_table, write_results
+from tune_calib.spec.request import CompareRequest
 
 ROW = {"schema_version": 1, "spec_hash": "a", "status": "done"}
 
@@ -168,4 +171,20 @@ def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, t
 def test_a_tilde_is_the_home_folder_wherever_a_path_is_read(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert parse_path("~/runs") == tmp_path / "runs"
+    assert parse_path("~") == tmp_path
     assert parse_path("a~/runs") == Path("a~/runs")
+    with pytest.raises(
+        UserError, match=r"no such user; a folder of that name is \./~nobody-here/a"
+    ):
+        parse_path("~nobody-here/a")
+    monkeypatch.setenv("TUNE_CALIB_CACHE", "~/cache")
+    assert cache_folder() == tmp_path / "cache"
+
+
+def test_a_tilde_is_the_home_folder_in_requests(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    request = CompareRequest(methods=["ce"], data_root="~/data", weights="~/data")
+    assert request.data_root == request.weights == tmp_path / "data"
+    assert expand(Path("~/data")) == tmp_path / "data"
+    with pytest.raises(ValidationError, match="no such user"):
+        CompareRequest(methods=["ce"], data_root="~nobody-here/data")

@@ -3,8 +3,10 @@
 import errno
 import os
 import re
+import shlex
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 _OF_DISKS = {  # such an error need not name a path
@@ -74,6 +76,19 @@ def spell_settings(message: object, spell: Callable[[str], str]) -> str:
 def way_out(error: OSError) -> str:
     """Return a hint on how to fix an error of the operating system."""
     return _WAYS_OUT.get(error.errno or 0, "fix it, or choose another path")
+
+
+def refuse_unreadable(error: OSError, path: Path) -> RefusedError:
+    """Build the refusal of a file that is there and cannot be read, which is no damage."""
+    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
+    way = way_out(error)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        # The outermost folder that stops this user, or else the artifact or file itself.
+        stops = (each for each in reversed(path.parents) if not os.access(each, os.X_OK))
+        way = f"its owner can run chmod -R a+rX {shlex.quote(str(next(stops, path)))}"
+    return RefusedError(
+        f"cannot read {place}: {error.strerror or error}; nothing was removed: {way}"
+    )
 
 
 def describe_os_error(error: OSError) -> str | None:

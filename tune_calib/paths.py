@@ -186,7 +186,7 @@ AnyPath = Path | RemotePath
 def cache_folder() -> Path:
     """Return the folder of local copies: ``TUNE_CALIB_CACHE``, or a folder in the user's home."""
     folder = os.environ.get("TUNE_CALIB_CACHE")
-    return Path(folder) if folder else Path.home() / ".cache" / "tune-calib"
+    return expand_path(folder) if folder else Path.home() / ".cache" / "tune-calib"
 
 
 def atomic_write(path: AnyPath, content: bytes) -> None:
@@ -302,19 +302,21 @@ def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int, int, int, int]]:
 
 
 def expand_path(text: str | Path) -> Path:
-    """Return a local path, with the home directory in place of ``~``."""
+    """Return a local path, with a home directory in place of ``~`` or ``~user``."""
+    # A shell expands neither ``--out=~/runs`` nor a path in a file.
     try:
         return Path(text).expanduser()
     except RuntimeError:
-        raise UserError(f"{text}: this machine has no such user; is the path right?") from None
+        raise UserError(
+            f"{text}: this machine has no such user; a folder of that name is ./{text}"
+        ) from None
 
 
 def parse_path(text: str) -> AnyPath:
     """Parse a local path or a URL."""
     check_path(text)
     if "://" not in text:
-        # A shell expands neither ``--out=~/runs`` nor a path in a file.
-        return Path(text).expanduser() if text.startswith("~/") else Path(text)
+        return expand_path(text)
     url = urlsplit(text)
     if url.scheme == "file":
         return Path(unquote(url.path))

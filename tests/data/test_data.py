@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tests.support import each
+from tests.support import another_user, each, shared_folder
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
@@ -28,7 +28,7 @@ from tune_calib.data.splits import (
     load_development,
     load_test,
 )
-from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, RefusedError, UserError
 from tune_calib.paths import content_digest
 from tune_calib.progress import listening
 from tune_calib.spec.datasets import DATASETS
@@ -454,6 +454,25 @@ def test_a_cache_that_cannot_be_written_is_one_line(root: Path, tmp_path: Path):
     with pytest.raises(UserError, match="cannot write") as error:
         load_development(CIFAR10, root, tmp_path / "file" / "cache")
     assert is_one_line(error)
+
+
+def test_a_cache_file_that_another_user_may_not_read_is_refused_and_stays(root: Path):
+    with shared_folder() as cache:
+        count = len(load_development(CIFAR10, root, cache).train)
+        (file,) = cache.glob("*.safetensors")
+        before = file.stat().st_ino
+        with another_user(file), pytest.raises(RefusedError, match="nothing was removed"):
+            cache_module._read(file)
+        assert file.stat().st_ino == before
+        assert len(load_development(CIFAR10, root, cache).train) == count
+
+
+def test_a_list_of_images_that_another_user_may_not_read_is_not_called_damaged():
+    with shared_folder() as folder:
+        (folder / "images.txt").write_text("1 a.png")
+        with another_user(folder / "images.txt"), pytest.raises(RefusedError, match=r"chmod -R"):
+            layouts.read_fields(folder / "images.txt", 2)
+        assert layouts.read_fields(folder / "images.txt", 2) == [["1", "a.png"]]
 
 
 # --- what a data slot does to train

@@ -237,6 +237,14 @@ def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refuse
     refuse_better(TrialSpec.build(network={"weights": HASH}), store, logits)  # it is trained here
 
 
+def test_a_given_network_whose_logits_overflow_refuses_the_run(tmp_path):
+    spec = TrialSpec.build(network={"weights": HASH, "epochs": 0})
+    logits = {name: outputs(0.5, 100) for name in ("select", "calib", "test")}
+    logits["calib"].logits[0, 3, 1] = torch.nan
+    with pytest.raises(UserError, match=rf"NaN or infinite logits on calib: its weights \({HASH}"):
+        refuse_better(spec, Store(tmp_path), logits)
+
+
 @each("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
 def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tmp_path):
     made = TrialSpec.build(network=beginning)

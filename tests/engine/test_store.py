@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, another_user, each, shared_folder, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.documents import CHECKSUM, seal
 from tune_calib.engine import store as store_module
@@ -26,7 +26,7 @@ from tune_calib.engine.store import (
     read_tensors,
     write_tensors,
 )
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.paths import marked_used, name_temporary
 
 
@@ -197,3 +197,52 @@ def test_what_a_killed_process_left_unfinished_is_removed_and_nothing_else(tmp_p
     with marked_used(used):
         write_tensors(banks / "a", {"weight": torch.ones(2)}, {})
     assert set(banks.iterdir()) == {used, new, other, banks / "a"}
+
+
+def test_files_of_artifacts_have_the_mode_of_the_umask():
+    with shared_folder(0o775) as folder:
+        write_tensors(folder / "a", {"x": torch.arange(3)}, {})
+        modes = {path.name: path.stat().st_mode & 0o777 for path in (folder / "a").iterdir()}
+        assert modes == {"manifest.json": 0o664, "tensors.safetensors": 0o664}
+
+
+UNREADABLE = r"cannot read .*: Permission denied; nothing was removed: .* chmod -R a\+rX /.*"
+
+
+@each("kind", ["networks", "checkpoints"])
+def test_what_another_user_may_not_read_is_refused_and_stays(kind):
+    spec = small_spec()
+    data = load_development(spec.data, None)
+    with shared_folder() as folder:
+        store = Store(folder)
+        run = NetworkTraining(spec, store, data, CPU)
+        run.step()
+        if kind == "networks":
+            run.step()
+        run.close()
+        artifact = store.folder(kind, spec.network_id)
+        assert isinstance(artifact, Path)
+        before = artifact.stat().st_ino
+        with another_user(artifact / "tensors.safetensors"):
+            calls = [lambda: NetworkTraining(spec, store, data, CPU)]
+            calls += [lambda: store.holds(kind, spec.network_id)]
+            calls += [lambda: read_or_remove(artifact, read_tensors)]
+            for call in calls:
+                with pytest.raises(RefusedError, match=f"{UNREADABLE}{spec.network_id}$"):
+                    call()
+        assert artifact.stat().st_ino == before
+        store.lock("network", spec.network_id).acquire(timeout=0).lock.release()
+        artifact_manifest(artifact)
+
+
+def test_a_network_that_a_read_only_store_lacks_refuses_the_run():
+    spec = small_spec()
+    data = load_development(spec.data, None)
+    with shared_folder(0o755) as folder:
+        for inner in ("locks", "networks"):
+            (folder / inner).mkdir()
+        # For others than root, who are stopped by the modes of what they own.
+        (folder / "locks").chmod(0o555)
+        with another_user(), pytest.raises(RefusedError, match=r"cannot write .*Permission denied"):
+            NetworkTraining(spec, Store(folder), data, CPU)
+        (folder / "locks").chmod(0o755)

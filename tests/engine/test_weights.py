@@ -1,5 +1,6 @@
 """Networks that start from a file of weights."""
 
+import math
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,12 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
         (lambda at: at.write_bytes(b"PK\x03\x04"), "not a readable safetensors file.*torch.save"),
         (lambda at: None, "not a readable safetensors file"),
         (lambda at: saved(at, network_of(), how=lambda t: t * float("nan")), "contains NaN"),
+        (
+            lambda at: saved(
+                at, network_of(), how=lambda t: t + math.inf * t if t.dim() == 2 else t
+            ),
+            r"head\.weight contains infinity",
+        ),
         (lambda at: saved(at, network_of(), how=lambda t: (9 * t).char()), "quantised network"),
     ],
 )

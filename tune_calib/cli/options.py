@@ -12,6 +12,7 @@ import yaml
 
 from tune_calib import console
 from tune_calib.errors import UserError
+from tune_calib.paths import expand_path
 from tune_calib.spec import plugins, request
 from tune_calib.spec.code import accept_code
 from tune_calib.spec.names import SLOTS
@@ -80,9 +81,15 @@ def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
         # Shorter than the type.
         metavar="NAME" if is_repeatable and shown.metavar is None else shown.metavar,
         parser=_share if name == "gpus" else None,
+        callback=expand if kind == Path | None else None,
         show_default=True if shown.default is None else shown.default,
         rich_help_panel=shown.panel,
     )
+
+
+def expand(path: Path | None) -> Path | None:
+    """Return the path of an option, with a home directory in place of ``~``."""
+    return None if path is None else expand_path(path)
 
 
 def _parameter(model: type[Part], name: str) -> Parameter:

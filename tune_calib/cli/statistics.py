@@ -12,7 +12,7 @@ import typer
 
 from tune_calib.cli.common import one_format, open_folder, published_tables
 from tune_calib.cli.entry import damage_in_one_line
-from tune_calib.cli.options import FORMATS, added, complete, with_options
+from tune_calib.cli.options import FORMATS, added, complete, expand, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import rankable_metrics
@@ -127,7 +127,9 @@ def averages(
     ] = "accuracy,ece,o_ece,u_ece",
     split: Split = None,
     where: Where = None,
-    figure: Annotated[Path | None, typer.Option(help="folder for a bar chart of ECE")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="folder for a bar chart of ECE", callback=expand)
+    ] = None,
 ) -> None:
     """Average metrics over (data set, backbone) columns, with one row per method.
 
@@ -147,7 +149,9 @@ def significance(
         str | None, typer.Option(help="method that wilcoxon and t compare with")
     ] = None,
     split: Split = None,
-    figure: Annotated[Path | None, typer.Option(help="folder for Friedman's diagram")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
+    ] = None,
 ) -> None:
     """Run a significance test: over the seeds of one run, or over the columns of several.
 

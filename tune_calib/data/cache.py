@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, refuse_unreadable, way_out
 from tune_calib.paths import content_digest, refuse_special, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
@@ -145,7 +145,7 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write {path}: {error}; free space or repair it")
+    return UserError(f"cannot write {path}: {error}; {way_out(error)}")
 
 
 def settled(split: Split, source: Source) -> Split:
@@ -187,6 +187,7 @@ def _read(path: Path) -> Source:
     """Open a cache file; the images of a small data set are checked at once."""
     refuse_special(path)
     try:
+        path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
         with safe_open(path, "np") as file:
             shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]
             total = sum(map(math.prod, shapes))
@@ -209,6 +210,8 @@ def _read(path: Path) -> Source:
                 raise ValueError("its header does not match its checksum")
             known = Summary.read(file.metadata()["summary"])
             return Source(*parts, known=known, checks=tuple(checks))
+    except PermissionError as error:  # another user's file: it may be whole
+        raise refuse_unreadable(error, path) from None
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Split
 from tune_calib.data.decode import Format
-from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, refuse_unreadable
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
@@ -245,6 +245,8 @@ def _in_one_line(file: Path) -> Iterator[None]:
         yield
     except UserError:
         raise
+    except PermissionError as error:
+        raise refuse_unreadable(error, file) from None
     except Exception as error:  # for some damage, pyarrow raises any exception
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise DamagedFileError(

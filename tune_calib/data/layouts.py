@@ -11,7 +11,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import Columns, find_parts, lazy_images
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, refuse_unreadable
 from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
@@ -42,6 +42,8 @@ def read_fields(file: Path, count: int, separator: str | None = " ") -> list[lis
     """Split the lines of a text file into ``count`` fields; the last field takes the rest."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
+    except PermissionError as error:
+        raise refuse_unreadable(error, file) from None
     except (OSError, UnicodeDecodeError) as error:
         raise DamagedFileError(f"{file} cannot be read ({error}); unpack it again") from None
     found = [line.split(separator, count - 1) for line in lines if line.strip()]

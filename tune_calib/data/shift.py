@@ -25,7 +25,7 @@ from tune_calib.data.corruptions.maps import Chance
 from tune_calib.data.layouts import find_unpacked
 from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, refuse_unreadable
 from tune_calib.paths import content_digest, refuse_special
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.names import CORRUPTION_KINDS
@@ -199,6 +199,8 @@ def _read_npy(file: Path) -> NDArray[Any]:
     try:
         # Never a pickle, which can run code.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
+    except PermissionError as error:
+        raise refuse_unreadable(error, file) from None
     except Exception as error:  # for some damage, NumPy raises any exception
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedFileError(

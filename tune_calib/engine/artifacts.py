@@ -30,12 +30,13 @@ from tune_calib.engine.store import (
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime
-from tune_calib.paths import remove_folder
+from tune_calib.paths import AnyPath, remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
 from tune_calib.spec.trial import TrialSpec
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
+_Read = TypeVar("_Read")
 
 
 class NetworkTraining:
@@ -65,24 +66,27 @@ class NetworkTraining:
             self._lock = store.lock("network", self.identity)
             self._lock.acquire()
             # Check again under the lock: its last holder may have finished the network meanwhile.
-            try:
-                about = read_or_remove(self.artifact, artifact_manifest)
-            except DamagedFileError:
-                self.close()
-                raise
+            about = self._read_or_close(self.artifact, artifact_manifest)
         if about is not None:
             self._refuse_other_data(about)
         else:
             self.trainer = NetworkTrainer(spec, development, device)
             if spec.network.weights is not None:
                 start_from(self.trainer.network, spec.network, store)
-            if (checkpoint := read_or_remove(self.checkpoint, read_tensors)) is not None:
+            if (checkpoint := self._read_or_close(self.checkpoint, read_tensors)) is not None:
                 tensors, about = checkpoint
                 self._refuse_other_data(about)
                 self.trainer.load_state(tensors, about)
                 self.history = about["history"]
                 self.train_s = about.get("train_s", 0.0)
             self._report({})
+
+    def _read_or_close(self, folder: AnyPath, read: Callable[[AnyPath], _Read]) -> _Read | None:
+        try:
+            return read_or_remove(folder, read)
+        except UserError:  # it was moved here, or belongs to somebody else
+            self.close()
+            raise
 
     def _refuse_other_data(self, about: dict[str, Any]) -> None:
         # A spec names a data set, not a copy of it. Without this check, networks, banks and rows

@@ -52,6 +52,12 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
         return
     if network.weights is None:  # imported, with test samples of unknown origin
         return
+    for name, split in logits.items():
+        if not bool(split.logits.isfinite().all()):
+            raise RefusedError(
+                f"the frozen network returns NaN or infinite logits on {name}: its weights "
+                f"({network.weights}) are too large, or belong to another backbone"
+            )
     held_out = [_right(logits[name]) for name in ("select", "calib")]
     right, count = (sum(numbers) for numbers in zip(*held_out, strict=True))
     right_of_test, tested = _right(logits["test"])

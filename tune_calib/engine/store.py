@@ -25,7 +25,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tune_calib.documents import UnsealedError, seal, unseal
-from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.errors import (
+    DamagedFileError,
+    RefusedError,
+    UserError,
+    refuse_unreadable,
+    way_out,
+)
 from tune_calib.paths import (
     AnyPath,
     RemotePath,
@@ -48,6 +54,8 @@ ARTIFACT_MANIFEST = "manifest.json"
 _NAME = "artifact"
 """Key of a manifest: kind and identity of its artifact. Earlier versions did not write it."""
 
+_ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
 _NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Read = TypeVar("Read")
@@ -55,6 +63,21 @@ Read = TypeVar("Read")
 
 class MisplacedError(DamagedFileError):
     """A folder of the store contains the artifact of another folder."""
+
+
+class _Lock(FileLock):
+    """A lock whose file may be where this user cannot write."""
+
+    def acquire(self, *arguments: Any, **settings: Any) -> Any:
+        """Wait for the lock, as ``FileLock`` does."""
+        try:
+            return super().acquire(*arguments, **settings)
+        except PermissionError as error:
+            raise _unwritable(self.lock_file, error) from None
+
+
+def _unwritable(path: object, error: OSError) -> RefusedError:
+    return RefusedError(f"cannot write {path}: {error.strerror or error}; {way_out(error)}")
 
 
 class Store:
@@ -68,16 +91,33 @@ class Store:
         return self.root / kind / identity
 
     def holds(self, kind: str, identity: str) -> bool:
-        """Return whether an artifact was written, without checking it for damage."""
-        return (self.folder(kind, identity) / ARTIFACT_MANIFEST).exists()
+        """Return whether an artifact was written, without checking it for damage.
+
+        Raises:
+            RefusedError: It was written, and this user may not read it.
+        """
+        folder = self.folder(kind, identity)
+        if isinstance(folder, RemotePath):
+            return (folder / ARTIFACT_MANIFEST).exists()
+        try:
+            for path in folder.iterdir():
+                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # a pipe would block
+        except _ABSENT:
+            pass
+        except OSError as error:
+            raise refuse_unreadable(error, folder) from None
+        return (folder / ARTIFACT_MANIFEST).exists()
 
     @property
     def images(self) -> Path:
         """Return the folder of decoded images, always local since they are memory-mapped."""
         if isinstance(self.root, Path):
             beside = self.root / "images"
-            if beside.exists() or is_writable(self.root):
-                return beside
+            try:
+                if beside.exists() or is_writable(self.root):
+                    return beside
+            except OSError as error:
+                raise refuse_unreadable(error, self.root) from None
         return cache_folder() / "images"
 
     @property
@@ -87,7 +127,10 @@ class Store:
 
     def lock(self, kind: str, identity: str) -> FileLock:
         """Return the lock of an artifact, for processes of this machine if the store is remote."""
-        return FileLock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
+        try:
+            return _Lock(lock_file(self.root / "locks", f"{kind}-{identity}.lock"))
+        except OSError as error:
+            raise _unwritable(self.root, error) from None
 
     def ensure(
         self,
@@ -174,8 +217,10 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
             if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
         own = _own_name(manifest, folder.parent.name)
-    except (OSError, *_NOT_A_MANIFEST) as error:
+    except (*_ABSENT, *_NOT_A_MANIFEST) as error:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
+    except OSError as error:  # e.g. of another user: the artifact may be whole
+        raise refuse_unreadable(error, files) from None
     if own not in (None, _name_of(folder)):
         raise MisplacedError(
             f"{folder} contains {own}, which was moved or renamed; restore its name, or delete it"
@@ -320,7 +365,15 @@ def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], about: dict[str, 
     """Write an artifact that consists of one safetensors file."""
     # safetensors needs contiguous tensors, and weights in channels_last are not.
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_folder(folder, lambda path: save_file(content, path / TENSORS), about)
+    write_folder(folder, lambda path: save_tensors(content, path / TENSORS), about)
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write a safetensors file that others may read as the umask allows."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path)  # by way of a private temporary file
+    path.chmod(mode)
 
 
 def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -27,7 +27,7 @@ from tune_calib.engine.store import (
     unnest,
     write_folder,
 )
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, refuse_unreadable
 from tune_calib.models.network import Network
 from tune_calib.paths import checksum_of, refuse_special
 from tune_calib.spec.slots.network import NetworkSlot
@@ -110,10 +110,13 @@ def hash_of(path: Path) -> str:
 
 
 def read(path: Path) -> dict[str, Tensor]:
-    """Read a safetensors file of weights; raise if it contains NaN."""
+    """Read a safetensors file of weights; raise if a number is not finite."""
     refuse_special(path)
     try:
+        path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
         tensors = load_file(path)
+    except PermissionError as error:
+        raise refuse_unreadable(error, path) from None
     except Exception as error:  # also of torch, for a tensor that it cannot build
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
@@ -121,9 +124,10 @@ def read(path: Path) -> dict[str, Tensor]:
             "torch.save must be converted, since reading them may run code"
         ) from None
     for name, tensor in tensors.items():
-        if bool(tensor.isnan().any()):
+        if not bool(tensor.isfinite().all()):
+            value = "NaN" if bool(tensor.isnan().any()) else "infinity"
             raise UserError(
-                f"network.weights: {path}: {name} contains NaN; did its training diverge?"
+                f"network.weights: {path}: {name} contains {value}; did its training diverge?"
             )
     return tensors
 

@@ -24,7 +24,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tune_calib.errors import RefusedError, UserError, locate_error
-from tune_calib.paths import checksum_of, refuse_special
+from tune_calib.paths import checksum_of, expand_path, refuse_special
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.code import find_imports, find_own_modules, list_changes
@@ -69,7 +69,7 @@ _late: set[str] = set()
 def read(given: str, folder: Path = Path()) -> Plugin:
     """Read a plug-in: a file ending in ``.py``, relative to a folder, or a module."""
     if given.endswith(".py") or "/" in given:
-        plugin = _read_file(folder / given)
+        plugin = _read_file(folder / expand_path(given))
     else:
         plugin = Plugin(given, _of_module(given)[0], given)
     for earlier, _ in _ran.values():
@@ -184,7 +184,7 @@ def backbone(given: str, folder: Path = Path()) -> str:
     path, colon, function = given.rpartition(":")
     if not colon or not path.endswith(".py"):
         return given
-    plugin = read(str(folder / path))
+    plugin = read(str(folder / expand_path(path)))
     use([*in_use(), plugin])
     plugin = next(each for each in in_use() if each.name == plugin.name)
     name = f"{plugin.name}.{function}"

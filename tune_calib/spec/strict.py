@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
-from tune_calib.paths import check_path
+from tune_calib.paths import check_path, expand_path
 from tune_calib.registry import Registry
 from tune_calib.text import nearest
 
@@ -147,9 +147,19 @@ def checked(check: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(validate)
 
 
+def parse_local(value: Any) -> Any:
+    """Return a text as a local path, and anything that is no path unchanged."""
+    if not isinstance(value, str | PathLike):
+        return value
+    try:
+        return expand_path(fspath(value))
+    except UserError as error:
+        raise ValueError(str(error)) from None
+
+
 _IS_PATH = checked(lambda folder: check_path(str(folder)))
 TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
-PATH = BeforeValidator(lambda value: Path(value) if isinstance(value, str | PathLike) else value)
+PATH = BeforeValidator(parse_local)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
 Folder = Annotated[str, TEXT, _IS_PATH]

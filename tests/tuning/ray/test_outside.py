@@ -1,5 +1,8 @@
 """Faults of Ray, of a study's database and of a disk reach the driver as what they are."""
 
+import shutil
+from types import SimpleNamespace
+
 import pytest
 import ray
 from ray.exceptions import RaySystemError
@@ -68,6 +71,17 @@ def test_a_ray_that_does_not_start_or_dies_is_one_line(monkeypatch):
     monkeypatch.setattr(ray, "init", fail)
     with pytest.raises(UserError, match=r"Ray does not start here: The current node .* startup\.$"):
         session._connect(None, {})
+
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
+    for free, folder, message in (
+        (2**40, "/tmp/" + "long" * 20, r"too long for the sockets.*at most \d+ bytes"),
+        (2**20, "/tmp", r"/tmp has 1 MiB free, and Ray needs 16"),
+    ):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        monkeypatch.delenv("RAY_TMPDIR", raising=False)
+        monkeypatch.setenv("TMPDIR", folder)
+        with pytest.raises(UserError, match=message):
+            session._connect(None, {})
 
     def die():
         raise RaySystemError("the head node is gone")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network, read_samples
@@ -31,7 +31,7 @@ from tune_calib.engine.frozen import refuse_better
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
 from tune_calib.engine.steps import Stopwatch
-from tune_calib.engine.store import artifact_manifest
+from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError
 from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import report_progress
@@ -276,7 +276,7 @@ class HeadTrainable(SpecTrainable):
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the population as safetensors and its curves as JSON."""
         tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
-        save_file(tensors, Path(checkpoint_dir) / CHECKPOINT)
+        save_tensors(tensors, Path(checkpoint_dir) / CHECKPOINT)
         (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
