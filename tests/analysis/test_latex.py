@@ -21,7 +21,7 @@ from analysis.ladder.results import QUANTITIES
 from analysis.ladder.results import samples as samples_of
 from analysis.load import load
 from analysis.published import published, published_tables
-from analysis.search import files as search_files
+from analysis.search import tables as search_tables
 from analysis.search.load import load_search
 from analysis.tables.latex import escape, latex
 from analysis.tables.table import table_of
@@ -80,11 +80,13 @@ def search(folder):
         folder, points, [0.05, 0.04, 0.06, 0.07], importance={"head.lr": 0.9, "head.shape": 0.1},
         metrics=("ece", "accuracy"),
     )  # fmt: skip
-    return texts_of(search_files._table_texts(load_search(folder)))
+    return of_search(folder)
 
 
-def texts_of(contents):
-    return "\n".join(text for name, text in contents.items() if name.endswith(".tex"))
+def of_search(folder):
+    results = load_search(folder)
+    found = [build(results) for build in (search_tables.best, search_tables.importance)]
+    return latex(*found, search_tables.share(results))
 
 
 MANY = [f"method number {k} with a name that goes on" for k in range(60)]
@@ -97,9 +99,7 @@ CASES = {
     "example comparison": lambda out: latex(tables.ladder(load(EXAMPLE / "compare"))),
     "samples": lambda out: samples(out, ODD),
     "search": search,
-    "example search": lambda out: texts_of(
-        search_files._table_texts(load_search(EXAMPLE / "search"))
-    ),
+    "example search": lambda out: of_search(EXAMPLE / "search"),
     "t": lambda out: declared("t", ODD),
     "wilcoxon of many": lambda out: declared("wilcoxon", MANY),
     "too few for wilcoxon": lambda out: declared("wilcoxon", ODD, blocks=5),

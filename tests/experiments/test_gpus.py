@@ -72,7 +72,7 @@ def test_each_gpu_takes_a_time_in_each_precision_or_says_that_it_has_none(
     assert [other for other in GPUS if GPUS[other].is_named(gpu.devices[0])] == [name]
     if precision in gpu.teraflops:
         found = rates.network(spec_of(precision=precision))
-        # Never more than the peak, and the faster the fewer bits.
+        # Never more than the peak, and float32 is the slowest.
         assert 352 * flops(spec_of()) / gpu.peak(precision) < found.seconds
         assert found.seconds <= rates.network(spec_of(precision="fp32")).seconds
     else:

@@ -33,9 +33,10 @@ for path in sorted(Path(sys.argv[1]).glob("*.json")):
     network = tune_calib.load_calibrated(path)
     from tune_calib.data.splits import load_test
     from tune_calib.metrics.summary import evaluate
+    from tune_calib.metrics.ties import OUTPUTS
     test = load_test(network.spec.data, None)
     logits = network.logits(test.images)
-    scores = evaluate(logits.unsqueeze(0), test.labels)
+    scores = evaluate(logits.unsqueeze(0), test.labels, dtype=OUTPUTS)
     told[path.stem] = {f"test/{name}": float(score) for name, score in scores.items()}
     assert torch.equal(network(test.images), logits.softmax(-1))
 assert not {"ray", "optuna"} & sys.modules.keys()

@@ -242,8 +242,8 @@ def test_a_folder_goes_on_without_the_file(file, tmp_path):
     file.unlink()
     weights.rename(tmp_path / "moved.safetensors")
     (copy,) = (out / "plugins").glob("*/lab.py")
-    assert f"give --plugin {copy}" in here("report", out).stderr
-    assert f"give --plugin {copy}" in here("pictures", out).stderr
+    assert f"add --plugin {copy}" in here("report", out).stderr
+    assert f"add --plugin {copy}" in here("pictures", out).stderr
     assert here("report", out, "--plugin", copy).returncode == 0
     words = [tmp_path / "moved.safetensors" if word is weights else word for word in asked]
     again = here(*words, f"{copy}:net")

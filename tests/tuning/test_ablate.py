@@ -249,7 +249,7 @@ def test_a_profile_tells_where_an_epoch_went_and_changes_no_digit(epochs, tmp_pa
     assert here(*ladder, "--out", plain).returncode == 0
     ended = here(*ladder, "--out", told, "--profile")
     assert ended.returncode == 0
-    assert "images a second" in ended.stdout
+    assert "images per second" in ended.stdout
     files = sorted((told / "profiles").iterdir())
     assert len(files) == 2
     for file in files:

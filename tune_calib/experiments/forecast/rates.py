@@ -52,6 +52,13 @@ In fp32, the geometric mean of ResNet-18 (37 %) and fast_cnn (46 %) on an H100; 
 four networks in table 4 of MaC-Cal on an A40 (7 to 32 %); in bf16, that of fast_cnn on an H100. See
 docs/pages/experiment-files.md#a-named-gpu."""
 
+
+def attained(gpu: Gpu, precision: str) -> float:
+    """Return the operations a second that training reaches; no mode is slower than float32."""
+    modes = gpu.teraflops if precision == "fp32" else [precision]
+    return min(gpu.peak(mode) * SHARES[mode] for mode in modes)
+
+
 HEAD_STEP_S = 1e-3
 """Seconds per step of a head batch on a GPU, whose matrix products are too small to count."""
 
@@ -159,8 +166,7 @@ class Rates:
             if self.gpu is None:
                 with on_threads(threads):
                     return batch_s(plain, self.device)
-            precision = plain.network.precision
-            step_s = flops(plain) / self.gpu.peak(precision) / SHARES[precision]
+            step_s = flops(plain) / attained(self.gpu, plain.network.precision)
             # The forward pass is one of three equally expensive passes of a step.
             return step_s, step_s / plain.network.batch_size / 3
 
