@@ -29,7 +29,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not faults and not postgres and not s3 and not browser"
 
 test-slow: $(READY)
-	$(BIN)/python -m pytest -q -m "slow or sampled"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "slow or sampled"
 
 test-faults: $(READY)
 	$(BIN)/python -m pytest -q -m faults tests/faults
