@@ -222,4 +222,4 @@ def _refuse_unused(file: ReadFile) -> None:
     datasets = [name for entry in entries for name, _ in file.combinations(entry)]
     if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
         message = "applies only to your own images or an import, and no entry uses these; remove it"
-        raise file.source.error(("title",), message)
+        raise file.source.error(("dataset_title",), message)

@@ -207,7 +207,7 @@ class ExperimentFile(request.Forecast, request.Storage, request.Folders, Where):
     """An experiment file of tune-calib: its entries and the keys that they share."""
 
     data_root: request.DataRoot = None
-    dataset_title: request.DatasetTitle = Field(None, alias="title")
+    dataset_title: request.DatasetTitle = None
     plugins: tuple[str, ...] = Field((), description=request.ALWAYS["plugin"])
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
     """entries by name; the names of their folders begin with it"""
@@ -215,7 +215,6 @@ class ExperimentFile(request.Forecast, request.Storage, request.Folders, Where):
 
 _KEYS = {
     "dataset": "datasets",
-    "dataset_title": "title",
     "backbone": "backbones",
     "plugin": "plugins",
     "method": "methods",
