@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -149,7 +150,7 @@ def find_cluster(address: str | None) -> Mapping[str, int]:
     """
     if address in (None, IN_PROCESS, "local"):
         return {}
-    words = [sys.executable, "-m", "ray.scripts.scripts", "status"]
+    words = [str(Path(sys.executable).with_name("ray")), "status"]
     words += [] if address == "auto" else ["--address", str(address)]
     try:
         refuse_unreachable(str(address))
