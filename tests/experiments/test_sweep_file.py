@@ -186,7 +186,8 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
 
 def test_a_title_is_that_of_ones_own_data_alone(read):
     text = (
-        "dataset_title: Birds\nrecipe: acls\ndatasets: [cifar10, imagefolder]\nentries: {a: {all: posthoc}}"
+        "dataset_title: Birds\nrecipe: acls\ndatasets: [cifar10, imagefolder]\n"
+        "entries: {a: {all: posthoc}}"
     )
     titles = {job.name: job.job.location.dataset_title for job in build_jobs(read(text))}
     assert titles == {"a-cifar10": None, "a-imagefolder": "Birds"}
@@ -230,7 +231,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "line 4: entries.a.shift: svhn is not embedded",
         ),
         ("bootstrap: 7\nentries: {a: {methods: [ls]}}", "line 1: bootstrap: "),
-        ("dataset_title: Mine\nentries: {a: {methods: [ls]}}", "line 1: dataset_title: applies only to"),
+        ("dataset_title: Mine\nentries: {a: {methods: [ls]}}", "dataset_title: applies only to"),
         ("entries: {a/b: {methods: [ls]}}", "letters, digits"),
         ("entries: {a: {methods: [ls], seeds: three}}", "entries.a.seeds: must be a whole number"),
         ("entries: {a: {methods: [ls], seeds: 0}}", "must be at least 1, got 0"),
