@@ -36,7 +36,7 @@ _MANY = 10_000
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a claim; ``no verdict`` if the base network is not over-confident."""
+    """The verdict on a claim: none without over-confidence, or without a value of a quantity."""
 
     claim: Claim
     outcome: Outcome
@@ -64,7 +64,7 @@ class _Changes:
     values: Floats  # one per pair
     error: float = math.nan  # standard error of their mean over the test samples
     is_one: bool = False  # each rung has one trial, which is in every pair
-    why_no_verdict: str = ""  # reason from the network check
+    why_no_verdict: str = ""  # from the network check, or for a quantity without a value
     why: str = ""  # reason for having no values
 
     @property
@@ -171,10 +171,14 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
     found = _Changes(change, why_no_verdict=regime_of(sweep).why_no_verdict)
+    is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"
-        return replace(found, why=f"no seed has a value for {which}")
-    is_of_samples = metric in METRICS
+        why = f"no seed has a value for {which}"
+        is_run = set(weights) <= set(sweep.done["rung"].map(sweep.labels))
+        if is_run and not is_of_samples:  # a quantity that says nothing about these trials
+            return replace(found, why_no_verdict=found.why_no_verdict or why)
+        return replace(found, why=why)
     error = _sample_error(sweep, comparison, weights, values.index) if is_of_samples else 0.0
     if math.isnan(error):
         return replace(found, why="no intervals over the test samples")

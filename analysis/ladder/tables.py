@@ -103,11 +103,32 @@ def notes(sweep: Sweep) -> list[str]:
     if sweep.row_name == "rung":
         found.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
     found.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
+    found += filter(None, [equal_rungs(sweep)])
     if sweep.shows_intervals:
         found.append(means.interval_note(sweep))
     if manifest.published:
         found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
     return [f"{line}." for line in found]
+
+
+@cached_per_sweep
+def equal_rungs(sweep: Sweep) -> str:
+    """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
+    columns = [name for name in (column("test", own) for own in METRICS) if name in sweep.done]
+    groups: list[tuple[pd.DataFrame, list[str]]] = []
+    for rung in sweep.rungs:
+        rows = sweep.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
+        rows = rows[columns].astype(float)
+        for first, labels in groups:
+            # Rows of earlier versions may lack a metric; the last bit of a float is no difference.
+            if rows.index.equals(first.index) and not ((rows - first).abs() > 1e-12).any(axis=None):
+                labels.append(sweep.label(rung))
+                break
+        else:
+            groups += [(rows, [sweep.label(rung)])] if rows.notna().any(axis=None) else []
+    equal = "; ".join(" = ".join(labels) for _, labels in groups if len(labels) > 1)
+    differ = f"{len(groups)} of {sum(len(own) for _, own in groups)} {sweep.row_name}s differ"
+    return f"Equal in every trial: {equal}, so {differ}" if equal else ""
 
 
 def base_head(sweep: Sweep) -> str:

@@ -13,7 +13,7 @@ from analysis.compare.claims import Outcome, judge
 from analysis.compare.regime import name_of, regime_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
-from analysis.ladder.tables import describe_setting
+from analysis.ladder.tables import describe_setting, equal_rungs
 from analysis.load import Sweep, cached_per_sweep, load
 from analysis.page.figures import picture_of
 from analysis.page.page import Page, Section, environment
@@ -29,11 +29,11 @@ from analysis.reproduction.tables import (
     printed_table,
     title_of,
 )
-from analysis.shifts import FAMILIES, OOD
+from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
-from analysis.text import minus
+from analysis.text import full_stops, minus
 from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text, printable
 from tune_calib.paths import AnyPath, atomic_write
@@ -49,6 +49,8 @@ def _can_judge(claim: Claim, sweep: Sweep) -> bool:
     families = {str(name).partition("/")[0] for name in sweep.trials} & FAMILIES.keys()
     # A data set is no OOD set of itself; corruptions are published or, without files, generated.
     is_other = family in FAMILIES and bool(families) and family not in families
+    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
+    is_other |= family == OOD and split != FOREIGN_MEAN and bool(sets) and split not in sets
     return split != f"{OOD}/{sweep.manifest.dataset}" and not is_other
 
 
@@ -156,7 +158,8 @@ def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     ]
     label = label_of(table.folder, sweep.out.name)
     own = printed_table(f"table-{sweep.out.name}", " ".join(parts), frame, label)
-    return replace(own, notes=[*filter(None, [table.note]), f"{regime_of(sweep).sentence}."])
+    notes = filter(None, [table.note, equal_rungs(sweep), regime_of(sweep).sentence])
+    return replace(own, notes=full_stops([*notes]))
 
 
 def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ import pandas as pd
 from analysis.compare.claims import Outcome
 from analysis.compare.regime import base_rows, name_of, regime_of
 from analysis.figure import LADDER_FIGURES
+from analysis.ladder.tables import equal_rungs
 from analysis.load import Sweep
 from analysis.published import titled
 from analysis.reproduction.files import (
@@ -51,7 +52,7 @@ _SUMMARY = {
     "not held": "Not held wherever decided",
     "mixed": "Held on some networks or data sets and not on others",
     "not decided": "Not decided",
-    "no verdict": "No verdict, as the base network is not over-confident",
+    "no verdict": "No verdict: the base network is not over-confident, or a quantity has no value",
 }
 _IMAGES = {False: "all images", True: "a part of them"}
 _NETWORK_HEADS = (
@@ -243,7 +244,7 @@ def _scale(own: Made, pictured: Pictured) -> list[str]:
         sentences = [
             f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
         ]
-        sentences += [of] if (of := paper_of(frame)) else []
+        sentences += [text for text in (paper_of(frame), equal_rungs(sweep)) if text]
         parts += [
             f"**{network}**. {'. '.join([regime_of(sweep).sentence, *sentences])}.",
             body(printed_table("", "", frame)),

@@ -1,5 +1,6 @@
 """Quantities of the papers that are no means over test samples, one number per trial."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -69,16 +70,26 @@ def _angles(results: LadderResults) -> "pd.Series[float]":
 
 
 def _settling(results: LadderResults) -> "pd.Series[float]":
-    """Return the mean step of q per epoch in the last third of the epochs minus the first third."""
-    rows = results.sweep.recorded("q").astype({"spec_hash": str}).sort_values("epoch")
+    """Return the mean step of q per epoch in the last third of the epochs minus the first third.
 
-    def change(values: "pd.Series[float]") -> float:
-        steps = values.diff().abs().iloc[1:]
+    A trial whose q moves by the largest step in each epoch has no value: its steps are those of
+    tau, whatever its accuracy and confidence.
+    """
+    both = (results.sweep.recorded(name).astype({"spec_hash": str}) for name in ("q", "tau"))
+    q, tau = (rows.set_index(["spec_hash", "epoch"])["value"] for rows in both)
+    rows = q.to_frame("q").assign(tau=tau).sort_index()
+
+    def change(own: pd.DataFrame) -> float:
+        steps = own["q"].diff().abs().iloc[1:]
+        # The tau of an epoch bounds the step to the next one; a fixed q makes none.
+        bounds = own["tau"].shift().iloc[1:]
+        if steps.any() and np.isclose(steps, bounds, rtol=1e-4, atol=1e-6).all():
+            return math.nan
         third = max(1, len(steps) // 3)
         return float(steps.iloc[-third:].mean() - steps.iloc[:third].mean())
 
-    found: pd.Series[float] = rows.groupby("spec_hash")["value"].agg(change)
-    return found.dropna()
+    values = {str(key): change(own) for key, own in rows.groupby("spec_hash")}
+    return pd.Series(values, dtype=float).dropna()
 
 
 def _confidence(results: LadderResults) -> "pd.Series[float]":

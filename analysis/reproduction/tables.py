@@ -49,7 +49,8 @@ RULE = (
     "entirely on the other side. The numbers are those of the part that decides. For frozen "
     "networks, the pairs are the networks, averaged over the seeds of their heads. The seeds to "
     "decide are those needed if difference and spread stayed the same. There is no verdict if the "
-    "base network is not over-confident"
+    "base network is not over-confident, or if no trial has a value of a quantity that is not a "
+    "metric"
 )
 
 

@@ -128,6 +128,21 @@ def test_out_of_the_regime_there_is_no_verdict(tmp_path):
         assert "over-confident" in found.why, name
 
 
+def test_a_quantity_that_no_finished_trial_has_gives_no_verdict(usual):
+    rung = usual.trials["rung"]
+    values = usual.trials.assign(**{"test/q_settling": (-0.02 - 0.001 * rung).where(rung != 2)})
+    sweep = replace(usual, trials=values)
+    held = judge([[sweep]], claimed("+ one", (), "q_settling", kind="sign"))
+    assert (held.outcome, held.pairs) == ("held", 5)
+    for than in ((), ("+ one",)):
+        found = judge([[sweep]], claimed("+ two", than, "q_settling", kind="sign"))
+        assert (found.outcome, found.pairs) == ("no verdict", 0)
+        assert found.why.startswith("no seed has a value for ")
+    values = values.assign(status=values["status"].where(rung != 2, "failed"))
+    found = judge([[replace(usual, trials=values)]], replace(found.claim, than=()))
+    assert found.outcome == "not decided"
+
+
 @each("seeds", [1, 2])
 def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
     found = judge([[written(tmp_path, seeds)]], CLAIMS["order"][0])

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from analysis.ladder.tables import notes
 from analysis.load import load
 from analysis.reproduction.files import PAGE, Made, write_reproduction
-from analysis.reproduction.overview import TABLES_PAGE, overview
+from analysis.reproduction.overview import TABLES_PAGE, describe_tables, overview
 from analysis.reproduction.tables import compare_with_print, describe_print
 from tests import fake_results, support
 from tests.support import Reader, each, here
@@ -205,9 +206,11 @@ def test_a_claim_is_about_the_corruptions_that_were_evaluated(tmp_path):
     assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["generated/fog/5/ece"]
 
 
-def test_a_data_set_is_not_foreign_to_itself(tmp_path):
+def test_a_claim_is_about_a_foreign_set_that_was_evaluated(tmp_path):
+    """A data set is not foreign to itself, and noise was not evaluated."""
     claims = tuple(
-        Claim("+ two", ("vanilla",), f"ood/{name}/auroc", text=name) for name in ("digits", "svhn")
+        Claim("+ two", ("vanilla",), f"ood/{name}/auroc", text=name)
+        for name in ("digits", "svhn", "noise")
     )
     metrics = ("ood/digits/auroc", "ood/svhn/auroc")
     fake_results.write(tmp_path / "a")
@@ -217,6 +220,31 @@ def test_a_data_set_is_not_foreign_to_itself(tmp_path):
     write_reproduction(table, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
     assert list(pd.read_csv(tmp_path / "claims.csv")["claim"]) == ["svhn"]
     assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}
+
+
+def test_no_claim_is_about_the_mean_over_foreign_sets():
+    claims = [claim for name in REPRODUCTIONS for claim in REPRODUCTIONS[name].claims]
+    metrics = [one.metric for claim in claims for one in claim.comparisons]
+    assert {"ood/noise/auroc", "ood/svhn/fpr95"} <= set(metrics)
+    assert not [name for name in metrics if name.startswith("ood/mean/")]
+
+
+def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
+    fake_results.write(tmp_path)
+    name = "Equal in every trial: + one = + two, so 3 of 4 rungs differ."
+    for is_equal in (False, True):
+        if is_equal:
+            for path in (tmp_path / "trials").glob("1-*.parquet"):
+                row = read_table(tmp_path, "trials").to_pylist()
+                (own,) = (r for r in row if r["spec_hash"] == f"2-{path.stem[2:]}")
+                cells = {key: own[key] for key in own if key.startswith("test/")}
+                fake_results.set_cells(path, cells)
+        sweep = load(tmp_path)
+        page = describe_tables([Made(TABLE, [("ladder", sweep)], "x")], lambda *_: None)
+        assert (name in page) == (name in notes(sweep)) == is_equal
+    # A seed that differs makes rungs differ.
+    fake_results.set_cells(path, {"test/nll": 0.4001})
+    assert name not in notes(load(tmp_path))
 
 
 @each(

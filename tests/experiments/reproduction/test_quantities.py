@@ -79,6 +79,23 @@ def test_the_numbers_are_those_of_the_records(name, value, out):
     assert found["1-0"] == pytest.approx(value, abs=1e-3)
 
 
+def test_q_settles_only_where_tau_leaves_it_a_choice(out):
+    curves = {
+        "1-0": ([0.5, 0.3, 0.4, 0.35], [0.2, 0.1, 0.05, 0.02]),  # always as far as tau allows
+        "1-1": ([0.5, 0.3, 0.4, 0.38], [0.2, 0.1, 0.05, 0.02]),  # but once
+        "1-2": ([0.5] * 4, [0.0] * 4),  # fixed
+    }
+    rows = [
+        {"spec_hash": trial, "epoch": epoch, "name": name, "value": value}
+        for trial, both in curves.items()
+        for name, values in zip(("q", "tau"), both, strict=True)
+        for epoch, value in enumerate(values, start=1)
+    ]
+    write_table(out, "curves", "q", pa.Table.from_pylist(rows))
+    found = QUANTITIES["q_settling"].of(LadderResults(load(out)))
+    assert found.filter(like="1-").to_dict() == pytest.approx({"1-1": -0.18, "1-2": 0.0})
+
+
 def test_ratios_stand_beside_the_printed_ratios_and_seconds_have_no_difference(out):
     sweep = fake_results.with_manifest(load(out), dataset="cifar10")
     rungs = [r.model_copy(update={"published": "MaC-Cal"}) for r in sweep.rungs[1:2]]
