@@ -65,7 +65,7 @@ def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_ot
     monkeypatch, tmp_path
 ):
     def run(words, timeout, **options):
-        assert (words[-1], timeout) == ("10.0.0.1:6379", 15)
+        assert (words[-1], timeout) == ("10.0.0.1:6379", 60)
         return subprocess.CompletedProcess(words, 0, STATUS.format(cpus="40.0"), "")
 
     find_cluster.cache_clear()
@@ -79,7 +79,7 @@ def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_ot
     assert _describe_machine(needs).startswith(words)
 
     def fail(*words, **options):
-        raise subprocess.TimeoutExpired("ray", 15)
+        raise subprocess.TimeoutExpired("ray", 60)
 
     find_cluster.cache_clear()
     monkeypatch.setattr(executor.subprocess, "run", fail)
@@ -182,10 +182,9 @@ def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(
 
 
 def test_workers_that_are_ready_are_counted_among_those_that_fit(monkeypatch):
-    monkeypatch.setattr(ray_executor.ray, "cluster_resources", lambda: {"CPU": 3.0})
     monkeypatch.setattr(ray_executor, "refuse_moved", lambda *words: None)
     monkeypatch.setattr(ray_executor, "parse_path", lambda path: path)
-    watcher, heard = ray_executor._Watcher(Mock(), Mock()), list[ProgressEvent]()
+    watcher, heard = ray_executor._Watcher(Mock(), Mock(), 3), list[ProgressEvent]()
     trials = [Mock(status=status) for status in ("TERMINATED", "RUNNING", *["PENDING"] * 4)]
     with listening(heard.append):
         watcher.on_step_begin(1, trials)

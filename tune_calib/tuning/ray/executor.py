@@ -33,7 +33,7 @@ OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 PART = 500
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
-STATUS_S = 15.0  # time for it to describe itself
+STATUS_S = 60.0  # time for it to describe itself
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def fit(
 ) -> dict[str, str]:
     """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
     ended: list[Exception | None] = []
-    search_alg = _SourceSearcher(source)
+    search_alg, cores = _SourceSearcher(source), int(ray.cluster_resources().get("CPU", 1))
     for start in range(0, total, PART):
         part = min(PART, total - start)
         with tempfile.TemporaryDirectory() as scratch:
@@ -82,7 +82,7 @@ def fit(
                     name="trials",
                     storage_path=scratch,
                     verbose=0,
-                    callbacks=[_Watcher(run, search_alg)],
+                    callbacks=[_Watcher(run, search_alg, cores)],
                     failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
@@ -155,10 +155,9 @@ class _SourceSearcher(Searcher):
 class _Watcher(tune.Callback):
     """Reports events to screen and loggers, and ends a run that failed or was moved."""
 
-    def __init__(self, run: Provenance, searcher: _SourceSearcher) -> None:
+    def __init__(self, run: Provenance, searcher: _SourceSearcher, cores: int = 1) -> None:
         self.run, self.searcher, self._last = run, searcher, -math.inf
-        # Each worker has at least one core, and more trials wait for a worker.
-        self.most = int(ray.cluster_resources().get("CPU", 1))
+        self.most = cores  # each worker has at least one, and more trials wait for a worker
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Ray pickles callbacks for a restore, which is not used
