@@ -143,6 +143,7 @@ def test_the_slurm_script_asks_for_the_environment_if_it_is_not_active(tmp_path)
     assert "tune-calib is not in PATH: edit the line that activates the environment" in done.stderr
 
 
+@pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(tmp_path):
