@@ -125,10 +125,8 @@ OTHERS = [name for name in REPRODUCTIONS if name not in FAST]
 
 @pytest.fixture
 def in_few_epochs(monkeypatch):
-    """Let the fast suite train for two epochs at scale ``smoke``."""
-    if support.EVERY_CASE:
-        return
-    for name in FAST:
+    """Train for two epochs at scale ``smoke``; the slow suite trains ``FAST`` as users do."""
+    for name in OTHERS if support.EVERY_CASE else FAST:
         table = REPRODUCTIONS[name]
         (setting,) = table.scales["smoke"]
         network = {**setting.set.network, "epochs": 2}
@@ -165,7 +163,9 @@ def test_a_table_is_made_in_seconds_and_nothing_is_done_twice(name, tmp_path_fac
         assert read_table(folder / run, "intervals")["draws"].null_count < len(
             read_table(folder / run, "intervals")
         )
-    claims = set() if REPRODUCTIONS[name].claims else {"claims.md", "claims.tex", "claims.csv"}
+    # At scale ``smoke``, no set of fedlas/table3 is one that its claims are about.
+    is_judged = bool(REPRODUCTIONS[name].claims) and name != "fedlas/table3"
+    claims = set() if is_judged else {"claims.md", "claims.tex", "claims.csv"}
     assert {path.name for path in folder.iterdir()} >= FILES - claims
     assert f"\n## {name}\n" in (out / TABLES_PAGE).read_text()
     again = here(*words)
