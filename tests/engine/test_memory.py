@@ -18,6 +18,7 @@ from tune_calib.engine.population import PopulationTrainer, in_parts
 from tune_calib.engine.store import write_folder
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.ray.rows import peak_memory
 from tune_calib.tuning.ray.training import HeadTrainable
 
 CLASSES = 10
@@ -91,10 +92,9 @@ def train_on_views(folder: str) -> None:
     slot = small_spec(method="retrain", epochs=bank.views, augment="standard", batch_size=500).head
     trainer = PopulationTrainer([slot], bank, 0, CPU)
     next(trainer)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_memory("cpu")
     list(trainer)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    sys.stdout.write(str(grown // 1024))
+    sys.stdout.write(str((peak_memory("cpu") - before) // MIB))
 
 
 def train_heads(folder: str, population_bytes: str, mebibytes: str) -> None:

@@ -1,7 +1,6 @@
 """Logits of many samples and classes: imported in a process whose memory is limited."""
 
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +18,7 @@ def take_in(folder: str, mebibytes: str) -> None:
     """In a process of its own; what it prints is the growth of its memory, in MiB."""
     from tune_calib.engine.imports import check_files, read_record, write_import
     from tune_calib.engine.store import Store
+    from tune_calib.tuning.ray.rows import peak_memory
 
     path = Path(folder)
     for name in ("first", "mine"):  # libraries that take memory once do so in the first
@@ -31,7 +31,7 @@ def take_in(folder: str, mebibytes: str) -> None:
         store = Store(path / "store")
         write_import(name, check_files(train=(), select=(), head=(), **files), store, replace=False)
     assert read_record("mine", store).is_cut
-    sys.stdout.write(str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
+    sys.stdout.write(str(peak_memory("cpu") // 2**20))
 
 
 def peak_of(folder: Path, mebibytes: int) -> int:

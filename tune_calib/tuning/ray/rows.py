@@ -93,6 +93,11 @@ def peak_memory(device: str) -> int:
     """Return the peak memory of the process on a device in bytes."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
+    if sys.platform == "linux":
+        # There ``ru_maxrss`` begins with the size of the process that started this one.
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     unit = 1 if sys.platform == "darwin" else 1024  # macOS counts bytes, others KiB
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
