@@ -13,7 +13,7 @@ from tests.faults.common import chance, finish, result, start, wait_until, worke
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-DRIVER_KILLS, WORKER_KILLS, NODE_KILLS = 20, 20, 5
+DRIVER_KILLS, WORKER_KILLS, NODE_KILLS = 8, 8, 3
 KILLS_A_SWEEP = 4
 
 
