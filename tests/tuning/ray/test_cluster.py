@@ -64,8 +64,8 @@ From request_resources:
 def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_other(
     monkeypatch, tmp_path
 ):
-    def run(words, timeout, **options):
-        assert (words[-1], timeout) == ("10.0.0.1:6379", 60)
+    def run(words, env, timeout, **options):
+        assert (words[1:], env["RAY_ADDRESS"], timeout) == (["status"], "10.0.0.1:6379", 60)
         return subprocess.CompletedProcess(words, 0, STATUS.format(cpus="40.0"), "")
 
     find_cluster.cache_clear()

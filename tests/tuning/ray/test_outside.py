@@ -76,7 +76,7 @@ def test_a_ray_that_does_not_start_or_dies_is_one_line(monkeypatch):
     monkeypatch.setattr(session, "refuse_unreachable", lambda _: None)
     monkeypatch.setattr(session, "find_cluster", lambda _: {})
     with pytest.raises(
-        UserError, match=r"a server is there, but `ray status --address [^ ]+` shows"
+        UserError, match=r"a server is there, but `ray status` with RAY_ADDRESS=127"
     ):
         session._connect("127.0.0.1:6399", {})
     for free, folder, message in (

@@ -151,10 +151,12 @@ def find_cluster(address: str | None) -> Mapping[str, int]:
     if address in (None, IN_PROCESS, "local"):
         return {}
     words = [str(Path(sys.executable).with_name("ray")), "status"]
-    words += [] if address == "auto" else ["--address", str(address)]
+    variables = {**os.environ} if address == "auto" else {**os.environ, "RAY_ADDRESS": str(address)}
     try:
         refuse_unreachable(str(address))
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=STATUS_S)
+        ended = subprocess.run(
+            words, env=variables, capture_output=True, text=True, timeout=STATUS_S
+        )
     except (UserError, OSError, subprocess.TimeoutExpired):
         return {}
     usage = ended.stdout.partition("Total Usage:")[2].partition("From request")[0]

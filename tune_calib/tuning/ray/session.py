@@ -118,8 +118,8 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
         # Ray would wait forever for another server, or for a cluster that stands still.
         if re.fullmatch(r"[^/]+:\d+", address) and not find_cluster(address):
             raise UserError(
-                f"no Ray cluster at `address` {address}: a server is there, but `ray status "
-                f"--address {address}` shows no cluster"
+                f"no Ray cluster at `address` {address}: a server is there, but `ray status` with "
+                f"RAY_ADDRESS={address} shows no cluster"
             )
     else:
         _refuse_temporary()
