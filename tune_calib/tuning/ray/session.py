@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import re
 import shutil
 import signal
 import sys
@@ -23,7 +22,7 @@ from tune_calib.console import echo
 from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
-from tune_calib.tuning.ray.executor import Resources, find_cluster, refuse_unreachable
+from tune_calib.tuning.ray.executor import Resources, refuse_unreachable
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -115,12 +114,6 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
-        # Ray would wait forever for another server, or for a cluster that stands still.
-        if re.fullmatch(r"[^/]+:\d+", address) and not find_cluster(address):
-            raise UserError(
-                f"no Ray cluster at `address` {address}: a server is there, but `ray status` with "
-                f"RAY_ADDRESS={address} shows no cluster"
-            )
     else:
         _refuse_temporary()
     # A submitted job has its own runtime environment, with which another would conflict.
