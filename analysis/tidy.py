@@ -126,18 +126,15 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
 
 def check_split(sweep: Sweep, metric: str, split: str) -> str:
     """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
-    parts = {
-        name: name.rpartition("/") for name in map(str, sweep.trials) if is_metric_column(name)
-    }
-    known = sorted(
-        part[0]
-        for name, part in parts.items()
-        if part[2] == metric and not name.startswith(BASE) and sweep.trials[name].notna().any()
-    )
-    if known and split not in known:
-        raise UserError(
-            f"no result has {METRICS[metric].title} on {split!r}{nearest(split, known)}"
-        )
+    splits = []
+    for name in filter(is_metric_column, map(str, sweep.trials)):
+        is_of_base = name.startswith(f"{BASE}/")
+        column_metric, column_split = parted(name)
+        if column_metric == metric and not is_of_base and sweep.trials[name].notna().any():
+            splits.append(str(column_split))
+    if splits and split not in splits:
+        title = METRICS[metric].title
+        raise UserError(f"no result has {title} on {split!r}{nearest(split, sorted(splits))}")
     return split
 
 

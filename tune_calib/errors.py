@@ -84,7 +84,7 @@ def refuse_unreadable(error: OSError, path: Path) -> RefusedError:
     way = way_out(error)
     if error.errno in (errno.EACCES, errno.EPERM):
         # The outermost folder that stops this user, or else the artifact or file itself.
-        stops = (each for each in reversed(path.parents) if not os.access(each, os.X_OK))
+        stops = (folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK))
         way = f"its owner can run chmod -R a+rX {shlex.quote(str(next(stops, path)))}"
     return RefusedError(
         f"cannot read {place}: {error.strerror or error}; nothing was removed: {way}"

@@ -176,10 +176,8 @@ def describe_best(sweep: Sweep) -> str:
     if best == base:
         parts = [f"{best}, the base, is the best ({value})"]
     else:
-        change, gain = (
-            _change(sweep, metric.name, best, base),
-            f"without a trial matched with {base}",
-        )
+        gain = f"without a trial matched with {base}"
+        change = _change(sweep, metric.name, best, base)
         if len(change):
             gain = describe_change(metric.name, change, base)
         parts = [f"{best} is the best ({value})", gain]
@@ -204,7 +202,7 @@ def _describe_overlap(sweep: Sweep, metric: str, best: str, runner_up: str) -> l
     change = _change(sweep, metric, best, runner_up)
     low, high = t_interval(change)
     if len(change) < 2:
-        why = f"{format_count(len(change), 'matched seed')}"
+        why = format_count(len(change), "matched seed")
     elif not change.any():
         why = "equal for all matched seeds"
     elif low <= 0 <= high:

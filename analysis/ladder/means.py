@@ -28,7 +28,7 @@ def ladder_table(
     """Compute the mean and spread of every rung and metric over finished trials, as fractions.
 
     One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1), change_before and
-    change_base (differences of means, from the previous rung of a step and from ``base_of``),
+    change_base (differences of means, from the previous rung of a step and from ``Sweep.bases``),
     statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
     rows = []

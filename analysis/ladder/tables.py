@@ -48,7 +48,7 @@ def ladder(sweep: Sweep) -> Table:
         if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
     }
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
-    first.insert(len(sweep.shown) or 1, _STEP)
+    first.insert(len(sweep.shown) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
     # A step of a ladder is compared with the step of the paper, and a method with the base.
     base = [base_head(sweep)]
     first += [*papers, *base] if sweep.row_name == "rung" else [*base, *papers]
@@ -114,21 +114,26 @@ def notes(sweep: Sweep) -> list[str]:
 @cached_per_sweep
 def equal_rungs(sweep: Sweep) -> str:
     """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
-    columns = [name for name in (column("test", own) for own in METRICS) if name in sweep.done]
+    columns = [column("test", metric) for metric in METRICS]
+    columns = [name for name in columns if name in sweep.done]
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in sweep.rungs:
         rows = sweep.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
         rows = rows[columns].astype(float)
+        if rows.isna().all(axis=None):
+            continue
         for first, labels in groups:
             # Rows of earlier versions may lack a metric; the last bit of a float is no difference.
             if rows.index.equals(first.index) and not ((rows - first).abs() > 1e-12).any(axis=None):
                 labels.append(sweep.label(rung))
                 break
         else:
-            groups += [(rows, [sweep.label(rung)])] if rows.notna().any(axis=None) else []
+            groups.append((rows, [sweep.label(rung)]))
     equal = "; ".join(" = ".join(labels) for _, labels in groups if len(labels) > 1)
-    differ = f"{len(groups)} of {sum(len(own) for _, own in groups)} {sweep.row_name}s differ"
-    return f"Equal in every trial: {equal}, so {differ}" if equal else ""
+    if not equal:
+        return ""
+    count = sum(len(labels) for _, labels in groups)
+    return f"Equal in every trial: {equal}, so {len(groups)} of {count} {sweep.row_name}s differ"
 
 
 def base_head(sweep: Sweep) -> str:

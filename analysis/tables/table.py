@@ -117,8 +117,8 @@ class Table:
         """Return the notes without those that begin with the head of a column not shown."""
         notes = []
         for note in self.notes:
-            about = note.partition(":")[0].removeprefix("Columns '").removesuffix("'")
-            heads = [head for head in self.heads if head.startswith(about)]
+            subject = note.partition(":")[0].removeprefix("Columns '").removesuffix("'")
+            heads = [head for head in self.heads if head.startswith(subject)]
             if not heads or any(head in shown for head in heads):
                 notes.append(note)
         return notes

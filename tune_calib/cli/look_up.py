@@ -138,7 +138,7 @@ def list_(
     entries = describe_entries(what, name)
     listed = _space_rows(entries) if what == "spaces" else entries
     if what == "ladders" and name is None:  # the names of all rungs take hundreds of characters
-        listed = [{**each, "rungs": len(each["rungs"])} for each in entries]
+        listed = [{**ladder, "rungs": len(ladder["rungs"])} for ladder in entries]
     rows = [_printed(each) for each in listed]
     if form == "plain" and name is not None and what != "spaces":
         texts = (console.entries({k: v for k, v in row.items() if v}) for row in rows)

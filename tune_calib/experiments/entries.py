@@ -198,13 +198,11 @@ def count_batch(run: SearchRun) -> int:
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     """Return a rung for each method, and one for the network below heads and post-hoc methods."""
     parts = sorted({part for name in pipelines for part in name.split("+")})
-    return [
-        Rung(BASELINE, ""),
-        *(
-            Rung(part, "", {find_method(part).kind: {"method": find_method(part).name}})
-            for part in parts
-        ),
-    ]
+    rungs = [Rung(BASELINE, "")]
+    for part in parts:
+        method = find_method(part)
+        rungs.append(Rung(part, "", {method.kind: {"method": method.name}}))
+    return rungs
 
 
 def _refuse_unused(file: ReadFile) -> None:

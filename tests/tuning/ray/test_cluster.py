@@ -65,7 +65,7 @@ def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_ot
     monkeypatch, tmp_path
 ):
     def run(words, env, timeout, **options):
-        assert (words[1:], env["RAY_ADDRESS"], timeout) == (["status"], "10.0.0.1:6379", 60)
+        assert (words[1:], env["RAY_ADDRESS"], timeout) == (["status"], "10.0.0.1:6379", 15)
         return subprocess.CompletedProcess(words, 0, STATUS.format(cpus="40.0"), "")
 
     find_cluster.cache_clear()
@@ -79,7 +79,7 @@ def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_ot
     assert _describe_machine(needs).startswith(words)
 
     def fail(*words, **options):
-        raise subprocess.TimeoutExpired("ray", 60)
+        raise subprocess.TimeoutExpired("ray", 15)
 
     find_cluster.cache_clear()
     monkeypatch.setattr(executor.subprocess, "run", fail)

@@ -52,13 +52,6 @@ In fp32, the geometric mean of ResNet-18 (37 %) and fast_cnn (46 %) on an H100; 
 four networks in table 4 of MaC-Cal on an A40 (7 to 32 %); in bf16, that of fast_cnn on an H100. See
 docs/pages/experiment-files.md#a-named-gpu."""
 
-
-def attained(gpu: Gpu, precision: str) -> float:
-    """Return the operations a second that training reaches; no mode is slower than float32."""
-    modes = gpu.teraflops if precision == "fp32" else [precision]
-    return min(gpu.peak(mode) * SHARES[mode] for mode in modes)
-
-
 HEAD_STEP_S = 1e-3
 """Seconds per step of a head batch on a GPU, whose matrix products are too small to count."""
 
@@ -284,6 +277,12 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
     step()
     step_s = min(_seconds(step) for _ in range(2))
     return step_s, _seconds(lambda: predict(method, network, split.images, info)) / size
+
+
+def attained(gpu: Gpu, precision: str) -> float:
+    """Return the operations a second that training reaches; no mode is slower than float32."""
+    modes = gpu.teraflops if precision == "fp32" else [precision]
+    return min(gpu.peak(mode) * SHARES[mode] for mode in modes)
 
 
 def flops(spec: TrialSpec) -> int:

@@ -14,7 +14,7 @@ from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import EntryJob, Job
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
-from tune_calib.experiments.forecast.rates import SHARES, Rates
+from tune_calib.experiments.forecast.rates import Rates, attained
 from tune_calib.progress import count_progress, report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
@@ -82,11 +82,13 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
         f"time on {where}: {_format_time(sums)}" if sums.parts else "time: nothing is left to do"
     )
     if gpu is not None:
+        rates = {name: attained(gpu, name) for name in gpu.teraflops}
         peaks = ", ".join(
-            f"{name} {SHARES[name]:.0%} of {rate:g}" for name, rate in gpu.teraflops.items()
+            f"{name} {rate / gpu.peak(name):.0%} of {gpu.teraflops[name]:g}"
+            for name, rate in rates.items()
         )
-        slowest = min(gpu.teraflops.get(name, math.inf) for name in precisions)
-        faster = [name for name, rate in gpu.teraflops.items() if rate > slowest]
+        slowest = min(rates.get(name, math.inf) for name in precisions)
+        faster = [name for name, rate in rates.items() if rate > slowest]
         if sums.networks and faster:
             lines.append(f"  this GPU is faster with network.precision={' or '.join(faster)}")
         lines.append(f"  stated rates: peak TFLOP/s of the {gpu.name}, {peaks} ({gpu.source})")
@@ -255,12 +257,17 @@ def _format_size(count: int) -> str:
 
 
 def _format_time(sums: Forecast) -> str:
-    known = {name: seconds for name, seconds in sums.parts.items() if not math.isnan(seconds)}
-    parts = " + ".join(f"{name} {format_duration(seconds)}" for name, seconds in known.items())
-    unknown = " and ".join(name for name in sums.parts if name not in known)
-    if unknown:
-        return f"unknown for {unknown}, which were not measured" + f"; {parts}" * bool(parts)
-    return f"about {format_duration(sums.whole)} = {parts}"
+    measured, unknown = [], []
+    for name, seconds in sums.parts.items():
+        if math.isnan(seconds):
+            unknown.append(name)
+        else:
+            measured.append(f"{name} {format_duration(seconds)}")
+    parts = " + ".join(measured)
+    if not unknown:
+        return f"about {format_duration(sums.whole)} = {parts}"
+    reason = f"unknown for {' and '.join(unknown)}, which were not measured"
+    return "; ".join(filter(None, [reason, parts]))
 
 
 def format_duration(seconds: float) -> str:

@@ -33,7 +33,7 @@ OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 PART = 500
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
-STATUS_S = 60.0  # time for it to describe itself
+STATUS_S = 15.0  # time for it to describe itself
 
 
 @dataclass(frozen=True)
@@ -150,12 +150,14 @@ def find_cluster(address: str | None) -> Mapping[str, int]:
     """
     if address in (None, IN_PROCESS, "local"):
         return {}
-    words = [str(Path(sys.executable).with_name("ray")), "status"]
-    variables = {**os.environ} if address == "auto" else {**os.environ, "RAY_ADDRESS": str(address)}
+    command = [str(Path(sys.executable).with_name("ray")), "status"]
+    environment = dict(os.environ)
+    if address != "auto":
+        environment["RAY_ADDRESS"] = str(address)
     try:
         refuse_unreachable(str(address))
         ended = subprocess.run(
-            words, env=variables, capture_output=True, text=True, timeout=STATUS_S
+            command, env=environment, capture_output=True, text=True, timeout=STATUS_S
         )
     except (UserError, OSError, subprocess.TimeoutExpired):
         return {}

@@ -65,7 +65,8 @@ def fit(
 ) -> dict[str, str]:
     """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
     ended: list[Exception | None] = []
-    search_alg, cores = _SourceSearcher(source), int(ray.cluster_resources().get("CPU", 1))
+    search_alg = _SourceSearcher(source)
+    cores = int(ray.cluster_resources().get("CPU", 1))
     for start in range(0, total, PART):
         part = min(PART, total - start)
         with tempfile.TemporaryDirectory() as scratch:
