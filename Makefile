@@ -28,7 +28,7 @@ demo: $(RUNTIME)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not faults and not postgres and not s3 and not browser"
 
-# Tests of Ray run one after the other: beside another Ray that started, a driver once hung.
+# Each test of Ray takes both cores.
 test-slow: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "(slow or sampled) and not ray"
 	$(BIN)/python -m pytest -q -m "slow and ray"

@@ -198,7 +198,7 @@ def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal)
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(file, refusal):
+def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(own_ray, file, refusal):
     """The files go as soon as the driver has read them; all work is the other node's."""
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
     cluster.add_node(num_cpus=2)
