@@ -7,7 +7,7 @@ from tune_calib.engine.population import PopulationTrainer
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.plan import RayTrial
+from tune_calib.tuning.work.jobs import Job
 
 HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
 POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
@@ -35,8 +35,8 @@ def spec_of(told=None, posthoc=None, seed=0, **head) -> TrialSpec:
 
 def run_trials(kind, specs, store, out, name="a", **provenance):
     trials = tuple(PlannedTrial(spec, number, "x") for number, spec in enumerate(specs))
-    work = RayTrial(name, trials, trials).config()
-    config = {"work": work, "run": {**run_of(out, store), **provenance}}
+    work = Job(name, trials, trials).config()
+    config = {"job": work, "run": {**run_of(out, store), **provenance}}
     return drive(kind(config))
 
 

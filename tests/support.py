@@ -35,8 +35,8 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import run as driver
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray import execution as chosen
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.work import execution as chosen
+from tune_calib.tuning.work.provenance import Provenance
 
 CPU = torch.device("cpu")
 

@@ -140,7 +140,7 @@ def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, t
     reads = [ReadRecord(seeds=2, command="again")]
     choice = SearchEvaluated(version=VERSION, trial=0, settings=point, rule="any", reads=reads)
     asked = build_run(job, choice, EvaluateRequest(out=str(tmp_path)), "again")
-    planned = asked.known_trials
+    planned = asked.planned_trials
     labels = [rung.label for rung in asked.ladder.rungs]
     assert len({trial.rung for trial in planned}) == len(labels)
     is_baseline = method == "ce"

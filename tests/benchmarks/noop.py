@@ -11,21 +11,21 @@ import torch
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.tuning.ray import ray_executor
-from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.ray.spec_trainable import DONE
-from tune_calib.tuning.ray.trainables import PlanTrainable
-from tune_calib.tuning.ray.training import KINDS, NetworkTrainable
+from tune_calib.tuning.ray import executor as ray_executor
+from tune_calib.tuning.work.rows import TrialResult
+from tune_calib.tuning.work.worker import DONE
+from tune_calib.tuning.ray.trainables import JobTrainable
+from tune_calib.tuning.work.workers import KINDS, NetworkWorker
 from tune_calib.tuning.run import execute_run
 
 COUNTS = (500, 2000)
 
 
-class NothingTrained(NetworkTrainable):
+class NothingTrained(NetworkWorker):
     """A network trial whose logits are drawn; it writes its rows as any other."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        super(NetworkTrainable, self).setup(config)
+        super(NetworkWorker, self).setup(config)
 
     def step(self) -> dict[str, Any]:
         (trial,) = self.trials
@@ -38,7 +38,7 @@ class NothingTrained(NetworkTrainable):
         return {"epoch": 1, "status": "done", DONE: True}
 
 
-class NothingPlanned(PlanTrainable):
+class NothingPlanned(JobTrainable):
     """Its workers train nothing."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -48,7 +48,7 @@ class NothingPlanned(PlanTrainable):
 
 def measured(count: int, at_once: int = CORES, address: str | None = None) -> dict[str, float]:
     """A search of so many trials: its seconds, its rates at both ends, the ask behind the last."""
-    ray_executor.PlanTrainable = NothingPlanned  # type: ignore[misc]
+    ray_executor.JobTrainable = NothingPlanned  # type: ignore[misc]
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         asked = job(root / "out", root / "store", count, {"network": {"epochs": 1}})

@@ -11,13 +11,13 @@ from ray import tune
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray.execution import execute
-from tune_calib.tuning.ray.executor import ALL_EPOCHS
-from tune_calib.tuning.ray.plan import HEAD_THREADS, Plan, RayTrial, make_plan
-from tune_calib.tuning.ray.ray_executor import RayExecutor
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.work.execution import execute
+from tune_calib.tuning.work.executor import ALL_EPOCHS
+from tune_calib.tuning.work.jobs import HEAD_THREADS, Plan, Job, make_plan
+from tune_calib.tuning.ray.executor import RayExecutor
+from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.ray.session import ray_session
-from tune_calib.tuning.ray.trainables import PlanTrainable
+from tune_calib.tuning.ray.trainables import JobTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5
@@ -40,16 +40,16 @@ def provenance(out: Path, store: Path) -> Provenance:
     return Provenance(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
 
 
-def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: bool) -> float:
+def as_tuner(out: Path, store: Path, populations: Sequence[Job], reuse: bool) -> float:
     """An ordinary Ray Tune run, as many trials at once as there are cores."""
     space = {
         "run": provenance(out, store).plain(),
         "epochs_per_step": ALL_EPOCHS,
-        "work": tune.grid_search([population.config() for population in populations]),
+        "job": tune.grid_search([population.config() for population in populations]),
     }
     with ray_session(None), tempfile.TemporaryDirectory() as scratch:
         results = tune.Tuner(
-            tune.with_resources(PlanTrainable, {"cpu": HEAD_THREADS}),
+            tune.with_resources(JobTrainable, {"cpu": HEAD_THREADS}),
             param_space=space,
             tune_config=tune.TuneConfig(reuse_actors=reuse),
             run_config=tune.RunConfig(storage_path=scratch, verbose=0),
@@ -59,7 +59,7 @@ def as_tuner(out: Path, store: Path, populations: Sequence[RayTrial], reuse: boo
     return steady_rate(out)
 
 
-def as_executor(out: Path, store: Path, populations: Sequence[RayTrial]) -> float:
+def as_executor(out: Path, store: Path, populations: Sequence[Job]) -> float:
     """The driver of ``tune-calib``."""
     with ray_session(None):
         errors = execute("heads", Plan(tuple(populations)), RayExecutor(provenance(out, store)))

@@ -11,7 +11,7 @@ from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import MIN_SHARE

@@ -18,7 +18,7 @@ from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, parse_yaml
 from tune_calib.tuning.ray import session
-from tune_calib.tuning.ray.executor import Resources, refuse_here
+from tune_calib.tuning.work.executor import Resources, refuse_here
 from tune_calib.tuning.ray.session import ray_session
 
 QUICK_S = 30.0
@@ -199,7 +199,7 @@ def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
     import resource
     import sys
 
-    from tune_calib.tuning.ray.rows import peak_memory
+    from tune_calib.tuning.work.rows import peak_memory
 
     monkeypatch.setattr(sys, "platform", system)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -26,7 +26,7 @@ from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.paths import RemotePath
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 
 def never():
@@ -87,10 +87,10 @@ def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, ban
     heads = [spec_of("retrain", seed=seed) for seed in range(2)]
     heads += [spec_of("retrain", "temperature", seed=0)]
     networks = [spec_of(), spec_of(posthoc="temperature")]
-    run_trials(HeadTrainable, heads[:1], store, tmp_path / "search", is_search=True)
+    run_trials(HeadWorker, heads[:1], store, tmp_path / "search", is_search=True)
     assert not (store.root / KIND).exists()
-    run_trials(HeadTrainable, heads, store, tmp_path / "heads")
-    run_trials(NetworkTrainable, networks, store, tmp_path / "networks")
+    run_trials(HeadWorker, heads, store, tmp_path / "heads")
+    run_trials(NetworkWorker, networks, store, tmp_path / "networks")
     told = [*rows(tmp_path / "heads"), *rows(tmp_path / "networks")]
     kept = {path.name for path in (store.root / KIND).iterdir()}
     assert kept == {spec.hash for spec in (*heads, networks[1])}
@@ -130,7 +130,7 @@ def test_a_store_that_cannot_be_written_breaks_no_trial_as_user(store, tmp_path)
     try:
         for path in modes:
             path.chmod(0o555)
-        told = run_trials(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
+        told = run_trials(HeadWorker, [spec_of("retrain")], store, tmp_path / "out")
     finally:
         for path, mode in modes.items():
             path.chmod(mode)
@@ -139,7 +139,7 @@ def test_a_store_that_cannot_be_written_breaks_no_trial_as_user(store, tmp_path)
 
 def test_a_store_that_cannot_be_written_breaks_no_trial(store, tmp_path):
     (store.root / KIND).write_text("a file where a folder should be")
-    told = run_trials(HeadTrainable, [spec_of("retrain")], store, tmp_path / "out")
+    told = run_trials(HeadWorker, [spec_of("retrain")], store, tmp_path / "out")
     assert told["status"] == "done"
     assert len(rows(tmp_path / "out")) == 1
 

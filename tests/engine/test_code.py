@@ -17,8 +17,8 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.results.tables import read_table
 from tune_calib.spec import code
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.training import NetworkTrainable
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.workers import NetworkWorker
 
 CE = {
     "dataset": "digits", "backbone": "small_cnn", "network_method": "ce", "head_method": None,
@@ -150,11 +150,11 @@ def test_networks_and_checkpoints_of_other_code_are_refused_and_features_compute
 
 
 def test_a_node_with_other_code_than_the_driver_is_refused_and_rows_name_their_code(tmp_path):
-    def run(driver: dict[str, str]) -> NetworkTrainable:
+    def run(driver: dict[str, str]) -> NetworkWorker:
         place = Provenance(str(tmp_path / "out"), str(tmp_path / "store"), code=driver)
         trial = {"spec": SPEC.model_dump(mode="json"), "rung": 0, "label": "x"}
         work = {"name": "n", "kind": "network", "trials": [trial]}
-        return NetworkTrainable({"run": place.plain(), "work": work})
+        return NetworkWorker({"run": place.plain(), "job": work})
 
     own = code_of.code_of_trials([SPEC])
     with pytest.raises(RefusedError, match=r"not that of the driver \(changed: methods.ce\)"):

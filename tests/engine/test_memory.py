@@ -17,9 +17,9 @@ from tune_calib.engine.head_steps import Views
 from tune_calib.engine.population import PopulationTrainer, in_parts
 from tune_calib.engine.store import write_folder
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.rows import peak_memory
-from tune_calib.tuning.ray.training import HeadTrainable
+from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.work.rows import peak_memory
+from tune_calib.tuning.work.workers import HeadWorker
 
 CLASSES = 10
 MIB = 2**20
@@ -149,8 +149,8 @@ def test_the_rows_of_a_population_do_not_depend_on_its_parts(
         if heads < 3:
             size = 10**12 // heads
             monkeypatch.setattr(populations, "_bytes_of_a_head", lambda *_, size=size: size)
-        actor = HeadTrainable({
-            "run": run_of(tmp_path / name, trained), "work": population.config(),
+        actor = HeadWorker({
+            "run": run_of(tmp_path / name, trained), "job": population.config(),
             "epochs_per_step": 99,
         })  # fmt: skip
         drive(actor)

@@ -16,7 +16,7 @@ from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.documents import seal
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import Forecast
 from tune_calib.experiments.forecast.rates import SHARES, Rates, flops
@@ -24,7 +24,7 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.plan import group_extra_trials
+from tune_calib.tuning.work.jobs import group_extra_jobs
 
 PAPER = Path(__file__).parents[2] / "docs/examples/paper.yaml"
 with (Path(__file__).parents[2] / "analysis/published/published_results.csv").open() as _rows:
@@ -144,8 +144,8 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, nam
 @pytest.mark.parametrize("named", [True, False])
 def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
     path = file()
-    (work,) = plan_jobs(read_experiment_file(path))
-    spec = work.job.known_trials[0].spec
+    (work,) = plan_entries(read_experiment_file(path))
+    spec = work.job.planned_trials[0].spec
     other = spec.model_copy(update={"network": spec.network.model_copy(update={"seed": 7})})
     folder = tmp_path / "out/store/networks" / other.network_id
     folder.mkdir(parents=True)
@@ -188,11 +188,11 @@ def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(fi
 
 
 def test_the_shipped_file_is_table_1():
-    works = plan_jobs(read_experiment_file(PAPER), needs_data=False)
+    works = plan_entries(read_experiment_file(PAPER), needs_data=False)
     backbones = {work.job.resolved.overrides["network"]["backbone"] for work in works}
     assert backbones == set(PUBLISHED)
     for work in works:
-        trials = work.job.known_trials
+        trials = work.job.planned_trials
         assert len(trials) == 16
         assert {trial.spec.network.epochs for trial in trials} == {350}
     section = page("experiment-files").split("## A named GPU")[1]
@@ -205,7 +205,7 @@ def test_a_corruption_is_evaluated_at_five_severities_and_a_foreign_set_once(tmp
     spec = spec_of()
     forecast = Forecast(rates.store, {"cuda": rates})
     for shift, parts in {"ood/noise": 1, "generated/fog": 5, "corrupt/fog": 5}.items():
-        (extra,) = group_extra_trials([(PlannedTrial(spec, 0, "ce"), {})], shift)
+        (extra,) = group_extra_jobs([(PlannedTrial(spec, 0, "ce"), {})], shift)
         images = parts * 10_000
         passed, evaluated = images * rates.image_s(spec), rates.evaluation_s(spec, images)
         assert forecast._extra_s(extra, rates) == pytest.approx(passed + evaluated)

@@ -14,7 +14,7 @@ from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.cli import app
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import build_jobs, plan_jobs
+from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.experiments.forecast.rates import bytes_of_head
@@ -70,7 +70,7 @@ def file(read):
 
 @pytest.fixture
 def works(file):
-    return {work.name: work for work in plan_jobs(file)}
+    return {work.name: work for work in plan_entries(file)}
 
 
 def test_every_entry_stands_on_every_data_set_and_backbone(works):
@@ -138,7 +138,7 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
     inner = ["trials: 9"] + ([f"seeds: {own}"] if own else [])
     lines += ["search: {" + ", ".join(inner) + "}"] if is_search else []
     text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
-    (work,) = plan_jobs(read(text))
+    (work,) = plan_entries(read(text))
     nearest = own or entry or top
     assert len(work.job.resolved.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
     assert work.job.resolved.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
@@ -150,7 +150,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     """Of a version that took no seeds of the file for its searches."""
     text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
-    old, new = (plan_jobs(file, "it")[0].job for file in (begun, now))
+    old, new = (plan_entries(file, "it")[0].job for file in (begun, now))
     old.out.mkdir(parents=True)
     old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
@@ -162,7 +162,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
-    assert plan_jobs(file, "it")[0].job.build_manifest().trials == 9
+    assert plan_entries(file, "it")[0].job.build_manifest().trials == 9
 
 
 def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
@@ -175,7 +175,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       none: {methods: [ls], shift: []}
       tuned: {methods: [ls], search: {trials: 3}}
     """
-    jobs = {job.entry: job.job for job in plan_jobs(read(text))}
+    jobs = {job.entry: job.job for job in plan_entries(read(text))}
     assert not hasattr(jobs.pop("tuned"), "shift")
     assert {entry: (job.shift, job.bootstrap) for entry, job in jobs.items()} == {
         "whole": (("noise", "generated:fog"), 200),
@@ -189,7 +189,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         "dataset_title: Birds\nrecipe: acls\ndatasets: [cifar10, imagefolder]\n"
         "entries: {a: {all: posthoc}}"
     )
-    titles = {job.name: job.job.location.dataset_title for job in build_jobs(read(text))}
+    titles = {job.name: job.job.location.dataset_title for job in build_entries(read(text))}
     assert titles == {"a-cifar10": None, "a-imagefolder": "Birds"}
 
 
@@ -316,7 +316,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
 )
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:
-        plan_jobs(read(text))
+        plan_entries(read(text))
     message = spell_keys(error.value)
     assert told in message
     assert message.startswith(str(tmp_path / "sweep.yaml"))
@@ -350,7 +350,7 @@ def test_a_mutated_sweep_file_is_read_or_refused_in_one_line(read):
     rounds = 300 if support.EVERY_CASE else 100
     for _ in range(rounds):
         try:
-            plan_jobs(read(mutated(WHOLE, chance)))
+            plan_entries(read(mutated(WHOLE, chance)))
         except UserError as error:
             refused.append(str(error))
     assert len(refused) > rounds / 3
@@ -416,7 +416,7 @@ def test_what_no_machine_here_can_time_is_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     heard: list[ProgressEvent] = []
     with listening(heard.append):
-        told = describe_dry_runs(file, plan_jobs(file))
+        told = describe_dry_runs(file, plan_entries(file))
     counted = [(event.doing, event.at, event.of) for event in heard if event.of == 1]
     doings = ["reading the files of entries", "planning entries", "estimating the time of entries"]
     assert counted == [(doing, at, 1) for doing in doings for at in (0, 1)]
@@ -428,12 +428,12 @@ def test_what_no_machine_here_can_time_is_unknown(read):
 def test_all_of_a_kind_are_an_entry(tmp_path):
     path = tmp_path / "all.yaml"
     path.write_text("entries: {a: {all: posthoc, set: {posthoc: {bins: 5}}}}")
-    (work,) = plan_jobs(read_experiment_file(path))
-    labels = [trial.label for trial in work.job.known_trials]
+    (work,) = plan_entries(read_experiment_file(path))
+    labels = [trial.label for trial in work.job.planned_trials]
     assert labels[0] == "vanilla"
     assert work.job.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
-    found = {trial.label: trial.spec.posthoc for trial in work.job.known_trials}
+    found = {trial.label: trial.spec.posthoc for trial in work.job.planned_trials}
     assert found["histogram"].params.bins == 5
 
 

@@ -18,8 +18,8 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.plan import lacking, make_plan
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.jobs import lacking, make_plan
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 from tune_calib.tuning.resolve import resolve_files
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
@@ -452,9 +452,9 @@ def asked_of(name, store, **given):
 def run(folder, trials, store, **provenance):
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     assert not list(lacking(plan, store, is_search=False))
-    for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+    for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
         for work in works:
-            actor = kind({"work": work.config(), "run": given})
+            actor = kind({"job": work.config(), "run": given})
             drive(actor)
             actor.cleanup()
     return {row["rung_label"]: row for row in rows(folder)}
@@ -510,9 +510,9 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     given = {**slots, "head": {"epochs": 2, "augment": "none"}}
     trials = expand(build_comparison(PIPELINES), ResolvedRequest(given))
     plan = make_plan(trials, set())
-    for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+    for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
         for work in works:
-            actor = kind({"work": work.config(), "run": run_of(tmp_path / "own", store)})
+            actor = kind({"job": work.config(), "run": run_of(tmp_path / "own", store)})
             drive(actor)
             actor.cleanup()
     own = {row["rung_label"]: row for row in rows(tmp_path / "own")}

@@ -9,7 +9,7 @@ from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
 from tests.support import small_spec
 from tune_calib.engine.store import Store
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +30,10 @@ def folder(trained, bank, tmp_path_factory):
     own = {f"network of {name}": of_method(name) for name in methods}
     store = Store(root / "store")
     for name, spec in heads.items():
-        run_trials(HeadTrainable, [spec], store, root, name.replace(" ", "-"))
-    run_trials(NetworkTrainable, list(networks.values()), store, root, "networks")
+        run_trials(HeadWorker, [spec], store, root, name.replace(" ", "-"))
+    run_trials(NetworkWorker, list(networks.values()), store, root, "networks")
     for name, spec in own.items():
-        run_trials(NetworkTrainable, [spec], store, root, name.replace(" ", "-"))
+        run_trials(NetworkWorker, [spec], store, root, name.replace(" ", "-"))
     return root, {**heads, **networks, **own}
 
 

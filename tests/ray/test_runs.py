@@ -26,7 +26,7 @@ from tests.support import (
 )
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.ray.executor import Resources
+from tune_calib.tuning.work.executor import Resources
 from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import trainable
 

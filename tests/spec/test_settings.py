@@ -14,7 +14,7 @@ from tests import fake_results
 from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
@@ -228,8 +228,8 @@ def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tm
 
 
 ENTRIES = {
-    "methods": ("methods: [ce, balcal]", lambda work: work.job.known_trials[-1].spec.network),
-    "ladder": ("ladder: fedlas", lambda work: work.job.known_trials[0].spec.network),
+    "methods": ("methods: [ce, balcal]", lambda work: work.job.planned_trials[-1].spec.network),
+    "ladder": ("ladder: fedlas", lambda work: work.job.planned_trials[0].spec.network),
     "search": (
         "methods: [balcal]\n    search: {trials: 3}",
         lambda work: work.job.definition.candidates.trials({}, 0)[0].spec.network,
@@ -248,9 +248,9 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
     path.write_text("\n".join(lines) + "\n")
     if kind == "ladder" and own:
         with pytest.raises(UserError, match="`own_recipes` does not go with a ladder"):
-            plan_jobs(read_experiment_file(path))
+            plan_entries(read_experiment_file(path))
         return
-    (work,) = plan_jobs(read_experiment_file(path))
+    (work,) = plan_entries(read_experiment_file(path))
     expected = bool(top if own is None else own)
     if kind == "ladder":
         shared, other = NetworkSlot(params={}).loss_reduction, "sum"

@@ -38,7 +38,8 @@ from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.rows import Provenance, TrialResult, trial_row
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.rows import TrialResult, trial_row
 
 HEAD = ["--epochs", "1", "--head-epochs", "1", "--set", "head.augment=none"]
 COMMANDS = {
@@ -91,7 +92,7 @@ def test_what_a_run_would_refuse_its_dry_run_refuses(tmp_path, monkeypatch, word
 
 def finished(job) -> None:
     """Write rows of all trials of a job, as if they had been run."""
-    planned = job.known_trials
+    planned = job.planned_trials
     provenance = Provenance(out=str(job.location.out), store=str(job.location.store))
     measured = {"wall_s": 1.0, "population": 1, "actor_resets": 0, "deterministic": True}
     rows = [
@@ -133,7 +134,7 @@ def test_a_search_tells_ray_trials_as_far_as_they_are_known(tmp_path, more, told
 
 def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
     job = job_of(tmp_path, ["mac_cal"])
-    spec = next(trial.spec for trial in job.known_trials if trial.spec.head)
+    spec = next(trial.spec for trial in job.planned_trials if trial.spec.head)
     bank = Store(job.location.store).folder("banks", bank_key(spec, spec.head).identity)
     bank.mkdir(parents=True)
     for has_test, count in ((False, 1), (True, 0)):

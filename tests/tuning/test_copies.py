@@ -20,9 +20,9 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.training import NetworkTrainable
+from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.workers import NetworkWorker
 from tune_calib.tuning.reuse import Copies, copy_rows
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
@@ -214,7 +214,7 @@ def test_a_worker_refuses_another_copy_than_that_of_the_driver(roots, copies, tm
     )  # fmt: skip
     (trial,) = make_plan(PLANNED[:1], set()).networks
     with pytest.raises(RefusedError, match=r"cifar10: `data_root` .* of the driver"):
-        NetworkTrainable({"run": run.plain(), "work": trial.config()})
+        NetworkWorker({"run": run.plain(), "job": trial.config()})
 
 
 WORDS = [

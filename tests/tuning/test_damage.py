@@ -21,7 +21,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import run as driver
-from tune_calib.tuning.ray.plan import lacking, make_plan
+from tune_calib.tuning.work.jobs import lacking, make_plan
 
 EXAMPLE = Path("analysis/example").resolve()
 FEW = ("absent", "another type")

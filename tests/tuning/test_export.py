@@ -23,7 +23,7 @@ from tune_calib.metrics.summary import evaluate
 from tune_calib.results.manifests import RungRecord, SearchOutcome, SweepManifest
 from tune_calib.results.tables import write_results
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 # Trained until it is better than chance.
 HEAD = partial(spec_of, "retrain", epochs=30, lr=0.5)
@@ -36,9 +36,9 @@ def sweep(trained, bank, tmp_path_factory):
     for kind in ("networks", "banks"):
         shutil.copytree(trained.root / kind, out / "store" / kind)
     store = Store(out / "store")
-    run_trials(HeadTrainable, [HEAD(seed=s) for s in range(2)], store, out, "heads")
+    run_trials(HeadWorker, [HEAD(seed=s) for s in range(2)], store, out, "heads")
     networks = [spec_of(), spec_of(posthoc="temperature")]
-    run_trials(NetworkTrainable, networks, store, out, "networks")
+    run_trials(NetworkWorker, networks, store, out, "networks")
     return out
 
 
@@ -138,7 +138,7 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
     if head:
         slots["head"] = {"method": head, "epochs": 2, "augment": "none"}
     spec = TrialSpec.build(**slots)
-    run_trials(HeadTrainable if head else NetworkTrainable, [spec], store, tmp_path)
+    run_trials(HeadWorker if head else NetworkWorker, [spec], store, tmp_path)
     done = here("export", tmp_path, tmp_path / "x", "--onnx")
     assert done.returncode == 0, done.stderr
     network = load_calibrated(tmp_path / "x")

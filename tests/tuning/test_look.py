@@ -28,8 +28,8 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 from tune_calib.spec.request import AblateRequest, build_request
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.tuning.ray.plan import find_extra_trials
-from tune_calib.tuning.ray.training import ExtraTrainable
+from tune_calib.tuning.work.jobs import find_extra_jobs
+from tune_calib.tuning.work.workers import ExtraWorker
 
 TRIALS = planned(
     {},
@@ -98,7 +98,7 @@ def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
 
 def carry_out(looks, out, store):
     for look in looks:
-        actor = ExtraTrainable({"work": look.config(), "run": run_of(out, store)})
+        actor = ExtraWorker({"job": look.config(), "run": run_of(out, store)})
         drive(actor)
 
 
@@ -106,12 +106,12 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets = ["ood/noise"]
-    looks = find_extra_trials(sets, 100, TRIALS[:3], tmp_path)
+    looks = find_extra_jobs(sets, 100, TRIALS[:3], tmp_path)
     # The three share the features of one network.
     assert [(each.shift, len(each.trials)) for each in looks] == [("ood/noise", 3), (None, 3)]
     carry_out(looks, tmp_path, store)
-    assert find_extra_trials(sets, 100, TRIALS[:3], tmp_path) == []
-    more = find_extra_trials([*sets, "generated/fog"], 100, TRIALS, tmp_path)
+    assert find_extra_jobs(sets, 100, TRIALS[:3], tmp_path) == []
+    more = find_extra_jobs([*sets, "generated/fog"], 100, TRIALS, tmp_path)
     names = [sorted(trial.rung for trial in each.trials) for each in more]
     told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
     assert sorted(told, key=str) == sorted(
@@ -121,7 +121,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
         ],
         key=str,
     )  # fmt: skip
-    other = find_extra_trials([], 200, TRIALS[:3], tmp_path)
+    other = find_extra_jobs([], 200, TRIALS[:3], tmp_path)
     assert [(each.shift, each.resamples, len(each.trials)) for each in other] == [(None, 200, 3)]
     intervals = read_table(tmp_path, "intervals").to_pylist()
     assert {row["resamples"] for row in intervals} == {100}
@@ -131,7 +131,7 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
 
 
 def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
-    assert find_extra_trials(["ood/noise"], 0, TRIALS, tmp_path) == []
+    assert find_extra_jobs(["ood/noise"], 0, TRIALS, tmp_path) == []
 
 
 def test_nothing_is_written_of_another_classifier(finished, monkeypatch):
@@ -177,7 +177,7 @@ def test_sets_are_read_back_by_their_names(tmp_path):
     metrics = {"test/accuracy": 0.9, "test/ece": 0.1}
     write_results(tmp_path, "a", {"trials": [{**done, **metrics}]})
     sets = ["generated/fog", "generated/snow", "ood/cifar100"]
-    left = find_extra_trials(sets, 0, TRIALS[:1], tmp_path)
+    left = find_extra_jobs(sets, 0, TRIALS[:1], tmp_path)
     assert [each.shift for each in left] == ["generated/snow"]
 
 
@@ -255,11 +255,11 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets = ["ood/noise", "generated/fog"]
-    carry_out(find_extra_trials(sets, 0, TRIALS[:2], tmp_path), tmp_path, store)
+    carry_out(find_extra_jobs(sets, 0, TRIALS[:2], tmp_path), tmp_path, store)
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
-    looks = [each for each in find_extra_trials(sets, 100, TRIALS[:2], tmp_path) if each.shift]
+    looks = [each for each in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if each.shift]
     assert sorted(each.shift for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.
@@ -270,8 +270,8 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}
     assert draws_of(tmp_path, metric=("nll", "aupr_in")) == {None}
     for draws in (100, 0):
-        assert not any(look.shift for look in find_extra_trials(sets, draws, TRIALS[:2], tmp_path))
-    more = find_extra_trials(sets, 200, TRIALS[:2], tmp_path)
+        assert not any(look.shift for look in find_extra_jobs(sets, draws, TRIALS[:2], tmp_path))
+    more = find_extra_jobs(sets, 200, TRIALS[:2], tmp_path)
     assert sorted(look.shift for look in more if look.shift) == sorted(sets)
 
 

@@ -164,17 +164,17 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
     Raises:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
-    from tune_calib.experiments.entries import plan_jobs
+    from tune_calib.experiments.entries import plan_entries
     from tune_calib.experiments.file import read_experiment_file
     from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.experiments.run import run_jobs
+    from tune_calib.experiments.run import run_entries
     from tune_calib.spec.experiment import spell_keys
     from tune_calib.tuning.search.outcome import summarise
 
     try:
         read = read_experiment_file(request.file).override(address=request.address)
-        jobs = plan_jobs(read, command)
-        ended = list(run_jobs(read, jobs, request.retry, print_settings))
+        jobs = plan_entries(read, command)
+        ended = list(run_entries(read, jobs, request.retry, print_settings))
     except UserError as error:
         raise UserError(spell_keys(error)) from None
     entries: dict[str, OpenSweep | OpenSearch] = {}

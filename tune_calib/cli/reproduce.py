@@ -17,7 +17,7 @@ from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest
 from tune_calib.text import command_line
 
 if TYPE_CHECKING:
-    from tune_calib.experiments.entries import EntryJob
+    from tune_calib.experiments.entries import EntryRun
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
 
@@ -90,18 +90,18 @@ class _Plan(NamedTuple):
 
     request: "TableRequest"
     file: "ReadFile"
-    jobs: "list[EntryJob]"
+    jobs: "list[EntryRun]"
     command: str
 
 
 def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Plan:
-    from tune_calib.experiments.entries import plan_jobs
+    from tune_calib.experiments.entries import plan_entries
     from tune_calib.experiments.reproduced import build_file, refuse_other
 
     words = defaults.typed_options(context, ["all"])
     command = command_line(["tune-calib", "reproduce", request.table.name, *words])
     file = build_file(request)
-    jobs = plan_jobs(file, command, request.gpu_model is None, is_dry)
+    jobs = plan_entries(file, command, request.gpu_model is None, is_dry)
     refuse_other(request, file, jobs)
     return _Plan(request, file, jobs, command)
 
@@ -125,7 +125,7 @@ def _run(plan: _Plan) -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
     from tune_calib.experiments.reproduced import store_logits, update_lock
-    from tune_calib.experiments.run import run_jobs
+    from tune_calib.experiments.run import run_entries
 
     out = plan.file.out
 
@@ -135,7 +135,7 @@ def _run(plan: _Plan) -> list[str]:
         print_settings(job)
 
     failures, text = [], None
-    for job, ended in zip(plan.jobs, run_jobs(plan.file, plan.jobs, None, begin), strict=True):
+    for job, ended in zip(plan.jobs, run_entries(plan.file, plan.jobs, None, begin), strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
             failures += store_logits(plan.request, job)

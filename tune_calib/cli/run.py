@@ -231,18 +231,18 @@ def run(
     try:
         read = read_experiment_file(request.file).override(request.address, gpu_model)
 
-        from tune_calib.experiments.entries import plan_jobs
+        from tune_calib.experiments.entries import plan_entries
         from tune_calib.experiments.forecast.summary import describe_dry_runs
-        from tune_calib.experiments.run import run_jobs
+        from tune_calib.experiments.run import run_entries
 
         needs_data = not (dry_run and read.content.gpu_model)
-        jobs = plan_jobs(read, again, needs_data, dry_run)
+        jobs = plan_entries(read, again, needs_data, dry_run)
         if dry_run:
             echo(as_option(shown(describe_dry_runs(read, jobs))))
             return
         # A list: a generator would do its work outside the block that catches signals.
         ended = run_stoppable(
-            again, lambda: list(run_jobs(read, jobs, request.retry, print_settings))
+            again, lambda: list(run_entries(read, jobs, request.retry, print_settings))
         )
         _report_entries(read.out, ended)
     except UserError as error:

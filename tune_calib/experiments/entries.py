@@ -37,15 +37,15 @@ from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.run import SearchRun, plan_search
 from tune_calib.tuning.search.storage import journal_file
 
-Job = LadderRun | SearchRun
+Run = LadderRun | SearchRun
 
 
 @dataclass(frozen=True)
-class EntryJob:
+class EntryRun:
     """A ladder or search of an entry, on one data set and backbone, with its own folder."""
 
     position: Position  # of its entry, or of its method in the entry of a search
-    job: Job
+    job: Run
     hours: float | None = None  # budget of a search, which then has the length of its first batch
 
     @property
@@ -58,7 +58,7 @@ class EntryJob:
         """Return the name of its entry."""
         return str(self.position[1])
 
-    def read_files(self, is_dry: bool) -> "EntryJob":
+    def read_files(self, is_dry: bool) -> "EntryRun":
         """Return the job with the content of the files that its settings name."""
         job, where = self.job, self.job.location
         resolved = resolve_files(job.resolved, where.data_root, where.store, is_dry)
@@ -68,12 +68,12 @@ class EntryJob:
         return replace(self, job=replace(job, definition=definition))
 
 
-def plan_jobs(
+def plan_entries(
     file: ReadFile, command: str = "", needs_data: bool = True, is_dry: bool = False
-) -> list[EntryJob]:
+) -> list[EntryRun]:
     """Build the runs of an experiment file; refuse missing data, if needed."""
     jobs, at, data_root = [], file.source.at, file.content.data_root
-    built = build_jobs(file, command)
+    built = build_entries(file, command)
     for each in count_progress("reading the files of entries", built, len(built)):
         with at(("data_root",)):
             if needs_data:
@@ -90,7 +90,7 @@ def plan_jobs(
     return jobs
 
 
-def build_jobs(file: ReadFile, command: str = "") -> list[EntryJob]:
+def build_entries(file: ReadFile, command: str = "") -> list[EntryRun]:
     """Build the runs of an experiment file in its order, without reading the files they name."""
     _refuse_unused(file)
     jobs = [job for name in file.content.entries for job in _build_entry(file, name, command)]
@@ -102,7 +102,7 @@ def build_jobs(file: ReadFile, command: str = "") -> list[EntryJob]:
     return jobs
 
 
-def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
+def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryRun]:
     """Build the runs of an entry: a request for each data set, backbone and searched method."""
     entry = file.content.entries[name]
     position: Position = ("entries", name)
@@ -123,7 +123,7 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
                 values["out"] = str(file.out / f"{name}-{tail}")
                 values["set"] = _list_settings(file, entry, ladder.rungs)
                 ladder_job = _build_ladder_run(file, entry, ladder, values, command)
-            yield EntryJob(position, ladder_job)
+            yield EntryRun(position, ladder_job)
             continue
         assert entry.search is not None
         for index, method in enumerate(entry.methods):
@@ -133,7 +133,7 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryJob]:
                 values["out"] = str(file.out / f"{name}-{method.method}-{tail}")
                 values["set"] = _list_settings(file, entry, _list_rungs([method.method]), own)
                 search_job = _build_search_run(file, entry.search, values, command)
-            yield EntryJob(at, search_job, entry.search.hours)
+            yield EntryRun(at, search_job, entry.search.hours)
 
 
 def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _build_ladder_run(
     assert isinstance(request, AblateRequest | CompareRequest)
     location = replace(RunLocation.of_request(request, command), among=file.among)
     run = LadderRun(ladder, resolve(request), location, request.shift, request.bootstrap)
-    _ = run.known_trials  # refuses settings that do not fit
+    _ = run.planned_trials  # refuses settings that do not fit
     return run
 
 

@@ -14,7 +14,7 @@ import torch
 from tune_calib.documents import seal
 from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import EntryJob
+from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import LOCK, read_lock
@@ -28,7 +28,7 @@ from tune_calib.spec.reproduction import ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
-from tune_calib.tuning.ray.rows import git_revision
+from tune_calib.tuning.work.provenance import git_revision
 
 _AND = " && "
 _PROVENANCE = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
@@ -108,7 +108,7 @@ def find_runs(request: TableRequest) -> dict[str, str]:
     return {name: run for name, run, _, _ in _build_entries(request)}
 
 
-def store_logits(request: TableRequest, job: EntryJob) -> list[str]:
+def store_logits(request: TableRequest, job: EntryRun) -> list[str]:
     """Store the logits of all trials for figures and quantities; return an error as a line."""
     if not request.table.entries[find_runs(request)[job.entry]].logits:
         return []
@@ -200,7 +200,7 @@ def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
         raise UserError(f"cannot start: {lines}")
 
 
-def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryJob]) -> None:
+def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryRun]) -> None:
     """Refuse a folder of another table or scale; it may hold other seeds and frozen networks."""
     lock, scale = read_lock(file.out), request.request.scale
     if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, scale):

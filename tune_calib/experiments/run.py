@@ -6,19 +6,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, describe_os_error
-from tune_calib.experiments.entries import EntryJob, Job, count_batch
+from tune_calib.experiments.entries import EntryRun, Run, count_batch
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath
 from tune_calib.spec.experiment import spell_keys
 from tune_calib.tuning.folder import only_driver, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.executor import refuse_here
+from tune_calib.tuning.work.executor import refuse_here
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
 
-Begin = Callable[[Job], None]
+Begin = Callable[[Run], None]
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Ended:
     is_refused: bool = False  # by a user error, e.g. because its folder belongs to another run
 
 
-def run_jobs(
-    file: ReadFile, jobs: list[EntryJob], retry: str | None, begin: Begin = lambda job: None
+def run_entries(
+    file: ReadFile, jobs: list[EntryRun], retry: str | None, begin: Begin = lambda job: None
 ) -> Iterator[Ended]:
     """Run the jobs of an experiment file; one that fails does not stop the others."""
     for each in jobs:
         with file.source.at(each.position):
-            refuse_here(file.content.address, each.job.find_left().needs)
+            refuse_here(file.content.address, each.job.plan().needs)
     with only_driver(file.out), show_driver(file.out) as screen:
         for number, each in enumerate(jobs, start=1):
             screen.tracker.set(entry=f"{each.name}, {number} of {len(jobs)}")
             folder = each.job.location.out
             try:
-                yield run_job(each, retry, begin)
+                yield run_entry(each, retry, begin)
             except UserError as error:
                 yield Ended(each.name, folder, [spell_keys(error)], is_refused=True)
             except Exception as error:
@@ -56,7 +56,7 @@ def run_jobs(
                 yield Ended(each.name, folder, [reason])
 
 
-def run_job(each: EntryJob, retry: str | None, begin: Begin) -> Ended:
+def run_entry(each: EntryRun, retry: str | None, begin: Begin) -> Ended:
     """Run one ladder or search, skipping finished trials."""
     job, folder = each.job, each.job.location.out
     if isinstance(job, LadderRun):

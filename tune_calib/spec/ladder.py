@@ -57,6 +57,10 @@ class PlannedTrial:
     rung: int
     label: str
 
+    def plain(self) -> dict[str, Any]:
+        """Return the fields as plain JSON values."""
+        return {**vars(self), "spec": self.spec.model_dump(mode="json")}
+
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     """Expand a ladder to trial specs in the order of its rungs."""

@@ -28,9 +28,9 @@ from tune_calib.tuning.folder import (
     hash_request,
     refuse_foreign,
 )
-from tune_calib.tuning.ray.execution import execute, resources_of
-from tune_calib.tuning.ray.executor import Executor
-from tune_calib.tuning.ray.plan import ExtraTrial, Left, Plan, find_extra_trials, lacking, make_plan
+from tune_calib.tuning.work.execution import execute, resources_of
+from tune_calib.tuning.work.executor import Executor
+from tune_calib.tuning.work.jobs import ExtraJob, Left, Plan, find_extra_jobs, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
 
@@ -53,7 +53,7 @@ class LadderRun:
         return self.ladder.name
 
     @cached_property
-    def known_trials(self) -> list[PlannedTrial]:
+    def planned_trials(self) -> list[PlannedTrial]:
         """List all trials."""
         return expand(self.ladder, self.resolved)
 
@@ -63,12 +63,12 @@ class LadderRun:
         recipe = self.resolved.recipe
         own = [LADDERS.origin(self.name)] if self.name in LADDERS else []
         own += [RECIPES.origin(recipe.name)] if recipe and recipe.name in RECIPES else []
-        return plugins.used([*own, *(p for trial in self.known_trials for p in trial.spec.plugins)])
+        return plugins.used([*own, *(p for trial in self.planned_trials for p in trial.spec.plugins)])
 
     @cached_property
     def shift_sets(self) -> list[str]:
         """List the names of the shift sets of the extra evaluations."""
-        data = self.known_trials[0].spec.data
+        data = self.planned_trials[0].spec.data
         return find_sets(self.shift, data, self.location.data_root)
 
     def check(self) -> None:
@@ -111,7 +111,7 @@ class LadderRun:
     @cached_property
     def new_manifest(self) -> SweepManifest:
         """Build the manifest of a new folder."""
-        planned, ladder, seeds = self.known_trials, self.ladder, self.resolved.seeds
+        planned, ladder, seeds = self.planned_trials, self.ladder, self.resolved.seeds
         identity = self.resolved.identity()
         request = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
         rungs = select_rungs(ladder, self.resolved)
@@ -149,18 +149,18 @@ class LadderRun:
             **further,
         )
 
-    def find_left(self) -> Left:
+    def plan(self) -> Left:
         """Compute planned - done, and the missing extra evaluations of finished trials."""
-        plan, extra = make_plan(self.known_trials, done(self.location.out)), self._find_extra()
+        plan, extra = make_plan(self.planned_trials, done(self.location.out)), self._find_extra()
         gpus, store = self.location.gpus, Store(self.location.store)
         needs = [*resources_of(plan.trials, gpus), *resources_of(extra, gpus)]
         is_over = not plan.networks and not extra
         artifact = next(lacking(plan, store, is_search=False), None)
         return Left(plan, needs, artifact, extra, is_over)
 
-    def _find_extra(self) -> list[ExtraTrial]:
-        where = self.known_trials, self.location.out
-        return find_extra_trials(self.shift_sets, self.bootstrap, *where)
+    def _find_extra(self) -> list[ExtraJob]:
+        where = self.planned_trials, self.location.out
+        return find_extra_jobs(self.shift_sets, self.bootstrap, *where)
 
     def open(self, left: Left) -> Left:
         """Print which rungs are left out."""
@@ -171,8 +171,8 @@ class LadderRun:
     def copy_rows(self, state: Left, copies: Copies) -> Left:
         """Copy rows from other folders; return the remaining work."""
         where = (self.location.out, self.location.among, self.new_manifest.sweep, self.name)
-        is_copied = copy_rows(self.known_trials, *where, self.shift_sets, copies)
-        return self.find_left() if is_copied else state
+        is_copied = copy_rows(self.planned_trials, *where, self.shift_sets, copies)
+        return self.plan() if is_copied else state
 
     def execute(self, state: Left, executor: Executor) -> None:
         """Execute the plan, and then the extra evaluations."""

@@ -18,9 +18,9 @@ from tune_calib.tuning.folder import only_driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.loggers.base import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.ray.execution import open_executor
-from tune_calib.tuning.ray.executor import refuse_here
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.work.execution import open_executor
+from tune_calib.tuning.work.executor import refuse_here
+from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun
@@ -29,7 +29,7 @@ from tune_calib.tuning.search.storage import lost_database
 
 def check_run(run: LadderRun | SearchRun) -> None:
     """Refuse missing data, wrong settings and the folder of another run, without writing."""
-    data = run.known_trials[0].spec.data
+    data = run.planned_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
     run.check()
     run.build_manifest()
@@ -48,14 +48,14 @@ def execute_run(
     report_progress("planning trials")
     # Refuse as much as possible before the folder is created.
     check_run(run)
-    everywhere = environment_of(trial.spec for trial in run.known_trials)
-    refuse_here(location.address, run.find_left().needs, everywhere)
+    everywhere = environment_of(trial.spec for trial in run.planned_trials)
+    refuse_here(location.address, run.plan().needs, everywhere)
     study = lost_database(run.study_storage) if isinstance(run, SearchRun) else nullcontext()
     with only_driver(out), show_driver(out), study:
         # Again, since another driver may have extended the run meanwhile.
-        manifest, left = run.build_manifest(), run.find_left()
+        manifest, left = run.build_manifest(), run.plan()
         identity = manifest.sweep if isinstance(manifest, SweepManifest) else manifest.search
-        used = [] if left.is_over else [trial.spec.data for trial in run.known_trials]
+        used = [] if left.is_over else [trial.spec.data for trial in run.planned_trials]
         copies = Copies.read(used, location.data_root, Store(location.store))
         if not left.is_over:
             copies.refuse_other(out, [t for each in left.plan.networks for t in each.dependents])
@@ -89,7 +89,7 @@ def execute_run(
                     channel=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
                     digests={key: copy.digest for key, copy in copies.known.items()},
-                    code=code_of_trials(trial.spec for trial in run.known_trials),
+                    code=code_of_trials(trial.spec for trial in run.planned_trials),
                 )
                 with open_executor(location, state.needs, everywhere, provenance) as executor:
                     run.execute(state, executor)

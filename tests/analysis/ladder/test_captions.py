@@ -17,8 +17,8 @@ from tests.support import drive, each, small_spec
 from tune_calib.api.calls import open_results
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import FLAGS, HEAD_BELOW
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 RIVALS = ("base", "variant", "variant", "variant")
 
@@ -124,7 +124,7 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
     def work(name, *specs):
         trials = [{"spec": spec, "rung": k, "label": "x"} for k, spec in enumerate(specs)]
         kind = "head" if "head" in specs[0] else "network"
-        return {"work": {"name": name, "kind": kind, "trials": trials}, "run": run}
+        return {"job": {"name": name, "kind": kind, "trials": trials}, "run": run}
 
     def driven(actor):
         drive(actor)
@@ -132,7 +132,7 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
         return {row["rung"]: row for row in read_table(tmp_path, "trials", actor.name).to_pylist()}
 
     posthoc = slots | {"posthoc": {"method": "temperature"}}
-    network = driven(NetworkTrainable(work("net", slots, posthoc)))
+    network = driven(NetworkWorker(work("net", slots, posthoc)))
     # Its training is that of the store; this Ray trial only read it.
     assert network[0]["own_s"] > network[0]["wall_s"] - 1
     assert network[1]["own_s"] < network[1]["wall_s"]
@@ -141,16 +141,16 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
         slots | {"head": {"method": "retrain", "epochs": 2, "augment": "none", "seed": seed}}
         for seed in range(2)
     ]
-    told = driven(HeadTrainable(work("heads", *heads)))
+    told = driven(HeadWorker(work("heads", *heads)))
     assert told[0]["own_s"] == told[1]["own_s"]
     assert 0 < 2 * told[0]["own_s"] < told[0]["wall_s"]
     # Made by the first of them, and told by each that stands on it.
     assert told[0]["bank_s"] == told[1]["bank_s"] > 0
     assert network[0]["bank_s"] is None
-    first = HeadTrainable(work("first", *heads))
+    first = HeadWorker(work("first", *heads))
     first.step()
     first.save_checkpoint(str(tmp_path))
-    again = HeadTrainable(work("again", *heads))
+    again = HeadWorker(work("again", *heads))
     again.load_checkpoint(str(tmp_path))
     assert [row["own_s"] for row in driven(again).values()] == [None, None]
 

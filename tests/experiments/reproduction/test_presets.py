@@ -13,7 +13,7 @@ from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
 from tests.support import each, here
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import build_jobs, plan_jobs
+from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.reproduced import (
     TableRequest,
     build_file,
@@ -62,7 +62,7 @@ def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told
     path = tmp_path / "mine.yaml"
     path.write_text(EXAMPLE.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as error:
-        build_jobs(smoke_of(path))
+        build_entries(smoke_of(path))
     assert str(error.value).startswith(str(path))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
@@ -80,7 +80,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     path = tmp_path / "mine.yaml"
     own = "entries:\n  own: {all: posthoc, bootstrap: 300, set: {network: {lr: 0.5}}}\n"
     path.write_text(EXAMPLE.read_text().replace("entries:\n", own, 1))
-    works = {work.position[1]: work for work in build_jobs(smoke_of(path, scale))}
+    works = {work.position[1]: work for work in build_entries(smoke_of(path, scale))}
     looks = {name: work.job.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
     assert {len(work.job.resolved.seeds.pairs()) for work in works.values()} == {seeds}
@@ -158,7 +158,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
     ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
     file = build_file(ask)
-    works = plan_jobs(file, needs_data=False, is_dry=True)
+    works = plan_entries(file, needs_data=False, is_dry=True)
     runs = find_runs(ask)
     assert {runs[work.position[1]] for work in works} == set(ask.table.entries)
     assert file.out == tmp_path / name.replace("/", "-")
@@ -167,15 +167,15 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
         assert work.job.bootstrap
         own = {pair[0] for pair in work.job.resolved.seeds.pairs()}
         assert len(own) == seeds or seeds is None
-        assert work.job.known_trials
+        assert work.job.planned_trials
 
 
 @each(("name", "scale"), AT, few=12)
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
     file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
-    for work in plan_jobs(file, needs_data=False, is_dry=True):
+    for work in plan_entries(file, needs_data=False, is_dry=True):
         weights = {}
-        for network in (trial.spec.network for trial in work.job.known_trials):
+        for network in (trial.spec.network for trial in work.job.planned_trials):
             if network.method in ("mbls", "fedlas_mbls"):
                 weights.setdefault(network.method, set()).add(network.params.alpha)
         if len(weights) == 2:

@@ -21,8 +21,8 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.training import NetworkTrainable
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.workers import NetworkWorker
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 GOOD = """
@@ -328,10 +328,10 @@ def test_a_worker_serves_one_version_after_the_other(tmp_path, trained):
         trial = {"spec": spec, "rung": index, "label": str(index)}
         own = [plugin.plain()] if plugin else []
         work = {"kind": "network", "name": f"n{index}", "trials": [trial]}
-        config = {"run": {**base, "plugins": own}, "work": work}
+        config = {"run": {**base, "plugins": own}, "job": work}
         plugins.use([])
         if actor is None:
-            actor = NetworkTrainable(config)
+            actor = NetworkWorker(config)
         else:
             actor.reset(config)
         drive(actor)

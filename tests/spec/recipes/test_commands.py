@@ -7,7 +7,7 @@ import pytest
 
 from tests.spec.recipes.resolved import WEIGHTS, asked_of
 from tests.support import each, here
-from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import digests
 from tune_calib.spec.datasets import DATASETS, Quick
@@ -146,7 +146,7 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
     text += "    recipe: plp\n" if at != "top" else ""
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
-    (work,) = plan_jobs(read_experiment_file(path))
+    (work,) = plan_entries(read_experiment_file(path))
     assert work.job.resolved.recipe.name == ("focal" if at == "top" else "plp")
 
 

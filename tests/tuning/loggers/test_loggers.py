@@ -26,7 +26,7 @@ from tune_calib.tuning.loggers.base import (
     request_loggers,
     send_figures,
 )
-from tune_calib.tuning.ray.plan import make_plan
+from tune_calib.tuning.work.jobs import make_plan
 
 
 @pytest.fixture(params=LOGGERS)

@@ -7,7 +7,7 @@ class Counted(tune.Trainable):
     """Ends at once; the second of them crashes."""
 
     def step(self):
-        if self.config["work"]["name"] == 1:
+        if self.config["job"]["name"] == 1:
             raise ValueError("the second one")
         return {"epoch": 1, "score": 1.0, "status": "done", tune.result.DONE: True}
 

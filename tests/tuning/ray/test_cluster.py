@@ -20,8 +20,9 @@ from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.experiments.forecast.summary import _describe_machine
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.ray import executor, ray_executor
-from tune_calib.tuning.ray.executor import find_cluster
+from tune_calib.tuning.ray import executor as ray_executor
+from tune_calib.tuning.work import executor
+from tune_calib.tuning.work.executor import find_cluster
 
 FOLDER = Path(tune_calib.__file__).parent / "cluster"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))

@@ -10,12 +10,12 @@ from tests.support import small_spec
 from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray import ray_executor
-from tune_calib.tuning.ray.execution import PlanSource
-from tune_calib.tuning.ray.executor import OVER
-from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.ray_executor import RayExecutor
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray import executor as ray_executor
+from tune_calib.tuning.work.execution import JobSource
+from tune_calib.tuning.work.executor import OVER
+from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.ray.executor import RayExecutor
+from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
 
@@ -30,11 +30,11 @@ def feed(trained, tmp_path):
     run = Provenance(
         out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l"
     )
-    return plan, PlanSource(plan, run)
+    return plan, JobSource(plan, run)
 
 
 def names(feed, ids):
-    return [feed.suggest(number)["work"]["name"] for number in ids]
+    return [feed.suggest(number)["job"]["name"] for number in ids]
 
 
 def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(feed):
@@ -55,7 +55,7 @@ def test_heads_of_a_network_that_failed_do_not_start(feed):
     assert feed.suggest("c") is None
     feed.on_trial_complete("a", {}, error=False)
     while (suggested := feed.suggest("h")) != OVER:
-        work = suggested["work"]
+        work = suggested["job"]
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
         feed.on_trial_complete("h", {}, error=False)

@@ -16,8 +16,8 @@ from tests.support import QUICK, here, on_ray, rows
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
-from tune_calib.tuning.ray import execution
-from tune_calib.tuning.ray.training import Worker
+from tune_calib.tuning.work import execution
+from tune_calib.tuning.work.workers import JobWorker
 
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
 PROGRAM = """
@@ -91,7 +91,7 @@ def test_a_process_is_left_as_it_was(tmp_path, monkeypatch):
 @pytest.fixture
 def fails(monkeypatch):
     """Let a step of a trial raise; how often it was asked is counted."""
-    step, count = Worker.step, []
+    step, count = JobWorker.step, []
 
     def choose(number, error):
         def other(worker):
@@ -100,7 +100,7 @@ def fails(monkeypatch):
                 raise error
             return step(worker)
 
-        monkeypatch.setattr(Worker, "step", other)
+        monkeypatch.setattr(JobWorker, "step", other)
         return count
 
     return choose
@@ -137,14 +137,14 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(fails, tmp_path):
 
 
 def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):
-    out, step = tmp_path / "out", Worker.step
+    out, step = tmp_path / "out", JobWorker.step
 
     def move(worker):
         if out.exists():
             out.rename(tmp_path / "moved")
         return step(worker)
 
-    monkeypatch.setattr(Worker, "step", move)
+    monkeypatch.setattr(JobWorker, "step", move)
     monkeypatch.setattr(execution.time, "monotonic", iter(range(10**6)).__next__)
     done = here(*COMMAND, "--out", out, "--store", tmp_path / "store")
     assert done.returncode == 2
@@ -165,7 +165,7 @@ def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
         seen.extend((row.told, row.activity.doing) for row in running if row.activity.at)
         heard.set()
 
-    step = Worker.step
+    step = JobWorker.step
 
     def wait(worker):
         result = step(worker)
@@ -174,7 +174,7 @@ def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
         return result
 
     monkeypatch.setattr(screen.Tracker, "update", note)
-    monkeypatch.setattr(Worker, "step", wait)
+    monkeypatch.setattr(JobWorker, "step", wait)
     assert here(*COMMAND, "--out", tmp_path / "out").returncode == 0
     assert ("network 1 of 1: ce, seed 0", "epoch") in seen
 

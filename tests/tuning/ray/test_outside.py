@@ -10,9 +10,9 @@ from ray.exceptions import RaySystemError
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import atomic_write
 from tune_calib.tuning.ray import session
-from tune_calib.tuning.ray.ray_executor import _SourceSearcher, _Watcher
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.trainables import PlanTrainable
+from tune_calib.tuning.ray.executor import _SourceSearcher, _Watcher
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.ray.trainables import JobTrainable
 
 
 class Lost:
@@ -51,7 +51,7 @@ class Full:
 
 def test_a_disk_that_cannot_be_written_to_refuses_the_run_and_no_trial(tmp_path):
     (tmp_path / "file").write_text("")
-    trial = PlanTrainable.__new__(PlanTrainable)
+    trial = JobTrainable.__new__(JobTrainable)
     trial.next, trial.worker = None, Full()
     trial.worker.path = tmp_path / "file"
     result = trial.step()

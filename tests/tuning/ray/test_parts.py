@@ -13,10 +13,11 @@ from tests.tuning.ray.counted import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
-from tune_calib.tuning.ray import ray_executor, trainables
-from tune_calib.tuning.ray.executor import OVER, Resources
-from tune_calib.tuning.ray.ray_executor import fit, placement
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.ray import executor as ray_executor
+from tune_calib.tuning.ray import trainables
+from tune_calib.tuning.work.executor import OVER, Resources
+from tune_calib.tuning.ray.executor import fit, placement
+from tune_calib.tuning.work.provenance import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -32,7 +33,7 @@ class Numbers:
             return OVER
         self.asked += 1
         number = self.asked - 1
-        return {"work": {"name": number, "title": "", "weight": 1, "kind": "network", "trials": []}}
+        return {"job": {"name": number, "title": "", "weight": 1, "kind": "network", "trials": []}}
 
     def on_trial_complete(self, trial_id, result=None, error=False):
         self.ended.append(error)
@@ -100,7 +101,7 @@ class Endless(tune.Trainable):
     """Moves the folder of its run at its second step, and never ends."""
 
     def step(self):
-        out = Path(self.config["work"]["out"])
+        out = Path(self.config["job"]["out"])
         if self.iteration == 1:
             out.rename(out.with_name("moved"))
         time.sleep(0.1)
@@ -114,7 +115,7 @@ class Moved(Numbers):
 
     def suggest(self, trial_id):
         told = super().suggest(trial_id)
-        return {"work": {**told["work"], "out": str(self.out)}} if isinstance(told, dict) else told
+        return {"job": {**told["job"], "out": str(self.out)}} if isinstance(told, dict) else told
 
 
 @pytest.mark.slow

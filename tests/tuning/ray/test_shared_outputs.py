@@ -15,8 +15,8 @@ from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 HEAD = {"method": "retrain", "epochs": 1, "augment": "none"}
 
@@ -33,9 +33,9 @@ def planned(*slots):
 def run(folder, trials, store, **provenance):
     """Carry some trials out, networks first."""
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
-    for kind, work in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
+    for kind, work in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
         for trial in work:
-            actor = kind({"work": trial.config(), "run": given})
+            actor = kind({"job": trial.config(), "run": given})
             drive(actor)
             actor.cleanup()
     told = [{k: v for k, v in row.items() if v is not None} for row in rows(folder)]
@@ -130,12 +130,12 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
     if most:  # parts of so many heads
         monkeypatch.setattr("tune_calib.engine.population.POPULATION_BYTES", most)
     trained = []
-    begin = HeadTrainable._begin
+    begin = HeadWorker._begin
     monkeypatch.setattr(
-        HeadTrainable, "_begin", lambda self, slots: (trained.extend(slots), begin(self, slots))
+        HeadWorker, "_begin", lambda self, slots: (trained.extend(slots), begin(self, slots))
     )
     seconds = itertools.count()
-    monkeypatch.setattr("tune_calib.tuning.ray.training.time.monotonic", seconds.__next__)
+    monkeypatch.setattr("tune_calib.tuning.work.workers.time.monotonic", seconds.__next__)
     together = run(tmp_path / "together", trials, store)
     assert [slot.seed for slot in trained] == list(seeds)
     # Each trial has its share of the seconds of all, which are counted readings of the clock.

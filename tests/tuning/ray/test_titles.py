@@ -6,7 +6,7 @@ import pytest
 
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray.plan import format_suggestions, make_plan
+from tune_calib.tuning.work.jobs import format_suggestions, make_plan
 from tune_calib.tuning.search.definition import Candidates
 
 SEEDS = {

@@ -3,13 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
-from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.tables import NUMBERS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.ray.executor import OVER
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.work.executor import OVER
+from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.run import open_state
@@ -77,7 +77,7 @@ def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
 def any_job(out):
     """A run in a folder, whose definition is still to be put in."""
     read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
-    return moved(plan_jobs(read, "it")[0].job, out=out)
+    return moved(plan_entries(read, "it")[0].job, out=out)
 
 
 def moved(job, **location):

@@ -19,9 +19,9 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
-from tune_calib.tuning.ray.plan import make_plan
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
+from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -241,7 +241,7 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
     state = SearchState(out, definition, study_in(out, given=given), planned)
     state.read_rows()
     for trial in make_plan(state.candidates.baseline(), set(state.rows)).networks:
-        drive(NetworkTrainable({"run": run.plain(), "work": trial.config()}))
+        drive(NetworkWorker({"run": run.plain(), "job": trial.config()}))
     state.read_rows()
     chance, left = random.Random(order), itertools.count()
 
@@ -250,7 +250,7 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
         if next(left) >= dies_after:
             raise KeyboardInterrupt
         number = chance.choice(list(running))
-        drive(HeadTrainable(running.pop(number)))
+        drive(HeadWorker(running.pop(number)))
         return number, {}
 
     source = StudySource(state, run, 2)
@@ -275,7 +275,7 @@ def test_a_search_reads_no_test_split(whole, store):
     bank = ensure_bank(DevelopmentBank, spec, key, store, None, None)
     assert not hasattr(bank, "test")
     assert set(bank.evaluated()) == {"select", "calib"}
-    actor = NetworkTrainable.__new__(NetworkTrainable)
+    actor = NetworkWorker.__new__(NetworkWorker)
     actor.provenance = Provenance("out", "store", is_search=True)
     with pytest.raises(ValueError, match="test split"):
         actor.test_split()

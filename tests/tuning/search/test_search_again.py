@@ -17,7 +17,7 @@ from tests.tuning.search.support import (
 )
 from tune_calib.cli import run as commands
 from tune_calib.documents import seal
-from tune_calib.experiments.entries import plan_jobs
+from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
@@ -133,7 +133,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
         f"search: {{trials: {asked}, sampler: {sampler}}}}}}}"
     )
     read = read_file(tmp_path, text)
-    job = plan_jobs(read, "it")[0].job
+    job = plan_entries(read, "it")[0].job
     job.out.mkdir(parents=True)
     job.build_manifest().write(job.out)
     state = searched(job.out, job.definition, asked)
@@ -181,7 +181,7 @@ def asked_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {each.name: each.job for each in plan_jobs(read, "it")}
+    asked = {each.name: each.job for each in plan_entries(read, "it")}
     monkeypatch.setattr(commands, "_search", lambda run: asked.update(typed=run))
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}

@@ -54,7 +54,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
         assert words[:2] == ["tune-calib", "compare"]
         again = job_of(*words[1:])
         chosen = {trial.spec.hash for trial in candidates.trials(point, number)}
-        assert {trial.spec.hash for trial in again.known_trials} == chosen
+        assert {trial.spec.hash for trial in again.planned_trials} == chosen
         assert again.location.data_root == job.location.data_root
         assert again.location.store == job.location.store
 

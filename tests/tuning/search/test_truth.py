@@ -23,7 +23,7 @@ from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.request import EvaluateRequest
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation

@@ -11,7 +11,7 @@ from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.population import PER_HEAD
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
-from tune_calib.experiments.entries import Job
+from tune_calib.experiments.entries import Run
 from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
@@ -20,11 +20,11 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray.executor import PART, find_cluster
-from tune_calib.tuning.ray.plan import (
-    ExtraTrial,
-    find_extra_trials,
-    group_extra_trials,
+from tune_calib.tuning.work.executor import PART, find_cluster
+from tune_calib.tuning.work.jobs import (
+    ExtraJob,
+    find_extra_jobs,
+    group_extra_jobs,
     lacking_of_bank,
     make_plan,
 )
@@ -55,7 +55,7 @@ Heads = tuple[TrialSpec, list[HeadSlot]]
 class Needs:
     """Remaining work of one ladder or search."""
 
-    job: Job
+    job: Run
     planned: int | None  # trials, or suggestions of a search; None with a budget in hours
     done: int  # number of finished ones
     at_once: int  # parallel trials of networks
@@ -66,7 +66,7 @@ class Needs:
     populations: list[Heads] = field(default_factory=list)
     # Specs to evaluate, each with the number of trials like it.
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
-    extra: list[ExtraTrial] = field(default_factory=list)  # also those of unfinished trials
+    extra: list[ExtraJob] = field(default_factory=list)  # also those of unfinished trials
     knows_extra: bool = True  # files of shift sets are not missing
     ray_trials: int = 0  # of networks, heads and post-hoc methods; without Ray, steps of the plan
     is_least: bool = False  # heads of a suggestion may have another shape, and so another Ray trial
@@ -83,19 +83,19 @@ class Needs:
         return not (self.ray_trials or self.extra or self.hours)
 
 
-def find_needs(job: Job, hours: float | None = None) -> Needs:
+def find_needs(job: Run, hours: float | None = None) -> Needs:
     """Find the remaining work; ``hours`` is the budget of a search that has one in hours."""
     return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
 
 
-def _at_once(job: Job, threads: int = 1) -> int:
+def _at_once(job: Run, threads: int = 1) -> int:
     """Return how many trials run in parallel, on a cluster that responds or on this machine."""
     cores = find_cluster(job.location.address).get("CPU", 0)
     return cores // threads or job.location.at_once(threads)
 
 
 def _of_ladder(job: LadderRun) -> Needs:
-    planned, out = job.known_trials, job.location.out
+    planned, out = job.planned_trials, job.location.out
     reused = find_rows(planned, out, job.location.among)
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
@@ -125,15 +125,15 @@ def _of_ladder(job: LadderRun) -> Needs:
 
 def _find_extra(
     job: LadderRun, left: Sequence[PlannedTrial], reused: dict[str, AnyPath]
-) -> list[ExtraTrial]:
+) -> list[ExtraJob]:
     sets, draws = job.shift_sets, job.bootstrap
-    found = find_extra_trials(sets, draws, job.known_trials, job.location.out)
+    found = find_extra_jobs(sets, draws, job.planned_trials, job.location.out)
     for folder in dict.fromkeys(reused.values()):
-        there = [trial for trial in job.known_trials if reused.get(trial.spec.hash) == folder]
-        found += find_extra_trials(sets, draws, there, folder)
+        there = [trial for trial in job.planned_trials if reused.get(trial.spec.hash) == folder]
+        found += find_extra_jobs(sets, draws, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
-    found += [extra for name in sets for extra in group_extra_trials(later, name)]
-    return found + (group_extra_trials(later, None, draws) if draws else [])
+    found += [extra for name in sets for extra in group_extra_jobs(later, name)]
+    return found + (group_extra_jobs(later, None, draws) if draws else [])
 
 
 def _of_search(job: SearchRun, hours: float | None) -> Needs:
@@ -287,7 +287,7 @@ class Forecast:
         if not math.isnan(image_s):
             self.seconds[HEADS] += count * image_s / needs.heads_at_once
 
-    def _extra_s(self, extra: ExtraTrial, rates: Rates) -> float:
+    def _extra_s(self, extra: ExtraJob, rates: Rates) -> float:
         spec, samples = extra.first.spec, rates.sizes(extra.first.spec.data).test
         if extra.shift is not None and not extra.shift.startswith("ood/"):
             samples *= len(SEVERITIES)

@@ -11,7 +11,7 @@ import torch
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.store import Store
-from tune_calib.experiments.entries import EntryJob, Job
+from tune_calib.experiments.entries import EntryRun, Run
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
 from tune_calib.experiments.forecast.rates import Rates, attained
@@ -23,20 +23,20 @@ from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.ray.executor import find_cluster
+from tune_calib.tuning.work.executor import find_cluster
 from tune_calib.tuning.search.definition import SearchDefinition
 
 NOTHING = "this is a dry run; no trial was started"
 TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
 
 
-def print_settings(job: Job) -> None:
+def print_settings(job: Run) -> None:
     """Print the settings of a ladder or search and its expected time on stderr."""
     report_progress("estimating how long it will take")
     echo(describe_job(job), err=True)
 
 
-def describe_job(job: Job) -> str:
+def describe_job(job: Run) -> str:
     """Describe the settings, work and time of a ladder or search that is about to start."""
     needs, sums = find_needs(job), start_forecast(job.location)
     try:
@@ -46,7 +46,7 @@ def describe_job(job: Job) -> str:
     return _describe(needs, trained, images, _format_time(sums))
 
 
-def describe_dry_run(job: Job) -> str:
+def describe_dry_run(job: Run) -> str:
     """Describe a ladder or search as before its start, with disk space and sources of the rates."""
     needs, sums = find_needs(job), start_forecast(job.location)
     trained = sums.add(needs)
@@ -54,7 +54,7 @@ def describe_dry_run(job: Job) -> str:
     return "\n".join([block, _format_disk(sums), *sums.sources.values(), NOTHING])
 
 
-def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryJob]) -> Text:
+def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryRun]) -> Text:
     """Describe the planned runs of an experiment file, their disk space and time."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
     sums = start_forecast(replace(jobs[0].job.location, out=file.out), gpu)

@@ -1,196 +1,188 @@
-"""The interface of executors, by which drivers run trials on Ray or in this process alike."""
+"""Execute trials on Ray with Ray Tune, which reuses actors."""
 
-import contextlib
-import os
-import re
-import socket
-import subprocess
-import sys
-from abc import ABC, abstractmethod
+import math
+import tempfile
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
-import torch
+import ray
+from ray import tune
+from ray.tune.schedulers import ASHAScheduler
+from ray.tune.search import Searcher
 
-from tune_calib.determinism import PORTABLE, is_portable_process
-from tune_calib.engine.machine import refuse_slow
-from tune_calib.errors import UserError
-from tune_calib.paths import atomic_write, parse_path
-from tune_calib.progress import ProgressEvent
-from tune_calib.spec.names import CRASHES, IN_PROCESS
-from tune_calib.spec.slots.network import Precision
-from tune_calib.spec.strict import check_share
-from tune_calib.tuning.loggers.base import report_rows
-from tune_calib.tuning.progress.screen import current_tracker
-from tune_calib.tuning.ray.rows import Provenance
+from tune_calib.errors import RefusedError
+from tune_calib.paths import parse_path
+from tune_calib.progress import ProgressEvent, report_progress
+from tune_calib.results.folders import refuse_moved
+from tune_calib.tuning.loggers.base import report_network
+from tune_calib.tuning.work.executor import (
+    PART,
+    Executor,
+    Resources,
+    Source,
+    report_crashes,
+    show_begin,
+    show_end,
+)
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 
-OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
-# Ray trials per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
-PART = 500
-ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
-REACH_S = 5.0  # time for a cluster to respond
-STATUS_S = 15.0  # time for it to describe itself
-
-
-@dataclass(frozen=True)
-class Resources:
-    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1 or 1/k."""
-
-    cpus: int
-    gpus: float = 0.0
-    precision: Precision = "fp32"
-
-    def __post_init__(self) -> None:
-        """Refuse fractions that leave part of a GPU unused."""
-        try:
-            check_share(self.gpus)
-        except ValueError as error:
-            raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
-
-    def fit_into(self, node: Mapping[str, float]) -> bool:
-        """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""
-        return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
-
-    def __str__(self) -> str:
-        """Format the resources for messages."""
-        return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
+# Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
+# count preemptions.
+MAX_FAILURES = 3
 
 
-class TrialSource(Protocol):
-    """Yields trials; its state is on disk or in a study, so that it can continue."""
+class RayExecutor(Executor):
+    """Executes trials on the Ray cluster that this process is connected to."""
 
-    total: int  # maximum number of trials
+    def run(
+        self, source: Source, at_once: int | None = None, **halving: Any
+    ) -> dict[str, str]:
+        """Execute trials in parallel with Ray Tune."""
+        report_progress("starting workers")
+        gpus = self.gpus  # otherwise Ray would pickle the executor
+        kind = tune.with_resources(
+            JobTrainable, lambda config: placement(Resources(config["job"]["threads"], gpus))
+        )
+        rule = {"time_attr": "epoch", "grace_period": 1, "reduction_factor": 3, **halving}
+        scheduler = ASHAScheduler(**rule) if halving else None
+        further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
+        return fit(source.total, kind, self.provenance, source, **further)
+
+    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
+        """Read the events of the workers from the cluster."""
+        return read_events(self.provenance.channel, names)
+
+
+def placement(resources: Resources) -> tune.PlacementGroupFactory:
+    """Convert resources for Ray Tune."""
+    return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
+
+
+def fit(
+    total: int, kind: Any, run: Provenance, source: Source, **tuning: Any
+) -> dict[str, str]:
+    """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
+    ended: list[Exception | None] = []
+    search_alg = _SourceSearcher(source)
+    cores = int(ray.cluster_resources().get("CPU", 1))
+    for start in range(0, total, PART):
+        part = min(PART, total - start)
+        with tempfile.TemporaryDirectory() as scratch:
+            tuner = tune.Tuner(
+                kind,
+                tune_config=tune.TuneConfig(
+                    search_alg=search_alg,
+                    num_samples=part,
+                    reuse_actors=True,
+                    trial_dirname_creator=lambda trial: trial.trial_id,
+                    **tuning,
+                ),
+                run_config=tune.RunConfig(
+                    name="trials",
+                    storage_path=scratch,
+                    verbose=0,
+                    callbacks=[_Watcher(run, search_alg, cores)],
+                    failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                    checkpoint_config=tune.CheckpointConfig(
+                        checkpoint_frequency=0, checkpoint_at_end=False
+                    ),
+                ),
+            )
+            results = tuner.fit()
+        search_alg.refuse_failed()
+        ended += [results[number].error for number in range(len(results))]
+        if len(results) < part:
+            break
+    # In the order of their suggestion.
+    names = zip(search_alg.names, ended, strict=False)
+    errors = {name: error for name, error in names if error is not None}
+    return report_crashes(errors, run.out)
+
+
+class _SourceSearcher(Searcher):
+    """A source of trials as a searcher of Ray Tune; it saves nothing, as to do = planned - done.
+
+    Ray Tune takes an exception of a searcher for the crash of a trial. The first one is kept here
+    instead, and ends the run.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self._source = source
+        self.names: list[str] = []  # of the trials that it has suggested
+        self._failure: Exception | None = None
+
+    def refuse_failed(self) -> None:
+        """Raise the exception that ends the run, if there is one."""
+        if self._failure is not None:
+            raise self._failure
+
+    def set_search_properties(
+        self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
+    ) -> bool:
+        return True  # the source knows its metric and its space
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
+        if self._failure is not None:
+            return None
+        try:
+            config = self._source.suggest(trial_id)
+        except Exception as error:
+            self._failure = error
+            return None
+        if isinstance(config, dict):
+            self.names.append(config["job"]["name"])
+        return config
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        """Record the end of a trial."""
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        if self._failure is not None:
+            return
+        try:
+            if result and REFUSED in result:
+                raise RefusedError(result[REFUSED])
+            self._source.on_trial_complete(trial_id, result, error)
+        except Exception as failure:
+            self._failure = failure
 
+    def save(self, checkpoint_path: str) -> None: ...
 
-class Executor(ABC):
-    """Executes the trials of a run, each with a number or share of GPUs."""
-
-    def __init__(self, provenance: Provenance, gpus: float = 0.0) -> None:
-        self.provenance, self.gpus = provenance, gpus
-
-    @abstractmethod
-    def run(
-        self, source: TrialSource, at_once: int | None = None, **halving: Any
-    ) -> dict[str, str]:
-        """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
-
-        ``halving`` are arguments of Ray's ``ASHAScheduler``, which stops networks. Return a line
-        for each crashed trial by its name; raise RefusedError if a trial refuses the whole run.
-        """
-
-    @abstractmethod
-    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
-        """Return the latest event of each named trial that has sent one."""
-
-
-def refuse_here(
-    address: str | None,
-    needs: Sequence[Resources],
-    everywhere: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Refuse resources or a cluster that this machine lacks, before anything starts."""
-    if address == IN_PROCESS:
-        for need in needs:
-            if need.gpus not in (0, 1):
-                raise UserError(
-                    f"`address` {IN_PROCESS} runs one trial at a time, which uses the whole GPU: "
-                    f"set `gpus` to 1 instead of {need.gpus:g}"
-                )
-        if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
-            wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
-            raise UserError(
-                f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
-                "before the program starts; set it, or leave out `address` to use Ray"
-            )
-    elif address is not None:
-        if needs:
-            refuse_unreachable(address)
-        return
-    here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
-    for need in needs:
-        if not need.fit_into(here):
-            raise UserError(
-                f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
-                f"{here['GPU']} GPUs: change network.threads or gpus, or name an `address`"
-            )
-        refuse_slow(need.precision, torch.device("cuda" if need.gpus else "cpu"))
+    def restore(self, checkpoint_path: str) -> None: ...
 
 
-def refuse_unreachable(address: str) -> None:
-    """Refuse an address where no cluster responds; Ray would retry forever."""
-    if address in ("auto", "local"):  # Ray resolves them
-        return
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon:
-        raise UserError(
-            f"no Ray cluster at `address` {address}: use auto, HOST:PORT, or {IN_PROCESS} to run "
-            "without Ray"
-        )
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
-    except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
+class _Watcher(tune.Callback):
+    """Reports events to screen and loggers, and ends a run that failed or was moved."""
 
+    def __init__(self, run: Provenance, searcher: _SourceSearcher, cores: int = 1) -> None:
+        self.run, self.searcher, self._last = run, searcher, -math.inf
+        self.most = cores  # each worker has at least one, and more trials wait for a worker
 
-@lru_cache
-def find_cluster(address: str | None) -> Mapping[str, int]:
-    """Return the ``CPU`` cores and ``GPU``s of a Ray cluster; empty if it does not tell in time.
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Ray pickles callbacks for a restore, which is not used
 
-    This process need not connect to the cluster, which takes longer and could wait forever.
-    """
-    if address in (None, IN_PROCESS, "local"):
-        return {}
-    command = [str(Path(sys.executable).with_name("ray")), "status"]
-    environment = dict(os.environ)
-    if address != "auto":
-        environment["RAY_ADDRESS"] = str(address)
-    try:
-        refuse_unreachable(str(address))
-        ended = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=STATUS_S
-        )
-    except (UserError, OSError, subprocess.TimeoutExpired):
-        return {}
-    usage = ended.stdout.partition("Total Usage:")[2].partition("From request")[0]
-    totals = re.findall(r"^ *[\d.]+/([\d.]+) (CPU|GPU)$", usage, re.MULTILINE)
-    return {name: int(float(total)) for total, name in totals}
+    def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
+        self.searcher.refuse_failed()
+        states = [trial.status for trial in trials]
+        asked = min(states.count("PENDING") + states.count("RUNNING"), self.most)
+        report_progress("starting workers", states.count("RUNNING"), asked)
+        # Once a second: Ray steps more often.
+        if time.monotonic() - self._last >= 1:
+            refuse_moved(parse_path(self.run.out), self.run.sweep)
+            self._last = time.monotonic()
 
+    def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        show_begin(trial.config["job"])
 
-def configuration(provenance: Provenance, work: Mapping[str, Any]) -> dict[str, Any]:
-    """Build the configuration of a worker for a trial."""
-    return {"run": provenance.plain(), "work": work, "epochs_per_step": ALL_EPOCHS}
+    def on_trial_result(
+        self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
+    ) -> None:
+        report_network(trial.config["job"], result)
 
+    def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        show_end(trial.config["job"], trial.last_result)  # also if a scheduler stopped it
 
-def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[str, str]:
-    """Write the tracebacks of crashed trials to a file; return the last line of each."""
-    if errors:
-        with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
-            text = "\n\n".join(map(str, errors.values()))
-            atomic_write(parse_path(out) / CRASHES, text.encode())
-    return {name: str(error).strip().splitlines()[-1] for name, error in errors.items()}
-
-
-def show_begin(work: Mapping[str, Any]) -> None:
-    """Show the start of a Ray trial with the configuration ``plan.RayTrial.config``."""
-    current_tracker().start(work["name"], work["title"], f"{work['kind']}s", work["weight"])
-
-
-def show_end(work: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
-    """Show the end of a Ray trial, with its last report or None for a crash; log its rows."""
-    report_rows(work["name"])
-    count = len(work["trials"])
-    if result is None:  # its dependents cannot run
-        statuses = {"crashed": max(count, len(work.get("dependents", ())))}
-    else:  # a scheduler stopped a trial without a status
-        statuses = result.get("statuses", {result.get("status", "stopped"): count})
-    current_tracker().end(work["name"], statuses)
+    def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        show_end(trial.config["job"], None)

@@ -22,7 +22,7 @@ from tune_calib.console import echo
 from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
-from tune_calib.tuning.ray.executor import Resources, refuse_unreachable
+from tune_calib.tuning.work.executor import Resources, refuse_unreachable
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",

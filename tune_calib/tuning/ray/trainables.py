@@ -13,7 +13,7 @@
 The configuration has the slots ``data``, ``network``, ``head`` and ``posthoc``, with the settings
 of a method beside those of its slot or in ``params``; ``recipe`` (a name; by default the quick
 recipe of the data set); ``own_recipes`` (train each method as its authors do); and ``run``
-(``rows.Provenance``). Other settings have the defaults of the command line.
+(``provenance.Provenance``). Other settings have the defaults of the command line.
 """
 
 import contextlib
@@ -32,14 +32,15 @@ from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, add_listener
 from tune_calib.spec import plugins
+from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.spec_trainable import DONE
-from tune_calib.tuning.ray.training import Worker
+from tune_calib.tuning.work.worker import DONE, Worker
+from tune_calib.tuning.work.workers import begin_job
 from tune_calib.tuning.resolve import resolve_files
 
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
@@ -50,41 +51,50 @@ _SEND_EVERY_S = 0.5
 _own: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
 
 
-class PlanTrainable(tune.Trainable):
-    """Executes Ray trials of a plan, of any kind."""
+class JobTrainable(tune.Trainable):
+    """Executes jobs of a run, of any kind; consecutive ones of the same kind share a worker."""
+
+    worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take the first trial."""
-        self.worker = Worker()
+        """Take the first job."""
         self.next: dict[str, Any] | None = None
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take another trial, which begins in its first step.
+        """Take another job, which begins in its first step.
 
         Beginning may take minutes, as for features, and Ray shows a trial only after it was taken.
         """
-        send_events(new_config["run"]["channel"], new_config["work"]["name"])
+        send_events(new_config["run"]["channel"], new_config["job"]["name"])
         self.next = new_config
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run a step of the trial, and report what refuses the whole run: Ray retries crashes."""
+        """Run a step of the job, and report what refuses the whole run: Ray retries crashes."""
         try:
             if self.next is not None:
                 config, self.next = self.next, None
-                self.worker.begin(config)
-            return self.worker.step()
+                self.worker = begin_job(config, self.worker)
+            return self.opened_worker.step()
         except RefusedError as error:
-            self.worker.close()
+            self.cleanup()
             return {REFUSED: str(error), DONE: True}
 
+    @property
+    def opened_worker(self) -> Worker:
+        """Return the worker of the running job."""
+        assert self.worker is not None
+        return self.worker
+
     def cleanup(self) -> None:
-        """Free the resources of the trial."""
-        self.worker.close()
+        """Free the resources of the job."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.cleanup()
 
 
-class MethodTrainable(PlanTrainable):
+class MethodTrainable(JobTrainable):
     """Executes a trial of a method, for your own ``Tuner``; see ``trainable``."""
 
     method: ClassVar[str]
@@ -99,30 +109,30 @@ class MethodTrainable(PlanTrainable):
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Begin another trial as a fresh actor would."""
         run = new_config["run"]
-        used = [*self.plugins, *(Plugin(**own) for own in run.get("plugins", ()))]
+        used = [*self.plugins, *(Plugin(**plain) for plain in run.get("plugins", ()))]
         # Before any registry is read; the process may have used others before.
         plugins.use(used, in_trial=True)
-        spec = resolve_trial(self.method, new_config).model_dump(mode="json")
-        work = {
+        spec = resolve_trial(self.method, new_config)
+        job = {
             "name": self.trial_id,
             "kind": "head" if METHODS[self.method].kind == "head" else "network",
-            "trials": [{"spec": spec, "rung": 0, "label": self.method}],
+            "trials": [PlannedTrial(spec, 0, self.method).plain()],
         }
-        run = {**run, "plugins": [own.plain() for own in used]}
-        self.worker.begin({**new_config, "run": run, "work": work})
+        run = {**run, "plugins": [plugin.plain() for plugin in used]}
+        self.worker = begin_job({**new_config, "run": run, "job": job}, self.worker)
         return True
 
     def step(self) -> dict[str, Any]:
         """Run a step of the trial."""
-        return self.worker.step()
+        return self.opened_worker.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the state of the trial."""
-        self.worker.trial.save_checkpoint(checkpoint_dir)
+        self.opened_worker.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
         """Load a saved checkpoint."""
-        self.worker.trial.load_checkpoint(checkpoint)
+        self.opened_worker.load_checkpoint(checkpoint)
 
 
 def resolve_trial(method: str, config: Mapping[str, Any]) -> TrialSpec:
@@ -148,10 +158,9 @@ def trainable(name: str) -> type[MethodTrainable]:
     Raises:
         UserError: The method is unknown.
     """
-    about = METHODS[name]
     title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"
-    own = {"method": name, "plugins": plugins.in_use(), "__doc__": about.title}
-    return type(title, (MethodTrainable,), own)
+    attributes = {"method": name, "plugins": plugins.in_use(), "__doc__": METHODS[name].title}
+    return type(title, (MethodTrainable,), attributes)
 
 
 def send_events(channel: str, name: str) -> None:

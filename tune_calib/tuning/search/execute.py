@@ -10,9 +10,10 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
-from tune_calib.tuning.ray.executor import OVER, configuration
-from tune_calib.tuning.ray.plan import MAX_POPULATION, RayTrial, format_suggestions, make_plan
-from tune_calib.tuning.ray.rows import Provenance, TrialResult, curve_rows, trial_row
+from tune_calib.tuning.work.executor import OVER, configuration
+from tune_calib.tuning.work.jobs import MAX_POPULATION, Job, format_suggestions, make_plan
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.rows import TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
@@ -46,8 +47,8 @@ class StudySource:
         self.lag = definition.lag if self.is_head else inf
         self.largest = find_largest(definition, at_once)
         self.suggested = 0
-        self.queue: deque[RayTrial] = deque()
-        self.running: dict[str, RayTrial] = {}
+        self.queue: deque[Job] = deque()
+        self.running: dict[str, Job] = {}
         self.open: list[list[Suggestion]] = []  # batches without results
 
     def suggest(self, trial_id: str) -> Any:
@@ -72,7 +73,7 @@ class StudySource:
                 # Without a network id, since suggestions of a post-hoc method share their network.
                 for each in left:
                     title = format_suggestions([each])
-                    self.queue.append(RayTrial(f"network-{each.spec.hash}", (each,), title=title))
+                    self.queue.append(Job(f"network-{each.spec.hash}", (each,), title=title))
             self.open.append(batch)
             self._settle()
         self.running[trial_id] = self.queue.popleft()
@@ -88,7 +89,7 @@ class StudySource:
         if self._settle():
             self.state.show()
 
-    def _write_stopped(self, trial: RayTrial, result: dict[str, Any]) -> None:
+    def _write_stopped(self, trial: Job, result: dict[str, Any]) -> None:
         (planned,) = trial.trials
         store = Store(parse_path(self.provenance.store))
         folder = store.folder("checkpoints", planned.spec.network_id)

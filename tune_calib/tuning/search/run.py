@@ -23,9 +23,9 @@ from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done
 from tune_calib.tuning.progress.screen import screen
-from tune_calib.tuning.ray.execution import execute, resources_of
-from tune_calib.tuning.ray.executor import Executor, Resources
-from tune_calib.tuning.ray.plan import Left, lacking, make_plan
+from tune_calib.tuning.work.execution import execute, resources_of
+from tune_calib.tuning.work.executor import Executor, Resources
+from tune_calib.tuning.work.jobs import Left, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
@@ -75,7 +75,7 @@ class SearchRun:
         return plugins.used(self.definition.plugins)
 
     @cached_property
-    def known_trials(self) -> list[PlannedTrial]:
+    def planned_trials(self) -> list[PlannedTrial]:
         """List the trials of the baseline and of the method's defaults."""
         candidates = self.definition.candidates
         return [*candidates.baseline(), *candidates.trials({}, 0)]
@@ -145,20 +145,20 @@ class SearchRun:
             **origin_records(self.resolved, self.plugins),
         )
 
-    def find_left(self) -> Left:
+    def plan(self) -> Left:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
-        whole = make_plan(self.known_trials, set())
+        whole = make_plan(self.planned_trials, set())
         trains = self.definition.candidates.kind == "network"
         later = "the networks of the search" if trains else None
         artifact = next(lacking(whole, Store(self.location.store), is_search=True), later)
-        plan = make_plan(self.known_trials, done(self.out))
+        plan = make_plan(self.planned_trials, done(self.out))
         return Left(plan, [] if is_begun else self.needs, artifact)
 
     @property
     def needs(self) -> list[Resources]:
         """List the resources of the kinds of Ray trials."""
-        return resources_of(make_plan(self.known_trials, set()).trials, self.location.gpus)
+        return resources_of(make_plan(self.planned_trials, set()).trials, self.location.gpus)
 
     def open(self, left: Left) -> SearchState:
         """Open the study, and suggest the trials to be retried again."""
@@ -187,7 +187,7 @@ class SearchRun:
             metric = definition.objective.metrics[0]
             halving = {"metric": column("select", metric), "mode": METRICS[metric].direction}
             # One more, since the step after the last epoch evaluates and writes the row.
-            halving["max_t"] = self.known_trials[-1].spec.network.epochs + 1
+            halving["max_t"] = self.planned_trials[-1].spec.network.epochs + 1
         source = StudySource(state, executor.provenance, self.at_once)
         with (
             screen() as own,

@@ -15,8 +15,8 @@ from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
 from tune_calib.text import format_points
 from tune_calib.tuning.progress.screen import current_tracker
-from tune_calib.tuning.ray.executor import Resources
-from tune_calib.tuning.ray.plan import RayTrial
+from tune_calib.tuning.work.executor import Resources
+from tune_calib.tuning.work.jobs import Job
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
@@ -93,7 +93,7 @@ class SearchState:
         self._started |= new.keys()
         return list(new.values())
 
-    def collect(self, trial: RayTrial) -> None:
+    def collect(self, trial: Job) -> None:
         """Record the end of a Ray trial; without rows on disk it crashed."""
         self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():

@@ -1,4 +1,4 @@
-"""The kinds of Ray trials: networks, populations of heads, extra evaluations; and their worker."""
+"""The kinds of workers: of networks, batches of heads, and extra evaluations."""
 
 import itertools
 import json
@@ -44,14 +44,14 @@ from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import PROFILES
-from tune_calib.tuning.ray.rows import TrialResult
-from tune_calib.tuning.ray.spec_trainable import DONE, SpecTrainable, evaluate_trial, summarize
+from tune_calib.tuning.work.rows import TrialResult
+from tune_calib.tuning.work.worker import DONE, Worker, evaluate_trial, summarize
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
 
 
-class NetworkTrainable(SpecTrainable):
+class NetworkWorker(Worker):
     """Trains a network from its last checkpoint, one epoch per step; evaluates all its trials."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ class NetworkTrainable(SpecTrainable):
             self.network_run.close()
 
 
-class HeadTrainable(SpecTrainable):
+class HeadWorker(Worker):
     """Trains a population of heads on the feature bank of their network."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -286,13 +286,13 @@ class HeadTrainable(SpecTrainable):
         self.trained_s = None  # the time before the interruption is unknown
 
 
-class ExtraTrainable(SpecTrainable):
+class ExtraWorker(Worker):
     """Executes extra evaluations; consecutive ones of the same network share it."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Open the network of the trials."""
         super().setup(config)
-        self.work = config["work"]
+        self.job = config["job"]
         key = (self.provenance.store, shifted_bank_key(self.spec))
         if getattr(self, "opened", None) != key:
             self.evaluation = ExtraEvaluation(self.spec, self.store, self.data_root, self.device)
@@ -300,8 +300,8 @@ class ExtraTrainable(SpecTrainable):
 
     def step(self) -> dict[str, Any]:
         """Evaluate every trial, and write all results atomically in one file."""
-        shift, resamples, rows = self.work["shift"], self.work["resamples"], []
-        trials = zip(self.trials, self.work["measured"], strict=True)
+        shift, resamples, rows = self.job["shift"], self.job["resamples"], []
+        trials = zip(self.trials, self.job["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
             report_progress("evaluating", number, len(self.trials))
             self.evaluation.refuse_other(trial.spec, measured)
@@ -318,40 +318,19 @@ class ExtraTrainable(SpecTrainable):
         return {"status": "done", DONE: True}
 
 
-KINDS: dict[str, type[SpecTrainable]] = {
-    "network": NetworkTrainable,
-    "head": HeadTrainable,
-    "extra": ExtraTrainable,
+KINDS: dict[str, type[Worker]] = {
+    "network": NetworkWorker,
+    "head": HeadWorker,
+    "extra": ExtraWorker,
 }
 
 
-class Worker:
-    """Executes trials of any kind; consecutive ones of the same kind share open resources."""
-
-    def __init__(self) -> None:
-        self._trial: SpecTrainable | None = None
-
-    @property
-    def trial(self) -> SpecTrainable:
-        """Return the running trial."""
-        assert self._trial is not None
-        return self._trial
-
-    def begin(self, config: dict[str, Any]) -> None:
-        """Begin a trial."""
-        kind = KINDS[config["work"]["kind"]]
-        if self._trial is not None and type(self._trial) is kind:
-            self._trial.reset(config)
-            return
-        self.close()
-        self._trial = kind(config)
-
-    def step(self) -> dict[str, Any]:
-        """Run a step of the trial."""
-        return self.trial.step()
-
-    def close(self) -> None:
-        """Free the resources of the trial."""
-        trial, self._trial = self._trial, None
-        if trial is not None:
-            trial.cleanup()
+def begin_job(config: dict[str, Any], last: Worker | None = None) -> Worker:
+    """Begin a job; the last worker goes on if it is of the same kind, and shares its resources."""
+    kind = KINDS[config["job"]["kind"]]
+    if type(last) is kind:
+        last.reset(config)
+        return last
+    if last is not None:
+        last.cleanup()
+    return kind(config)

@@ -1,4 +1,4 @@
-"""Open the executor of a run, on Ray or in this process with the same worker; execute plans."""
+"""Open the executor of a run, on Ray or in this process with the same workers; execute jobs."""
 
 import contextlib
 import json
@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,20 +27,20 @@ from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
-from tune_calib.tuning.ray.executor import (
+from tune_calib.tuning.work.executor import (
     OVER,
     Executor,
     Resources,
-    TrialSource,
+    Source,
     configuration,
     report_crashes,
     show_begin,
     show_end,
 )
-from tune_calib.tuning.ray.plan import Plan, RayTrial
-from tune_calib.tuning.ray.rows import Provenance
-from tune_calib.tuning.ray.spec_trainable import DONE
-from tune_calib.tuning.ray.training import Worker
+from tune_calib.tuning.work.jobs import Job, RemainingWork
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.worker import DONE, Worker
+from tune_calib.tuning.work.workers import begin_job
 
 
 @contextlib.contextmanager
@@ -58,10 +58,10 @@ def open_executor(
             try:
                 yield executor
             finally:
-                executor.worker.close()
+                executor.close()
         return
 
-    from tune_calib.tuning.ray.ray_executor import RayExecutor
+    from tune_calib.tuning.ray.executor import RayExecutor
     from tune_calib.tuning.ray.session import list_machines, ray_session
     from tune_calib.tuning.ray.trainables import clear_events
 
@@ -74,51 +74,57 @@ def open_executor(
             clear_events(provenance.channel)
 
 
-class PlanSource:
-    """Passes on networks, and populations of heads when their network is trained."""
+class JobSource:
+    """Passes on networks, and batches of heads when their network is trained, up to a deadline."""
 
-    def __init__(self, plan: Plan, provenance: Provenance) -> None:
-        self.total = len(plan.trials)
-        self.provenance = provenance
+    def __init__(
+        self, work: RemainingWork, provenance: Provenance, deadline: float = math.inf
+    ) -> None:
+        self.total = len(work.jobs)
+        self.provenance, self.deadline = provenance, deadline
         self.store = Store(parse_path(provenance.store))
-        self.ready = deque(plan.networks)
-        self.waiting: dict[str, list[RayTrial]] = {}
-        for trial in plan.populations:
-            self.waiting.setdefault(trial.network_id, []).append(trial)
-        self.running: dict[str, RayTrial] = {}
+        self.ready = deque(work.networks)
+        self.waiting: dict[str, list[Job]] = {}
+        for job in work.populations:
+            self.waiting.setdefault(job.network_id, []).append(job)
+        self.running: dict[str, Job] = {}
 
     def suggest(self, trial_id: str) -> Any:
-        """Return the next Ray trial, None while others wait for a network, or ``OVER``."""
+        """Return the next job, None while others wait for a network, or ``OVER``."""
+        if time.monotonic() > self.deadline:
+            return OVER
         if not self.ready:
-            is_last = not any(trial.kind == "network" for trial in self.running.values())
+            is_last = not any(job.kind == "network" for job in self.running.values())
             return OVER if is_last else None
-        trial = self.running[trial_id] = self.ready.popleft()
-        return configuration(self.provenance, trial.config())
+        job = self.running[trial_id] = self.ready.popleft()
+        return configuration(self.provenance, job.config())
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
         """Make the heads of a finished network ready, but not those of one that failed."""
-        trial = self.running.pop(trial_id)
-        if trial.kind == "network" and has_network(trial.first.spec, self.store):
-            self.ready.extend(self.waiting.pop(trial.network_id, []))
+        job = self.running.pop(trial_id)
+        if job.kind == "network" and has_network(job.first.spec, self.store):
+            self.ready.extend(self.waiting.pop(job.network_id, []))
 
 
-def resources_of(trials: Sequence[RayTrial], gpus: float) -> list[Resources]:
-    """List the resources of each kind of Ray trials."""
-    kinds = {(each.threads, each.first.spec.network.precision) for each in trials}
+def resources_of(jobs: Iterable[Job], gpus: float) -> list[Resources]:
+    """List the resources of each kind of job."""
+    kinds = {(job.threads, job.first.spec.network.precision) for job in jobs}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 
-def execute(title: str, plan: Plan, executor: Executor) -> list[str]:
-    """Execute a plan; return a line for each Ray trial that crashed."""
-    if not plan.trials:
+def execute(
+    title: str, work: RemainingWork, executor: Executor, deadline: float = math.inf
+) -> list[str]:
+    """Execute jobs, none of which starts after a deadline; return a line for each crash."""
+    if not work.jobs or time.monotonic() > deadline:
         return []
-    kinds = Counter[str]()
-    for trial in plan.trials:
-        kinds[f"{trial.kind}s"] += trial.weight
-    total = sum(len(trial.trials) for trial in plan.trials)
-    unit = EVALUATIONS if plan.trials[0].kind == "extra" else TRIALS
-    with screen() as own, own.phase(title, total, unit, kinds, executor.read_events):
-        return list(executor.run(PlanSource(plan, executor.provenance)).values())
+    weights = Counter[str]()
+    for job in work.jobs:
+        weights[f"{job.kind}s"] += job.weight
+    total = sum(len(job.trials) for job in work.jobs)
+    unit = EVALUATIONS if work.jobs[0].kind == "extra" else TRIALS
+    with screen() as view, view.phase(title, total, unit, weights, executor.read_events):
+        return list(executor.run(JobSource(work, executor.provenance, deadline)).values())
 
 
 class _InProcess(Executor):
@@ -126,11 +132,11 @@ class _InProcess(Executor):
 
     def __init__(self, provenance: Provenance, gpus: float) -> None:
         super().__init__(provenance, gpus)
-        self.worker = Worker()
+        self.worker: Worker | None = None
         self._events: dict[str, ProgressEvent] = {}  # the latest, of the running trial
 
     def run(
-        self, source: TrialSource, at_once: int | None = None, **halving: Any
+        self, source: Source, at_once: int | None = None, **halving: Any
     ) -> dict[str, str]:
         assert not halving, "only Ray stops networks"
         errors: dict[str, str] = {}
@@ -142,43 +148,49 @@ class _InProcess(Executor):
             result, error = self.execute(config)
             source.on_trial_complete(number, result, error is not None)
             if error is not None:
-                errors[config["work"]["name"]] = error
+                errors[config["job"]["name"]] = error
         return report_crashes(errors, self.provenance.out)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         return dict(self._events)
 
     def execute(self, config: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-        """Execute a trial to its end; return its last report, or the traceback of its crash."""
-        work, run = config["work"], config["run"]
+        """Execute a job to its end; return its last report, or the traceback of its crash."""
+        job, run = config["job"], config["run"]
         # All plug-ins of this process, which goes on using them.
         run = {**run, "plugins": [plugin.plain() for plugin in plugins.in_use()]}
         checked, result = -math.inf, dict[str, Any]()
 
         def receive(event: ProgressEvent) -> None:
-            self._events = {work["name"]: event}
+            self._events = {job["name"]: event}
 
-        show_begin(work)
+        show_begin(job)
         try:
             with listening(receive):
-                self.worker.begin({**config, "run": run})
+                self.worker = begin_job({**config, "run": run}, self.worker)
                 while not result.get(DONE):
                     if time.monotonic() - checked >= 1:
                         refuse_moved(parse_path(run["out"]), run["sweep"])
                         checked = time.monotonic()
                     result = self.worker.step()
-                    report_network(work, result)
+                    report_network(job, result)
         except RefusedError:
             raise
         except Exception:
             # Not the error itself, whose frames keep objects of the trial alive, such as locks.
             error = traceback.format_exc()
             # A failed trial may have left anything behind.
-            self.worker.close()
-            show_end(work, None)
+            self.close()
+            show_end(job, None)
             return None, error
-        show_end(work, result)
+        show_end(job, result)
         return result, None
+
+    def close(self) -> None:
+        """Free the resources of the last job."""
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.cleanup()
 
 
 @contextlib.contextmanager

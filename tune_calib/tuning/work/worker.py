@@ -1,4 +1,4 @@
-"""The base class of the kinds of Ray trials: reads a configuration and writes rows."""
+"""The base class of workers: reads the configuration of a job and writes its rows."""
 
 import platform
 import time
@@ -33,13 +33,14 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.ray.rows import Provenance, TrialResult, bin_rows, curve_rows, trial_row
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.rows import TrialResult, bin_rows, curve_rows, trial_row
 
 DONE = "done"  # the key of the last report of a trial, as Ray Tune names it
 
 
-class SpecTrainable:
-    """Executes a Ray trial: ``work`` from ``plan.RayTrial.config``, ``run`` as a ``Provenance``."""
+class Worker:
+    """Executes jobs, given as ``job`` (``Job.config``) and ``run`` (a ``Provenance``)."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.resets = 0
@@ -54,21 +55,21 @@ class SpecTrainable:
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
         # Before any registry is read; the process may have used others before.
-        plugins.use((Plugin(**own) for own in self.provenance.plugins), in_trial=True)
-        work = config["work"]
-        self.name: str = work["name"]
+        plugins.use((Plugin(**plain) for plain in self.provenance.plugins), in_trial=True)
+        job = config["job"]
+        self.name: str = job["name"]
         self.device = torch.device(self.provenance.device)
         self.store = Store(parse_path(self.provenance.store))
         self.data_root = Path(root) if (root := self.provenance.data_root) else None
-        self.trials = [_planned(plain) for plain in work["trials"]]
-        self.dependents = [_planned(plain) for plain in work.get("dependents", [])]
+        self.trials = [_planned(plain) for plain in job["trials"]]
+        self.dependents = [_planned(plain) for plain in job.get("dependents", [])]
         accept_code(self.provenance.accept_code)
         self._refuse_other_code()
         require_environment(self.spec)
         # In each trial, since the one before may have set other switches.
         set_switches(self.spec.network, self.device)
         # The last digits depend on the number of threads.
-        is_head = work["kind"] == "head"
+        is_head = job["kind"] == "head"
         torch.set_num_threads(HEAD_THREADS if is_head else self.spec.network.threads)
 
     def _refuse_other_code(self) -> None:

@@ -1,7 +1,6 @@
-"""Group trial specs into Ray trials: networks, populations of heads, and extra evaluations."""
+"""Group trials into jobs, each of one worker: networks, batches of heads, extra evaluations."""
 
 import hashlib
-import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,18 +17,18 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
-from tune_calib.tuning.ray.executor import Resources
+from tune_calib.tuning.work.executor import Resources
 
 MAX_POPULATION = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
-TOGETHER = 64  # extra evaluations of a Ray trial at most, so that others can run in parallel
+TOGETHER = 64  # extra evaluations of a job at most, so that others can run in parallel
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
 Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 
 @dataclass(frozen=True)
-class RayTrial:
-    """The trials that one Ray trial executes: those of a network, or a population of heads."""
+class Job:
+    """The trials that one worker executes together: those of a network, or a batch of heads."""
 
     name: str  # of its result files; it depends only on the specs
     trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
@@ -39,8 +38,8 @@ class RayTrial:
     @property
     def kind(self) -> str:
         """Return the kind of worker that executes it: ``head`` or ``network``."""
-        is_population = bool(self.trials) and self.trials[0].spec.head is not None
-        return "head" if is_population else "network"
+        has_heads = bool(self.trials) and self.trials[0].spec.head is not None
+        return "head" if has_heads else "network"
 
     @property
     def first(self) -> PlannedTrial:
@@ -64,26 +63,19 @@ class RayTrial:
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of its worker as plain JSON values."""
-
-        def plain(trials: Sequence[PlannedTrial]) -> list[dict[str, Any]]:
-            return [
-                {"spec": t.spec.model_dump(mode="json"), "rung": t.rung, "label": t.label}
-                for t in trials
-            ]
-
         return {
             "name": self.name,
             "title": self.title or self.name,
             "kind": self.kind,
             "threads": self.threads,
             "weight": self.weight,
-            "trials": plain(self.trials),
-            "dependents": plain(self.dependents),
+            "trials": [trial.plain() for trial in self.trials],
+            "dependents": [trial.plain() for trial in self.dependents],
         }
 
 
 @dataclass(frozen=True)
-class ExtraTrial(RayTrial):
+class ExtraJob(Job):
     """Extra evaluations of trials of one network, which are part of no hash and may come later."""
 
     measured: tuple[Measured, ...] = ()  # of each trial
@@ -97,38 +89,38 @@ class ExtraTrial(RayTrial):
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of its worker as plain JSON values."""
-        extra = {"shift": self.shift, "resamples": self.resamples}
-        return {**super().config(), **extra, "measured": [dict(each) for each in self.measured]}
+        measured = [dict(metrics) for metrics in self.measured]
+        extra = {"shift": self.shift, "resamples": self.resamples, "measured": measured}
+        return {**super().config(), **extra}
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Ray trials: networks, and populations of heads that need them."""
+class RemainingWork:
+    """Work that the results in the run folder do not cover yet."""
 
-    networks: tuple[RayTrial, ...]
-    populations: tuple[RayTrial, ...] = ()
+    networks: tuple[Job, ...] = ()
+    populations: tuple[Job, ...] = ()  # batches of heads, which need these or earlier networks
+    extra: tuple[ExtraJob, ...] = ()  # that finished trials lack
+    needs: Sequence[Resources] = ()  # of each kind of job
+    artifact: str | None = None  # the first one that jobs will write to the store
+    # Suggestions follow, whose number the study knows.
+    is_search: bool = False
+    crashed: list[str] = field(default_factory=list)  # a line for each job that crashed
 
     @property
-    def trials(self) -> tuple[RayTrial, ...]:
-        """Return all Ray trials."""
+    def jobs(self) -> tuple[Job, ...]:
+        """Return the jobs of networks and heads."""
         return self.networks + self.populations
 
-
-@dataclass(frozen=True)
-class Left:
-    """The remaining work of a run, as far as its folder shows before it is opened."""
-
-    plan: Plan  # planned - done; for a search, only of its baseline and its defaults
-    needs: Sequence[Resources]  # of each kind of Ray trials
-    artifact: str | None  # the first one that Ray trials will write to the store
-    extra: Sequence[ExtraTrial] = ()  # extra evaluations that finished trials lack
-    is_over: bool = False  # all is done; always false for a search, which asks its study
-    crashed: list[str] = field(default_factory=list)  # a line for each Ray trial that crashed
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is left to do, as far as the folder shows."""
+        return not (self.is_search or self.networks or self.extra)
 
 
 def make_plan(
     planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
-) -> Plan:
+) -> RemainingWork:
     """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
     heads: dict[tuple[str, str], list[PlannedTrial]] = {}
@@ -139,62 +131,57 @@ def make_plan(
         if trial.spec.head is not None:
             bank = bank_key(trial.spec, trial.spec.head).identity
             heads.setdefault((bank, population_key(trial.spec.head)), []).append(trial)
-    populations = [
-        group[start : start + largest]
-        for group in heads.values()
-        for start in range(0, len(group), largest)
-    ]
-    before = [0, *itertools.accumulate(map(len, populations))]
-    return Plan(
-        networks=tuple(
-            RayTrial(
-                f"network-{key}",
-                tuple(trial for trial in trials if trial.spec.head is None),
-                tuple(trials),
-                f"network {number} of {len(networks)}: {_name_network(trials)}",
-            )
-            for number, (key, trials) in enumerate(networks.items(), start=1)
-        ),
-        populations=tuple(
-            RayTrial(
-                f"heads-{trials[0].spec.hash}-{len(trials)}",
-                tuple(trials),
-                title=f"head{'s' * (len(trials) > 1)} {_numbers(range(first + 1, last + 1))} of "
-                f"{before[-1]}: {format_rungs(trials)}",
-            )
-            for trials, (first, last) in zip(populations, itertools.pairwise(before), strict=True)
-        ),
-    )
+    network_jobs = []
+    for number, (network_id, trials) in enumerate(networks.items(), start=1):
+        without_head = tuple(trial for trial in trials if trial.spec.head is None)
+        title = f"network {number} of {len(networks)}: {_name_network(trials)}"
+        network_jobs.append(Job(f"network-{network_id}", without_head, tuple(trials), title))
+    head_jobs, first, total = [], 1, sum(map(len, heads.values()))
+    for group in heads.values():
+        for start in range(0, len(group), largest):
+            batch = group[start : start + largest]
+            numbers = _numbers(range(first, first + len(batch)))
+            title = f"{_plural('head', batch)} {numbers} of {total}: {format_rungs(batch)}"
+            name = f"heads-{batch[0].spec.hash}-{len(batch)}"
+            head_jobs.append(Job(name, tuple(batch), title=title))
+            first += len(batch)
+    return RemainingWork(tuple(network_jobs), tuple(head_jobs))
+
+
+def _plural(noun: str, counted: Sequence[Any]) -> str:
+    return noun if len(counted) == 1 else f"{noun}s"
 
 
 def _name_network(trials: Sequence[PlannedTrial]) -> str:
     """Name a network by the first trial that needs it."""
-    own = [t.label for t in trials if t.spec.head is None and t.spec.posthoc is None]
-    label = own[0] if own else trials[0].spec.network.method
+    labels = [t.label for t in trials if t.spec.head is None and t.spec.posthoc is None]
+    label = labels[0] if labels else trials[0].spec.network.method
     return f"{label}, {_format_seeds(trials[:1])}"
 
 
 def format_suggestions(trials: Sequence[PlannedTrial]) -> str:
     """Format suggestions and seeds, e.g. ``suggestions 41-48, seed 0``."""
     numbers = sorted({trial.rung for trial in trials})
-    return f"suggestion{'s' * (len(numbers) > 1)} {_numbers(numbers)}, {_format_seeds(trials)}"
+    return f"{_plural('suggestion', numbers)} {_numbers(numbers)}, {_format_seeds(trials)}"
 
 
 def format_rungs(trials: Sequence[PlannedTrial]) -> str:
     """Format rungs and seeds, e.g. ``vanilla, seed 3``."""
     labels = list(dict.fromkeys(trial.label for trial in trials))
-    more = [f"and {len(labels) - _MAX_NAMED} more"] if len(labels) > _MAX_NAMED else []
-    return ", ".join([*labels[:_MAX_NAMED], *more, _format_seeds(trials)])
+    further = len(labels) - _MAX_NAMED
+    if further > 0:
+        labels[_MAX_NAMED:] = [f"and {further} more"]
+    return ", ".join([*labels, _format_seeds(trials)])
 
 
 def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
     """Format the seeds of networks, and those of heads if they differ."""
     networks = sorted({trial.spec.network.seed for trial in trials})
-    text = f"seed{'s' * (len(networks) > 1)} {_numbers(networks)}"
-    own = [(t.spec.network.seed, t.spec.head.seed) for t in trials if t.spec.head is not None]
-    if all(one == other for one, other in own):
+    text = f"{_plural('seed', networks)} {_numbers(networks)}"
+    pairs = [(t.spec.network.seed, t.spec.head.seed) for t in trials if t.spec.head is not None]
+    if all(network_seed == head_seed for network_seed, head_seed in pairs):
         return text
-    return f"{text}, of heads {_numbers(sorted({head for _, head in own}))}"
+    return f"{text}, of heads {_numbers(sorted({head_seed for _, head_seed in pairs}))}"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -204,38 +191,40 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def lacking(plan: Plan, store: Store, is_search: bool) -> Iterator[str]:
-    """Yield the artifacts that a plan will write to a store, e.g. ``networks/<id>``."""
-    networks = {each.network_id: each.first.spec for each in plan.networks}
-    for network_id, spec in sorted(networks.items()):
+def lacking(work: RemainingWork, store: Store) -> Iterator[str]:
+    """Yield the artifacts that jobs will write to a store, e.g. ``networks/<id>``."""
+    specs = {job.network_id: job.first.spec for job in work.networks}
+    for network_id, spec in sorted(specs.items()):
         if not has_network(spec, store):
             yield f"networks/{network_id}"
-    # Imported data are a bank already.
-    first = [each.first.spec for each in plan.populations if each.first.spec.data.imported is None]
-    # Not those of post-hoc trials, which need no bank in a store that is read-only.
-    for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
-        if part := lacking_of_bank(bank, store, is_search):
+    # Imported data are a bank already, and post-hoc trials need no bank in a read-only store.
+    specs_of_heads = [job.first.spec for job in work.populations]
+    banks = {
+        bank_key(spec, spec.head).identity for spec in specs_of_heads if spec.data.imported is None
+    }
+    for bank in sorted(banks):
+        if part := lacking_of_bank(bank, store, work.is_search):
             yield part
 
 
 def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
     """Return what the training of heads will write of a feature bank; "" if it is complete."""
-    whole = f"banks/{bank}"
+    artifact = f"banks/{bank}"
     if not store.holds("banks", bank):
-        return whole
+        return artifact
     try:
-        about = read_manifest(store.folder("banks", bank))
-        if not about["train_views"]:
-            return f"train of {whole}"
-        has_test = is_search or about.get("has_test", True)  # a search needs no test split
+        manifest = read_manifest(store.folder("banks", bank))
+        if not manifest["train_views"]:
+            return f"train of {artifact}"
+        has_test = is_search or manifest.get("has_test", True)  # a search needs no test split
     except (OSError, KeyError, DamagedFileError):
-        return whole  # damaged: it is written again
-    return "" if has_test else f"test of {whole}"
+        return artifact  # damaged: it is written again
+    return "" if has_test else f"test of {artifact}"
 
 
-def find_extra_trials(
+def find_extra_jobs(
     sets: Sequence[str], bootstrap: int, planned: Sequence[PlannedTrial], out: AnyPath
-) -> list[ExtraTrial]:
+) -> list[ExtraJob]:
     """Find the extra evaluations that finished trials lack, with shift sets by name."""
     if not sets and not bootstrap:
         return []
@@ -246,7 +235,7 @@ def find_extra_trials(
         if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None
     }
     trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
-    found = []
+    jobs: list[ExtraJob] = []
     if sets:
         table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
         is_drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), bootstrap)
@@ -254,40 +243,40 @@ def find_extra_trials(
         # A set may consist of parts, such as the severities of a corruption.
         evaluated = {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
         for name in sets:
-            left = [each for each in trials if (each[0].spec.hash, name) not in evaluated]
-            found += group_extra_trials(left, name, bootstrap)
+            missing = [pair for pair in trials if (pair[0].spec.hash, name) not in evaluated]
+            jobs += group_extra_jobs(missing, name, bootstrap)
     if bootstrap:
         table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
         drawn = table.filter(pc.equal(table["resamples"], bootstrap))["spec_hash"]
         hashes = set(drawn.to_pylist())
-        left = [each for each in trials if each[0].spec.hash not in hashes]
-        found += group_extra_trials(left, None, bootstrap)
-    # By network, since consecutive trials of a Ray actor share an open network.
-    return sorted(found, key=lambda each: each.network_id)
+        missing = [pair for pair in trials if pair[0].spec.hash not in hashes]
+        jobs += group_extra_jobs(missing, None, bootstrap)
+    # By network, since consecutive jobs of a Ray actor share an open network.
+    return sorted(jobs, key=lambda job: job.network_id)
 
 
-def group_extra_trials(
+def group_extra_jobs(
     trials: Iterable[tuple[PlannedTrial, Measured]], shift: str | None, resamples: int = 0
-) -> list[ExtraTrial]:
-    """Group trials that are evaluated on the same features into Ray trials."""
+) -> list[ExtraJob]:
+    """Group trials that are evaluated on the same features into jobs."""
     groups: dict[str, list[tuple[PlannedTrial, Measured]]] = {}
     for trial in trials:
         groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
     what = shift or f"bootstrap/{resamples}"
-    found = []
+    jobs = []
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):
-            own, measured = zip(*group[start : start + TOGETHER], strict=True)
-            hashes = "".join(trial.spec.hash for trial in own)
-            found.append(
-                ExtraTrial(
-                    # The name of its file, which depends only on the specs.
-                    f"{what.replace('/', '-')}-{hashlib.sha256(hashes.encode()).hexdigest()[:16]}",
-                    own,
-                    title=f"{what}: {format_rungs(own)}",
-                    measured=measured,
-                    shift=shift,
-                    resamples=resamples,
-                )
+            members, measured = zip(*group[start : start + TOGETHER], strict=True)
+            hashes = "".join(trial.spec.hash for trial in members)
+            # The name of its file depends only on the specs.
+            digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+            job = ExtraJob(
+                f"{what.replace('/', '-')}-{digest}",
+                members,
+                title=f"{what}: {format_rungs(members)}",
+                measured=measured,
+                shift=shift,
+                resamples=resamples,
             )
-    return found
+            jobs.append(job)
+    return jobs

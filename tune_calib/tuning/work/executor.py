@@ -1,0 +1,196 @@
+"""The interface of executors, by which drivers run trials on Ray or in this process alike."""
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import torch
+
+from tune_calib.determinism import PORTABLE, is_portable_process
+from tune_calib.engine.machine import refuse_slow
+from tune_calib.errors import UserError
+from tune_calib.paths import atomic_write, parse_path
+from tune_calib.progress import ProgressEvent
+from tune_calib.spec.names import CRASHES, IN_PROCESS
+from tune_calib.spec.slots.network import Precision
+from tune_calib.spec.strict import check_share
+from tune_calib.tuning.loggers.base import report_rows
+from tune_calib.tuning.progress.screen import current_tracker
+from tune_calib.tuning.work.provenance import Provenance
+
+OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
+# Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
+PART = 500
+ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
+REACH_S = 5.0  # time for a cluster to respond
+STATUS_S = 15.0  # time for it to describe itself
+
+
+@dataclass(frozen=True)
+class Resources:
+    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1 or 1/k."""
+
+    cpus: int
+    gpus: float = 0.0
+    precision: Precision = "fp32"
+
+    def __post_init__(self) -> None:
+        """Refuse fractions that leave part of a GPU unused."""
+        try:
+            check_share(self.gpus)
+        except ValueError as error:
+            raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
+
+    def fit_into(self, node: Mapping[str, float]) -> bool:
+        """Return whether a trial fits into a node with these resources (``CPU``, ``GPU``)."""
+        return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
+
+    def __str__(self) -> str:
+        """Format the resources for messages."""
+        return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
+
+
+class Source(Protocol):
+    """Yields jobs; its state is on disk or in a study, so that it can continue."""
+
+    total: int  # maximum number of trials
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
+        """Record the end of a trial."""
+
+
+class Executor(ABC):
+    """Executes the trials of a run, each with a number or share of GPUs."""
+
+    def __init__(self, provenance: Provenance, gpus: float = 0.0) -> None:
+        self.provenance, self.gpus = provenance, gpus
+
+    @abstractmethod
+    def run(
+        self, source: Source, at_once: int | None = None, **halving: Any
+    ) -> dict[str, str]:
+        """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
+
+        ``halving`` are arguments of Ray's ``ASHAScheduler``, which stops networks. Return a line
+        for each crashed trial by its name; raise RefusedError if a trial refuses the whole run.
+        """
+
+    @abstractmethod
+    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
+        """Return the latest event of each named trial that has sent one."""
+
+
+def refuse_here(
+    address: str | None,
+    needs: Sequence[Resources],
+    everywhere: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Refuse resources or a cluster that this machine lacks, before anything starts."""
+    if address == IN_PROCESS:
+        for need in needs:
+            if need.gpus not in (0, 1):
+                raise UserError(
+                    f"`address` {IN_PROCESS} runs one trial at a time, which uses the whole GPU: "
+                    f"set `gpus` to 1 instead of {need.gpus:g}"
+                )
+        if needs and PORTABLE.items() <= everywhere.items() and not is_portable_process():
+            wanted = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
+            raise UserError(
+                f"network.portable with `address` {IN_PROCESS} needs {wanted} in the environment "
+                "before the program starts; set it, or leave out `address` to use Ray"
+            )
+    elif address is not None:
+        if needs:
+            refuse_unreachable(address)
+        return
+    here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+    for need in needs:
+        if not need.fit_into(here):
+            raise UserError(
+                f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
+                f"{here['GPU']} GPUs: change network.threads or gpus, or name an `address`"
+            )
+        refuse_slow(need.precision, torch.device("cuda" if need.gpus else "cpu"))
+
+
+def refuse_unreachable(address: str) -> None:
+    """Refuse an address where no cluster responds; Ray would retry forever."""
+    if address in ("auto", "local"):  # Ray resolves them
+        return
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon:
+        raise UserError(
+            f"no Ray cluster at `address` {address}: use auto, HOST:PORT, or {IN_PROCESS} to run "
+            "without Ray"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
+    except (OSError, ValueError, OverflowError) as error:
+        raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
+
+
+@lru_cache
+def find_cluster(address: str | None) -> Mapping[str, int]:
+    """Return the ``CPU`` cores and ``GPU``s of a Ray cluster; empty if it does not tell in time.
+
+    This process need not connect to the cluster, which takes longer and could wait forever.
+    """
+    if address in (None, IN_PROCESS, "local"):
+        return {}
+    command = [str(Path(sys.executable).with_name("ray")), "status"]
+    environment = dict(os.environ)
+    if address != "auto":
+        environment["RAY_ADDRESS"] = str(address)
+    try:
+        refuse_unreachable(str(address))
+        ended = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=STATUS_S
+        )
+    except (UserError, OSError, subprocess.TimeoutExpired):
+        return {}
+    usage = ended.stdout.partition("Total Usage:")[2].partition("From request")[0]
+    totals = re.findall(r"^ *[\d.]+/([\d.]+) (CPU|GPU)$", usage, re.MULTILINE)
+    return {name: int(float(total)) for total, name in totals}
+
+
+def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Build the configuration of a worker for a job, given as ``Job.config``."""
+    return {"run": provenance.plain(), "job": job, "epochs_per_step": ALL_EPOCHS}
+
+
+def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[str, str]:
+    """Write the tracebacks of crashed trials to a file; return the last line of each."""
+    if errors:
+        with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
+            text = "\n\n".join(map(str, errors.values()))
+            atomic_write(parse_path(out) / CRASHES, text.encode())
+    return {name: str(error).strip().splitlines()[-1] for name, error in errors.items()}
+
+
+def show_begin(job: Mapping[str, Any]) -> None:
+    """Show the start of a job, given as ``Job.config``."""
+    current_tracker().start(job["name"], job["title"], f"{job['kind']}s", job["weight"])
+
+
+def show_end(job: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
+    """Show the end of a job, with its last report or None for a crash; log its rows."""
+    report_rows(job["name"])
+    count = len(job["trials"])
+    if result is None:  # its dependents cannot run
+        statuses = {"crashed": max(count, len(job.get("dependents", ())))}
+    else:  # a scheduler stopped a trial without a status
+        statuses = result.get("statuses", {result.get("status", "stopped"): count})
+    current_tracker().end(job["name"], statuses)

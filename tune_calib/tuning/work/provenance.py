@@ -1,0 +1,59 @@
+"""The provenance of the trials of a run: where they are, what they share, and what made them."""
+
+import importlib.metadata
+import json
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tune_calib.spec.code import is_accepted
+
+_LIBRARIES = (
+    "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
+)  # fmt: skip
+
+
+def versions() -> str:
+    """Return the versions of Python and of the libraries that numbers depend on, as JSON."""
+    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return json.dumps({"python": platform.python_version(), **libraries}, sort_keys=True)
+
+
+def git_revision() -> str | None:
+    """Return the commit of the program, followed by ``+`` if files were changed."""
+    options = ["--always", "--abbrev=40", "--exclude=*", "--dirty=+"]  # of `git`
+    command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The provenance of the trials of a run; only ``device`` affects numbers."""
+
+    out: str
+    store: str
+    data_root: str | None = None
+    sweep: str = ""  # identity of the run
+    ladder: str = ""
+    device: str = "cpu"
+    is_search: bool = False  # the test split is not read
+    profile: bool = False  # networks write a profile of an epoch
+    plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``
+    versions: str = field(default_factory=versions)
+    git_revision: str | None = field(default_factory=git_revision)
+    recipe: str | None = None  # its name, and the overrides of its settings
+    channel: str = ""  # of the workers' progress events; empty if they have no reader
+    # Of the images that the driver reads, by the canonical JSON of the data slot.
+    digests: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)  # of the driver, by module
+    accept_code: bool = field(default_factory=is_accepted)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the fields as plain JSON values."""
+        return asdict(self)
