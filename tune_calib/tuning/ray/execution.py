@@ -75,7 +75,7 @@ def open_executor(
 
 
 class PlanSource:
-    """Passes on networks, and populations of heads when their network is trained."""
+    """Passes on networks, and head batches when their network is trained."""
 
     def __init__(self, plan: Plan, provenance: Provenance) -> None:
         self.total = len(plan.trials)
@@ -83,7 +83,7 @@ class PlanSource:
         self.store = Store(parse_path(provenance.store))
         self.ready = deque(plan.networks)
         self.waiting: dict[str, list[RayTrial]] = {}
-        for trial in plan.populations:
+        for trial in plan.head_batches:
             self.waiting.setdefault(trial.network_id, []).append(trial)
         self.running: dict[str, RayTrial] = {}
 

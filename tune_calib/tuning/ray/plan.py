@@ -1,4 +1,4 @@
-"""Group trial specs into Ray trials: networks, populations of heads, and extra evaluations."""
+"""Group trial specs into Ray trials: networks, head batches, and extra evaluations."""
 
 import hashlib
 import itertools
@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
-from tune_calib.engine.population import HEAD_THREADS, population_key
+from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
 from tune_calib.engine.store import Store, read_manifest
 from tune_calib.errors import DamagedFileError
 from tune_calib.paths import AnyPath
@@ -20,7 +20,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
 from tune_calib.tuning.ray.executor import Resources
 
-MAX_POPULATION = 32
+MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
 TOGETHER = 64  # extra evaluations of a Ray trial at most, so that others can run in parallel
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
@@ -29,7 +29,7 @@ Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 @dataclass(frozen=True)
 class RayTrial:
-    """The trials that one Ray trial executes: those of a network, or a population of heads."""
+    """The trials that one Ray trial executes: those of a network, or a head batch."""
 
     name: str  # of its result files; it depends only on the specs
     trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
@@ -39,8 +39,8 @@ class RayTrial:
     @property
     def kind(self) -> str:
         """Return the kind of worker that executes it: ``head`` or ``network``."""
-        is_population = bool(self.trials) and self.trials[0].spec.head is not None
-        return "head" if is_population else "network"
+        is_head_batch = bool(self.trials) and self.trials[0].spec.head is not None
+        return "head" if is_head_batch else "network"
 
     @property
     def first(self) -> PlannedTrial:
@@ -103,15 +103,15 @@ class ExtraTrial(RayTrial):
 
 @dataclass(frozen=True)
 class Plan:
-    """Ray trials: networks, and populations of heads that need them."""
+    """Ray trials: networks, and head batches that need them."""
 
     networks: tuple[RayTrial, ...]
-    populations: tuple[RayTrial, ...] = ()
+    head_batches: tuple[RayTrial, ...] = ()
 
     @property
     def trials(self) -> tuple[RayTrial, ...]:
         """Return all Ray trials."""
-        return self.networks + self.populations
+        return self.networks + self.head_batches
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Left:
 
 
 def make_plan(
-    planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
+    planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_HEAD_BATCH
 ) -> Plan:
     """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
@@ -138,13 +138,13 @@ def make_plan(
         networks.setdefault(trial.spec.network_id, []).append(trial)
         if trial.spec.head is not None:
             bank = bank_key(trial.spec, trial.spec.head).identity
-            heads.setdefault((bank, population_key(trial.spec.head)), []).append(trial)
-    populations = [
+            heads.setdefault((bank, head_batch_key(trial.spec.head)), []).append(trial)
+    head_batches = [
         group[start : start + largest]
         for group in heads.values()
         for start in range(0, len(group), largest)
     ]
-    before = [0, *itertools.accumulate(map(len, populations))]
+    before = [0, *itertools.accumulate(map(len, head_batches))]
     return Plan(
         networks=tuple(
             RayTrial(
@@ -155,14 +155,14 @@ def make_plan(
             )
             for number, (key, trials) in enumerate(networks.items(), start=1)
         ),
-        populations=tuple(
+        head_batches=tuple(
             RayTrial(
                 f"heads-{trials[0].spec.hash}-{len(trials)}",
                 tuple(trials),
                 title=f"head{'s' * (len(trials) > 1)} {_numbers(range(first + 1, last + 1))} of "
                 f"{before[-1]}: {format_rungs(trials)}",
             )
-            for trials, (first, last) in zip(populations, itertools.pairwise(before), strict=True)
+            for trials, (first, last) in zip(head_batches, itertools.pairwise(before), strict=True)
         ),
     )
 
@@ -211,7 +211,7 @@ def lacking(plan: Plan, store: Store, is_search: bool) -> Iterator[str]:
         if not has_network(spec, store):
             yield f"networks/{network_id}"
     # Imported data are a bank already.
-    first = [each.first.spec for each in plan.populations if each.first.spec.data.imported is None]
+    first = [each.first.spec for each in plan.head_batches if each.first.spec.data.imported is None]
     # Not those of post-hoc trials, which need no bank in a store that is read-only.
     for bank in sorted({bank_key(spec, spec.head).identity for spec in first}):
         if part := lacking_of_bank(bank, store, is_search):
